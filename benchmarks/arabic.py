@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dupq.archive import question_shards
 from dupq.encoders.description import read_split
-from dupq.encoders.encode import encode
+from dupq.encoders.encoding import encode
 from dupq.encoders.saved import SavedEncoder, load
 from dupq.evaluation.measures import accuracy, best_threshold, roc_auc
 from dupq.execution import cluster
@@ -40,7 +41,6 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.shards import question_shards
 from dupq.text.normalisation import Normaliser
 from dupq.text.tokens import tokens
 

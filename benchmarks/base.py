@@ -26,31 +26,25 @@ import pyarrow as pa
 import torch
 from minilm import INSTALL, MiniLM, model_folder
 
-from dupq.encoders.packed import BASE, Start, pack, unpack
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.reader import Reader
-from dupq.evaluation.bm25 import BM25
-from dupq.evaluation.measures import retrieval_measures
-from dupq.evaluation.protocol import Ranker
-from dupq.evaluation.rankers import EncoderRanker
+from dupq.encoders.saved import BASE, Start, pack, unpack
+from dupq.encoders.text_reader import Reader
+from dupq.evaluation.measures import Ranker, retrieval_measures
+from dupq.evaluation.rankers import BM25, EncoderRanker
 from dupq.execution import cluster
 from dupq.links.split import split_links
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
 from dupq.text.normalisation import Normaliser
-from dupq.text.questions import token_ids
-from dupq.text.vocabulary import FIRST_WORD, Vocabulary
-from dupq.training.distillation import Distillation, targets, targets_in_order
-from dupq.training.epochs import as_training, falling, seed_dropout
+from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.loop import train_epoch
-from dupq.training.optimizers import optimizer_for
+from dupq.training.optimisation import TeacherLoss, as_training, falling, optimizer_for, seed_dropout
+from dupq.training.pairs import Distillation, targets, targets_in_order
 from dupq.training.start import go_on_from, known_vectors, new_network
-from dupq.training.teacher_loss import TeacherLoss
-from dupq.training.written_words import Spelling, means
+from dupq.training.vector_files import Spelling, means
 from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]

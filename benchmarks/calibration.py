@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.clusters.components import components
-from dupq.evaluation.clusters import joined_pairs, link_recall
+from dupq.evaluation.measures import joined_pairs, link_recall
 from dupq.runs.reader import Run, open_run
 
 _EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -25,7 +25,7 @@ from scipy.special import logit
 from dupq import storage
 from dupq.clusters.components import components
 from dupq.clusters.partition import partition
-from dupq.evaluation.clusters import b_cubed, joined_pairs, link_recall, recall_by
+from dupq.evaluation.measures import b_cubed, joined_pairs, link_recall, recall_by
 from dupq.runs.reader import open_run
 from dupq.tables import KNOWN_SETS, SCORED
 

@@ -46,19 +46,16 @@ import torch
 from minilm import INSTALL, MiniLM, model_folder
 from near_duplicates import in_turns, posts, quora_texts
 
-from dupq.encoders.build import build
-from dupq.encoders.encode import encode
-from dupq.encoders.kinds import network_settings
+from dupq.encoders.encoding import build, encode, network_settings
 from dupq.encoders.protocol import Encoder
-from dupq.execution.memory import measured
+from dupq.execution.tasks import measured
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.text import TextSettings
-from dupq.text.html import html_to_text
+from dupq.settings.sections import TextSettings
 from dupq.text.normalisation import Normaliser
-from dupq.text.questions import texts_table
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary, texts_table
+from dupq.text.token_arrays import TokenIds
+from dupq.text.tokens import html_to_text
 
 SITE = "travel.stackexchange.com"
 LEAST_COUNT = 3  # of a word of the vocabulary

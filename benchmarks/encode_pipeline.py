@@ -32,15 +32,14 @@ from encode import dimensions_of, long_questions, vocabulary_of
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.whole_job.server import s3
 from dupq import storage
-from dupq.encoders.build import build
 from dupq.encoders.description import read_description
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build
 from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
+from dupq.encoders.steps.shard_encoding import Crew, Place, Work, embed, encode_shard, network_of, read_texts, tokenise
+from dupq.encoders.text_reader import Fitness
 from dupq.execution import cluster
 from dupq.settings import config
-from dupq.stages.encoding.crew import Crew
-from dupq.stages.encoding.pipeline import encode_by_pipeline
-from dupq.stages.encoding.shard import Place, Work, embed, encode_shard, network_of, read_texts, tokenise
 from dupq.tables import TEXTS
 
 SHARD = 10_000  # questions of a file

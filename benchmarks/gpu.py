@@ -97,7 +97,7 @@ def device(is_rehearsal: bool) -> Iterator[dict[str, Any]]:
     """What this machine has; `error` if it has no GPU that torch can use."""
     import torch
 
-    from dupq import devices
+    from dupq import system
     from dupq.neighbours.gpu import kernels
 
     yield {
@@ -110,7 +110,7 @@ def device(is_rehearsal: bool) -> Iterator[dict[str, Any]]:
     }
     if is_rehearsal:
         return
-    trouble = devices.trouble_with(devices.GPU)
+    trouble = system.trouble_with(system.GPU)
     if trouble:
         yield {"error": f"torch cannot use a GPU here: {trouble}"}
         return
@@ -128,10 +128,10 @@ def figures_of(name: str, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a part yields."""
     from on_gpu.parts import Scale
 
-    from dupq import devices
+    from dupq import system
 
     is_rehearsal = about["is_rehearsal"]
-    scale = Scale(devices.CPU if is_rehearsal else devices.GPU, about["gpus"], is_rehearsal)
+    scale = Scale(system.CPU if is_rehearsal else system.GPU, about["gpus"], is_rehearsal)
     module, _, kind = name.partition("_")
     yield from getattr(importlib.import_module(f"on_gpu.{module}"), kind or "figures")(scale)
 

@@ -45,17 +45,12 @@ import numpy as np
 import pyarrow as pa
 from all_pairs import all_pairs, with_edits
 
-from dupq.near_duplicates.band_choice import bands_of
-from dupq.near_duplicates.bands import band_keys
+from dupq.near_duplicates.minhash import band_keys, bands_of, signatures, text_signatures
 from dupq.near_duplicates.pairing import CHAIN, candidate_pairs
-from dupq.near_duplicates.shingles import shingle, shingle_sets
-from dupq.near_duplicates.signatures import signatures, text_signatures
-from dupq.near_duplicates.verification import jaccard
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.text.html import html_to_text
-from dupq.text.strings import strings_of
-from dupq.text.token_columns import token_texts
-from dupq.text.tokens import tokens
+from dupq.near_duplicates.shingles import jaccard, shingle, shingle_sets
+from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.token_arrays import strings_of, token_texts
+from dupq.text.tokens import html_to_text, tokens
 
 SETTINGS = NearDuplicateSettings()
 BANDS, ROWS = bands_of(SETTINGS)

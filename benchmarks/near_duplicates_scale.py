@@ -133,7 +133,7 @@ def make_texts(folder: Path, size: int) -> dict:
 
 def add_bucket(folder: Path, size: int, name: str, added: list[str]) -> None:
     """The texts of `size` questions and those `added`, which have no title, in a random order."""
-    from dupq.text.contents import content_hashes
+    from dupq.text.questions import content_hashes
 
     keys, texts = pa.array(np.arange(len(added)) + 10**9), pa.array(added)
     nothing = pa.array([""] * len(added))
@@ -177,13 +177,13 @@ def child(task: str, folder: str, name: str) -> None:
 
 
 def tokenised(folder: Path, name: str) -> dict:
-    from dupq.clusters.steps.make_terms import AT_ONCE, COLUMNS, make_terms
+    from dupq.archive import question_shards
+    from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms
     from dupq.job.run import Run
+    from dupq.job.run_inputs import texts_then
     from dupq.job.table import Read, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
-    from dupq.settings.text import TextSettings
-    from dupq.shards import question_shards
-    from dupq.stages.earlier import texts_then
+    from dupq.settings.sections import TextSettings
     from dupq.text.steps import make_texts as tokenise
 
     archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)
@@ -211,11 +211,11 @@ def staged(folder: Path, name: str) -> dict:
 
 def find(folder: Path, name: str, output: str) -> dict:
     """The stage, from texts to representatives."""
+    from dupq.archive import partitions
     from dupq.job.run import Run
     from dupq.job.table import Table
     from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
-    from dupq.settings.near_duplicates import NearDuplicateSettings
-    from dupq.shards import partitions
+    from dupq.settings.sections import NearDuplicateSettings
     from dupq.tables import CONTENTS, RARITIES, TEXTS
     from dupq.text.keys import Sites
     from dupq.text.steps import TextTables

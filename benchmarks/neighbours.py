@@ -40,28 +40,24 @@ import numpy as np
 import torch
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.execution import cluster
-from dupq.execution.memory import peak_mb, reset_peak
-from dupq.execution.tasks import Report
+from dupq.execution.tasks import Report, peak_mb, reset_peak
 from dupq.job.run import Run
 from dupq.job.table import Each
-from dupq.neighbours.embeddings import Embeddings, blocks
-from dupq.neighbours.lists import nearest_in
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest, merge
-from dupq.neighbours.plan import block_rows, bytes_a_question
+from dupq.neighbours.candidates import Nearest, merge
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.rounded import is_fast
-from dupq.neighbours.search import all_pairs
+from dupq.neighbours.search_plan import block_rows, bytes_a_question, nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
-from dupq.neighbours.steps.search_tiles import find_neighbours, lists_made
-from dupq.neighbours.tiles import Pairs, Search, block, search_tile
+from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
 from dupq.runs import writer
-from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
+from dupq.runs.question_tables import embeddings_table
 from dupq.settings.config import Settings
-from dupq.settings.dedup import NeighbourSettings
-from dupq.shards import Shard
+from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 

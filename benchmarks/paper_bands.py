@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dupq import storage
 from dupq.execution import cluster
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq_papers.experiments.choice import shown
 from dupq_papers.experiments.data_sets import read
 from dupq_papers.experiments.sources import Source

@@ -14,7 +14,7 @@ under FAR) a hash chooses some that count as different, so that the model holds 
 With --titles it is the prior of titles without bodies, which `dupq.find_duplicates` compares: from the dumps of
 DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": whoever reads the two titles and nothing else takes
 them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
-certain (dupq/api/comparison.py) are left out.
+certain (dupq/api/encoders.py) are left out.
 
 A third of the verdicts, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
 learned from the other sites: how many of its judged pairs are right where so many are expected, and the log loss beside
@@ -35,9 +35,7 @@ from titles import SHARED, titles_of
 
 from dupq import storage
 from dupq.api.duplicates import compare
-from dupq.clusters.calibration import FEATURES, designed
-from dupq.clusters.prior import read_prior
-from dupq.clusters.teacher_evidence import SCALES, TeacherModel
+from dupq.clusters.calibration import FEATURES, SCALES, TeacherModel, designed, read_prior
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS, COSINES

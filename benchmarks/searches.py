@@ -20,21 +20,20 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.encoders.description import read_measure
 from dupq.execution import cluster
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Each
-from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.neighbours.lists import nearest_in
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.embeddings import Embeddings, Measure, gathered
+from dupq.neighbours.search_plan import nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_tiles import find_neighbours, lists_made
-from dupq.runs.embeddings import read_embeddings
+from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.runs.layout import NeighbourFiles
+from dupq.runs.question_tables import read_embeddings
 from dupq.runs.reader import open_run
-from dupq.settings.dedup import NeighbourSettings
-from dupq.shards import Shard
+from dupq.settings.sections import NeighbourSettings
 from dupq.text.keys import Sites
 
 K, CHECKED = 10, 300

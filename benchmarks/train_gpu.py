@@ -27,7 +27,7 @@ from gpu import device, show
 from on_gpu.parts import Figures, Scale, in_process
 from on_gpu.training import AS_IT_IS, PRESETS, Variant, learned
 
-from dupq import devices
+from dupq import system
 
 VARIANTS = {
     "as_it_is": AS_IT_IS,
@@ -52,7 +52,7 @@ def main() -> None:
     about = in_process(functools.partial(device, options.cpu_rehearsal), _SECONDS)
     if "error" in about:
         sys.exit(f"{about['error']}; --cpu-rehearsal runs the same at tiny sizes on the CPU")
-    scale = Scale(devices.CPU if options.cpu_rehearsal else devices.GPU, about["gpus"], options.cpu_rehearsal)
+    scale = Scale(system.CPU if options.cpu_rehearsal else system.GPU, about["gpus"], options.cpu_rehearsal)
     found: dict[str, Any] = {"device": about}
     limit = _SECONDS * (10 if options.cpu_rehearsal else 1)  # where other work may be going on
     for preset in options.preset or PRESETS:

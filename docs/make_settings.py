@@ -7,10 +7,9 @@ from typing import Literal, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic.fields import FieldInfo
 
-from dupq.encoders.kinds import kinds
+from dupq.encoders.encoding import kinds
 from dupq.settings.config import Settings, is_only_how
-from dupq.settings.encoder import EncoderSettings
-from dupq.settings.section import Section
+from dupq.settings.sections import EncoderSettings, Section
 
 PAGE = Path(__file__).with_name("settings.md")
 _OPENING = """# Settings

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dupq.api.duplicates import find_duplicates
     from dupq.api.encoders import load_encoder
-    from dupq.api.history import open_runs
-    from dupq.api.runs import open_run
+    from dupq.api.runs import open_run, open_runs
     from dupq.errors import DupqError
 
 __version__ = "0.1.0"
@@ -28,7 +27,7 @@ _PLACES = {
     "find_duplicates": "dupq.api.duplicates",
     "load_encoder": "dupq.api.encoders",
     "open_run": "dupq.api.runs",
-    "open_runs": "dupq.api.history",
+    "open_runs": "dupq.api.runs",
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dupq import __version__
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError
-from dupq.execution import ends, guard
+from dupq.execution import ends
 
 Job = TypeVar("Job")
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Command(NamedTuple):
 
 def command() -> None:
     """Run `dupq` with the arguments of the process, which it ends."""
-    with guard.guarded(), ends.heeded():
+    with ends.guarded(), ends.heeded():
         main()
 
 
@@ -87,7 +87,7 @@ def job(name: str, script_version: str) -> None:
     `script_version` is the dupq that the script belongs to: `ray submit` copies only the script, so that script
     and installed package can drift apart.
     """
-    with guard.guarded(), ends.heeded():
+    with ends.guarded(), ends.heeded():
         if script_version != __version__:
             _log.error(
                 f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
@@ -119,7 +119,7 @@ def _set_up(parser: Parser, name: str) -> None:
 
 def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
     """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
-    from dupq.execution import head
+    from dupq.execution import nodes
     from dupq.runs import log, progress
 
     try:
@@ -135,8 +135,8 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):  # the error too
         log.write_kept()
-    if code == ClusterError.EXIT_CODE or head.lost.is_set():
-        guard.leave(code)
+    if code == ClusterError.EXIT_CODE or nodes.lost.is_set():
+        ends.leave(code)
     sys.exit(code)
 
 
@@ -157,18 +157,18 @@ def _done(arguments: argparse.Namespace) -> int:
 
 def _do(arguments: argparse.Namespace) -> None:
     """Do the job itself. When it has ended, a lost head must not end this process, which still tells of it."""
-    from dupq.execution import head
-    from dupq.extras import require
-    from dupq.runs import progress, terminal
+    from dupq.execution import nodes
+    from dupq.runs import log, progress
+    from dupq.system import require
 
     if arguments.job in _ON_RAY:
         require("ray", f"dupq {arguments.job.replace('_', '-')}")
-    head.if_stuck(lambda: progress.end_as("failed"))
+    nodes.if_stuck(lambda: progress.end_as("failed"))
     try:
         arguments.do(arguments)
     finally:
-        terminal.clear()
-        head.job_ended.set()
+        log.clear()
+        nodes.job_ended.set()
 
 
 def _cut_off() -> None:
@@ -366,7 +366,7 @@ def _add_table(parser: Parser) -> None:
 
 def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
     """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
-    from dupq.dump.columns import Columns
+    from dupq.dump.files import Columns
 
     dumps = (*arguments.dumps, *arguments.more_dumps)
     if not dumps:
@@ -376,7 +376,7 @@ def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _ingest_options(parser: Parser) -> None:
-    from dupq.settings.ingest import IngestSettings
+    from dupq.settings.sections import IngestSettings
 
     _add_table(parser)
     parser.add_uri("--output", "where the tables go", required=True)
@@ -432,7 +432,7 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _dedup_options(parser: Parser) -> None:
-    from dupq.settings.dedup import CalibrationSettings, ClusterSettings
+    from dupq.settings.sections import CalibrationSettings, ClusterSettings
 
     parser.add_uri("--questions", "the questions table", required=True)
     parser.add_uri("--encoder", "a trained encoder's folder", required=True)
@@ -516,7 +516,7 @@ def _dedup(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate_options(parser: Parser) -> None:
-    from dupq.evaluation.tables import TABLES
+    from dupq.evaluation.summaries import TABLES
 
     general = " and ".join(sorted(TABLES))
     parser.add_uri("--questions", "the questions table", required=True)
@@ -554,8 +554,8 @@ def _evaluate_options(parser: Parser) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     """Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."""
-    from dupq import extras
-    from dupq.evaluation.tables import TABLES
+    from dupq import system
+    from dupq.evaluation.summaries import TABLES
     from dupq.pipelines.arguments import EvaluationJob
 
     names = arguments.table or sorted(TABLES)
@@ -580,16 +580,16 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
         _log.info(evaluate(job, checked))
     if papers:
-        [measuring] = extras.papers("job")
+        [measuring] = system.papers("job")
         _log.info(measuring.measure_papers(papers, sources))
 
 
 def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
     """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
-    from dupq import extras
-    from dupq.evaluation.tables import TABLES
+    from dupq import system
+    from dupq.evaluation.summaries import TABLES
 
-    for module in extras.papers("arguments"):
+    for module in system.papers("arguments"):
         tables = tuple(module.TABLES) if _ALL in names else names
         archive = arguments.questions, arguments.links, arguments.output
         return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
@@ -669,7 +669,7 @@ def _runs_options(parser: Parser) -> None:
 
 def _runs(arguments: argparse.Namespace) -> None:
     """List the runs below an output, with their size, age and state."""
-    from dupq.runs.listing import lines
+    from dupq.runs.inventory import lines
 
     for line in lines(arguments.output):
         print(line)
@@ -695,8 +695,8 @@ def _prune(arguments: argparse.Namespace) -> None:
     """Remove runs that nothing needs, and what they and trainings left behind."""
     from datetime import UTC, datetime
 
+    from dupq.runs.inventory import Keep
     from dupq.runs.pruning import prune
-    from dupq.runs.retention import Keep
 
     keep = Keep(arguments.keep, arguments.keep_monthly)
     for line in prune(arguments.output, arguments.encoder, keep, datetime.now(UTC), arguments.dry_run):
@@ -711,7 +711,7 @@ def _status(arguments: argparse.Namespace) -> None:
     """Say how far a run is."""
     from datetime import UTC, datetime
 
-    from dupq.runs.listing import status
+    from dupq.runs.inventory import status
 
     print(status(arguments.run, datetime.now(UTC)))
 
@@ -733,7 +733,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.serve.server import ADDRESS, Server, serve  # with what draws: later than the check
+    from dupq.serve import ADDRESS, Server, serve  # with what draws: later than the check
 
     def ready(server: Server) -> None:
         print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
@@ -747,8 +747,8 @@ def _warm(arguments: argparse.Namespace) -> None:
     import time
 
     from dupq import find_duplicates
-    from dupq.extras import is_installed
     from dupq.kernel_cache import compile_seconds
+    from dupq.system import is_installed
 
     start = time.monotonic()
     logging.getLogger("dupq").setLevel(logging.WARNING)
@@ -768,8 +768,8 @@ def _do_the_jobs(gpus: int | None) -> None:
     from dupq.execution import cluster
     from dupq.execution.gpus import gpus_for
     from dupq.pipelines.arguments import FromDumpJob
-    from dupq.pipelines.from_dump import from_dump
-    from dupq.sample.archive import write_sample
+    from dupq.pipelines.train import from_dump
+    from dupq.sample.made_dump import write_sample
 
     cluster.connect("local")
     gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs

@@ -16,8 +16,8 @@ from pyarrow import csv
 from dupq import storage, tables
 from dupq.encoders.description import read_measure
 from dupq.errors import DupqError, SettingError
-from dupq.report.explorer.contents import excerpt
-from dupq.runs.queries import LINK, Queries, queries
+from dupq.report.explorer_clusters import excerpt
+from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import Run, TableRow, finished_run
 from dupq.runs.table_view import TableView
 from dupq.runs.writer import check_output
@@ -135,7 +135,7 @@ def export(run: str, to: str, output: str) -> list[Written]:
     check_output(place)
     try:
         views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
-        with queries(opened, views) as found:
+        with open_queries(opened, views) as found:
             return [*FORMATS[to].write(opened, found, place)]
     except BaseException:
         storage.delete_folder(place)

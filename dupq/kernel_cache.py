@@ -33,7 +33,7 @@ from numba.core import dispatcher as _numbas_dispatcher
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
-from dupq.own_folder import own_folder
+from dupq.local_files import own_folder
 
 __all__ = ["Integer", "also_compiled", "compile_seconds", "numba"]
 

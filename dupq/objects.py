@@ -26,7 +26,7 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.patience import Patience, code, patience, patiently
-from dupq.side_by_side import side_by_side
+from dupq.system import side_by_side
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.report.formats import duration, memory
+from dupq.report.summary import duration, memory
 from dupq.runs.reader import finished_run
 
 # Seconds grow with the number of questions to this power: measured from 100,000 to a million made questions

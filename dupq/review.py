@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 
-from dupq.runs import sample
+from dupq.runs import queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, finished_run
 
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
@@ -17,8 +17,8 @@ _HELP = "s same   d different   u unsure   b back   q quit   any other key: skip
 def review(uri: str) -> None:
     """Show pair after pair of the run at `uri`, or of the latest there, and write each verdict at once."""
     run = finished_run(uri)
-    rows = sample.unjudged(run)
-    from dupq.report.explorer.contents import excerpt  # with what draws: later than the checks
+    rows = queries.unjudged(run)
+    from dupq.report.explorer_clusters import excerpt  # with what draws: later than the checks
 
     columns = ["title", "body_html"]
     texts = {
@@ -26,7 +26,7 @@ def review(uri: str) -> None:
         for key, row in run.question_rows({key for row in rows for key in ends_of(row)}, columns)
     }
     given = _judge(run, rows, texts, _by_key if sys.stdin.isatty() else _by_line)
-    print(f"{given} verdicts given; the next run with this --output reads {sample.verdicts_file(run)}")
+    print(f"{given} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
 
 
 def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str]) -> int:
@@ -39,7 +39,7 @@ def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[
         if answer == "q":
             break
         if answer in _VERDICTS:
-            sample.judge(run, row, _VERDICTS[answer])
+            queries.judge(run, row, _VERDICTS[answer])
             given += 1
         place = max(place - 1, 0) if answer == "b" else place + 1
     return given

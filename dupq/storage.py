@@ -24,9 +24,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
-from dupq import local_files, objects, recording
+from dupq import local_files, objects, system
 from dupq.errors import DupqError, StorageError
-from dupq.recording import Written
+from dupq.system import Written
 from dupq.tables import conform
 
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
@@ -222,13 +222,13 @@ def size(uri: str) -> int:
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file whole or not at all; an older file of that name is replaced."""
     if is_remote(uri):
-        recording.note({uri: Written(len(content), objects.write(uri, content))})
+        system.note({uri: Written(len(content), objects.write(uri, content))})
         return
     with _local_temporary(uri) as temporary:
         _write_local(temporary, content)
         os.replace(temporary, uri)
-    if recording.is_recording():
-        recording.note({uri: Written(len(content), xxhash.xxh3_128_hexdigest(content))})
+    if system.is_recording():
+        system.note({uri: Written(len(content), xxhash.xxh3_128_hexdigest(content))})
 
 
 def move(source: str, target: str) -> None:
@@ -284,7 +284,7 @@ def _make_durable(path: str) -> None:
 
 def delete(uri: str) -> None:
     """Remove a file, if there is one."""
-    recording.forget(uri)
+    system.forget(uri)
     if is_remote(uri):
         objects.delete(uri)
         return
@@ -314,7 +314,7 @@ def delete_if_empty(uri: str) -> None:
 
 def delete_folder(uri: str) -> None:
     """Remove a folder with all that is in it, if there is one."""
-    recording.forget(uri)
+    system.forget(uri)
     if is_remote(uri):
         objects.delete_below(uri)
     elif kind(uri) == "folder":
@@ -442,15 +442,15 @@ def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> I
         buffer = pa.BufferOutputStream()
         yield buffer
         content = buffer.getvalue()
-        recording.note({uri: Written(content.size, objects.write(uri, content), rows)})
+        system.note({uri: Written(content.size, objects.write(uri, content), rows)})
         return
     with _local_temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
         if is_durable:
             _make_durable(temporary)
-        if recording.is_recording():
-            recording.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
+        if system.is_recording():
+            system.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
         os.replace(temporary, uri)
 
 

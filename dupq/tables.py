@@ -128,7 +128,7 @@ CLUSTERS = pa.schema(
         _required("canonical_site", pa.string()),  # of the question that the others of the cluster duplicate
         _required("canonical_id", pa.int64()),  # its id
         _required("is_canonical", pa.bool_()),  # whether this row is that question
-        # what puts the canonical question before the next one (dupq/clusters/canonical.py); null: alone
+        # what puts the canonical question before the next one (dupq/clusters/identity.py); null: alone
         pa.field("canonical_reason", pa.string()),
         _required("cluster_size", pa.int64()),  # questions of the cluster; 1: alone
         _required("threshold", pa.float32()),  # the probability from which a pair may join
@@ -192,7 +192,7 @@ TEXTS = pa.schema(
     ]
 )
 
-# What a question says, as a hash (dupq/text/contents.py): a later run takes over what says the same.
+# What a question says, as a hash (dupq/text/questions.py): a later run takes over what says the same.
 CONTENT_HASHES = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
 
 CONTENTS = pa.schema([*CONTENT_HASHES, _required("signs", pa.string())])  # of the title: near_duplicates/asking.py
@@ -334,7 +334,7 @@ def signatures(permutations: int) -> pa.Schema:
     )
 
 
-# The terms of a question (dupq/text/terms.py): ascending, with how often each occurs.
+# The terms of a question (dupq/text/questions.py): ascending, with how often each occurs.
 TERMS = pa.schema(
     [
         _required("key", pa.int64()),
@@ -344,7 +344,7 @@ TERMS = pa.schema(
         _required("text_counts", pa.list_(pa.uint8())),
         _required("tags", pa.list_(pa.int32())),
         _required("tag_counts", pa.list_(pa.uint8())),
-        _required("marks", pa.list_(pa.int32())),  # dupq/clusters/marks.py
+        _required("marks", pa.list_(pa.int32())),  # dupq/clusters/evidence.py
         _required("mark_counts", pa.list_(pa.uint8())),
     ]
 )
@@ -379,7 +379,7 @@ CALIBRATION_PAIRS = pa.schema(
 # How many of a part's candidate pairs have a probability of each step, and the sum of these.
 HISTOGRAM = pa.schema([_required("pairs", pa.int64()), _required("probabilities", pa.float64())])
 
-# A sample of pairs to be judged: dupq.evaluation.review.Rows.
+# A sample of pairs to be judged: dupq.evaluation.sampling.Rows.
 REVIEW = pa.schema(
     [
         *KEY_PAIRS,
@@ -392,7 +392,8 @@ REVIEW = pa.schema(
     ]
 )
 
-# How many pairs of a file have each probability, not joined and joined, and the sums: dupq.evaluation.review.Histogram.
+# How many pairs of a file have each probability, not joined and joined, and the sums:
+# dupq.evaluation.sampling.Histogram.
 REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
 
 # How many questions have a term.
@@ -401,7 +402,7 @@ TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", p
 # How much it says that a question has a term; a row for each bucket.
 RARITIES = pa.schema([_required("rarity", pa.float32())])
 
-# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/execution/exchange.py).
+# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/execution/task_files.py).
 
 KEYS = pa.schema([_required("key", pa.int64())])
 

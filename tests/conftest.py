@@ -165,7 +165,7 @@ def trained_sample(of_all_processes: Path) -> TrainedSample:
     from inline import without_ray
 
     from dupq.encoders.description import encoder_at
-    from dupq.sample.archive import write_sample
+    from dupq.sample.made_dump import write_sample
 
     folder = of_all_processes / "trained-sample"
     archive, done = folder / "archive", folder / "done"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dupq.encoders.kinds import kinds
+from dupq.encoders.encoding import kinds
 from dupq.settings.config import Settings
 
 # bogdanova-max as it learns from the few links of a small archive, in seconds

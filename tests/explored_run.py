@@ -7,13 +7,13 @@ from scipy import sparse
 
 from dupq import storage, tables
 from dupq.encoders.description import FORMAT
-from dupq.evaluation import review
+from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.embeddings import write_embeddings
+from dupq.runs.question_tables import write_embeddings
 from dupq.settings import config
 from dupq.text.keys import Sites
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
 
 ASKED = [(TRIPLE[0], TRIPLE[1]), (TRIPLE[1], TRIPLE[2]), (PAIR[0], PAIR[1]), ((CS, 34), (TRAVEL, 8))]
 WORK = [(TRIPLE[0], PAIR[0]), ((CS, 34), (TRAVEL, 8)), (PAIR[1], (TRAVEL, 8))]
@@ -39,7 +39,7 @@ def _key(sites: Sites, key: Key) -> int:
 def _write_sample(run: str, sites: Sites) -> None:
     left, right = (np.array([_key(sites, pair[side]) for pair in ASKED]) for side in (0, 1))
     size = len(ASKED)
-    rows = review.Rows(
+    rows = sampling.Rows(
         left=left,
         right=right,
         strata=np.arange(size) % 2,

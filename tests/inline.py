@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dupq.execution import cluster, tasks
+from dupq.execution.task_files import Counts
 from dupq.execution.tasks import Report
-from dupq.execution.units import Counts
 
 
 @contextmanager

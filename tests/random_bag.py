@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dupq.encoders.build import build
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build
 from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.text_reader import Fitness
 from dupq.settings import config
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
 
 WORDS = [f"w{number}" for number in range(50)]
 

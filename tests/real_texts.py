@@ -9,7 +9,7 @@ from pathlib import Path
 import py7zr
 from lxml import etree
 
-from dupq.text.html import html_to_text
+from dupq.text.tokens import html_to_text
 
 
 def real_texts(shared_data: Path) -> Iterator[tuple[str, list[str]]]:

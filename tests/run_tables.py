@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
+from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
-from dupq.clusters.steps.make_terms import TermTables, terms_table
-from dupq.execution import exchange
+from dupq.clusters.steps.score_pairs import TermTables, terms_table
+from dupq.execution import task_files
 from dupq.job.table import Spread, Table
-from dupq.shards import partition_of
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 
@@ -74,7 +74,7 @@ def write_terms(
         rows = np.flatnonzero(np.arange(len(keys)) % shards == number)
         spread = [rows[partition_of(keys[rows], parts) == part] for part in range(parts)]
         tables = (terms_table(pa.array(keys[some]), Words(*(column.take(some) for column in words))) for some in spread)
-        exchange.write_parts(uri, map(exchange.one_batch, tables), TERMS)
+        task_files.write_parts(uri, map(task_files.one_batch, tables), TERMS)
     return TermTables(Spread(files, TERMS, parts), rarity)
 
 

@@ -8,23 +8,21 @@ import numpy as np
 from scipy import sparse
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
-from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
-from dupq.neighbours.lists import nearest_in
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.plan import Plan
+from dupq.neighbours.search_plan import Plan, nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists_made, planned
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import find_neighbours_since
-from dupq.neighbours.steps.search_tiles import directed_in, find_neighbours, lists_made, planned
 from dupq.runs import writer
-from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
+from dupq.runs.question_tables import embeddings_table
 from dupq.settings.config import Settings
-from dupq.settings.dedup import NeighbourSettings
-from dupq.shards import Shard
+from dupq.settings.sections import NeighbourSettings
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
 

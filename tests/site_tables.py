@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import storage
-from dupq.dump.accounting import Account
 from dupq.dump.files import DumpSite
+from dupq.dump.parsing import Account
 from dupq.dump.parts import Cutter, Part, find_part, sort_parts
+from dupq.dump.steps import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
 from dupq.dump.units import units
-from dupq.settings.ingest import IngestSettings
-from dupq.stages.ingest.tasks import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
+from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
 
 

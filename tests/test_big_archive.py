@@ -13,9 +13,8 @@ import pytest
 from lxml import etree
 
 from benchmarks.big_archive import Shares, Summary, parse_size, write_archive
-from dupq.near_duplicates.shingles import shingle_sets
-from dupq.near_duplicates.verification import jaccard
-from dupq.settings.text import TextSettings
+from dupq.near_duplicates.shingles import jaccard, shingle_sets
+from dupq.settings.sections import TextSettings
 from dupq.text.questions import question_text
 
 ROOT = Path(__file__).parents[1]

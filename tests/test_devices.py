@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dupq import devices
+from dupq import system
 from dupq.errors import DupqError
 
-TRIED = devices.trouble_with.__wrapped__  # not what an earlier call found
+TRIED = system.trouble_with.__wrapped__  # not what an earlier call found
 
 
 def raising(error: Exception) -> Callable[..., torch.Tensor]:
@@ -44,7 +44,7 @@ def test_a_device_that_multiplies_wrongly_is_of_no_use(monkeypatch: pytest.Monke
 
 
 def test_only_a_gpu_is_tried_and_one_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "trouble_with", lambda gpu: f"{gpu} is broken")
-    assert devices.usable(devices.CPU) == torch.device("cpu")
+    monkeypatch.setattr(system, "trouble_with", lambda gpu: f"{gpu} is broken")
+    assert system.usable(system.CPU) == torch.device("cpu")
     with pytest.raises(DupqError, match=r"GPU of the node .*: cuda:0 is broken; mend .* or run with --gpus none$"):
-        devices.usable(devices.GPU)
+        system.usable(system.GPU)

@@ -1,7 +1,7 @@
 import threading
 
 from dupq.errors import StorageError
-from dupq.repeating import repeating
+from dupq.system import repeating
 
 
 def test_a_storage_that_is_away_for_a_while_ends_nothing() -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dupq.archive import pinned, question_shards, read_shard, read_shard_pieces
 from dupq.errors import DupqError
-from dupq.shards import pinned, question_shards, read_shard, read_shard_pieces
 from dupq.tables import QUESTIONS
 
 

@@ -15,7 +15,7 @@ from shown_commands import PAGES, ROOT, UNCHECKED, check_job, job_of, lines_of, 
 
 from dupq import __version__
 from dupq.cli import COMMANDS
-from dupq.encoders.kinds import kinds
+from dupq.encoders.encoding import kinds
 from dupq.settings import config
 
 FILES = [*PAGES, *sorted(ROOT.glob("examples/*/*.sh"))]

@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 
 from dupq import objects, storage, tables
 from dupq.errors import DupqError, StorageError
-from dupq.side_by_side import side_by_side
+from dupq.system import side_by_side
 
 SCHEMA = tables.KEY_PAIRS
 

@@ -17,12 +17,12 @@ from fault_proxy import Fault, FaultProxy
 from dupq import patience as s3_patience
 from dupq import storage, tables
 from dupq.cli import main
-from dupq.dump.archives import seven_zip
+from dupq.dump import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.execution import exchange
-from dupq.recording import recording
+from dupq.execution import task_files
 from dupq.runs import log
 from dupq.runs.table_view import stored
+from dupq.system import recording
 
 TABLE = pa.table([range(1000), ["t"] * 1000, [str(number) for number in range(1000)]], schema=tables.TEXTS)
 READ_SECONDS = 0.3  # then an answer counts as lost, where one is late
@@ -63,7 +63,7 @@ def _write_table(folder: str) -> None:
 
 
 def _write_parts(folder: str) -> None:
-    exchange.write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
+    task_files.write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
 
 
 def _write_many(folder: str) -> None:
@@ -91,7 +91,7 @@ READS: dict[str, Callable[[str], object]] = {
     "read a stream": _read_stream,
     "read a table": lambda folder: storage.read_table(f"{folder}/table.parquet"),
     "read pieces": _read_pieces,
-    "read an exchanged part": lambda folder: exchange.read_part([f"{folder}/parts"], 0),
+    "read an exchanged part": lambda folder: task_files.read_part([f"{folder}/parts"], 0),
     "kind of a file": lambda folder: storage.kind(f"{folder}/text"),
     "kind of a folder": storage.kind,
     "kind of nothing": lambda folder: storage.kind(f"{folder}/nothing"),
@@ -364,11 +364,11 @@ def test_a_small_file_takes_one_request_and_an_exchanged_part_two(folder: str, p
     _write_table(folder)
     rows = pa.table([range(50_000), ["t"] * 50_000, list(map(str, range(50_000)))], schema=tables.TEXTS)
     parts = [rows.slice(0, 100), rows.slice(100), rows.slice(0, 30_000)]
-    exchange.write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
+    task_files.write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
     for read, wanted in (
         (lambda: storage.read_table(f"{folder}/table.parquet"), 1),
-        (lambda: exchange.read_part([f"{folder}/parts"], 0), 2),
-        (lambda: exchange.read_part([f"{folder}/parts"], 1), 2),
+        (lambda: task_files.read_part([f"{folder}/parts"], 0), 2),
+        (lambda: task_files.read_part([f"{folder}/parts"], 1), 2),
     ):
         proxy.requests.clear()
         read()

@@ -9,9 +9,18 @@ from xml.sax.saxutils import quoteattr
 import pyarrow as pa
 
 from dupq.dump.parsing import KINDS, Contents, Format, read_rows, read_segment, sort_rows
-from dupq.dump.xml.document import check_nothing_follows, read_closing, read_opening
-from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row
-from dupq.dump.xml.segments import ROW_START, SIZE, cut
+from dupq.dump.xml_files import (
+    ROW_START,
+    SIZE,
+    BrokenRow,
+    RawRow,
+    Row,
+    check_nothing_follows,
+    cut,
+    parse_row,
+    read_closing,
+    read_opening,
+)
 from dupq.errors import DupqError
 
 SOURCE = "a.com/Posts.xml"

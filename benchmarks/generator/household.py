@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dupq.sample.grammar import Dice
-from dupq.sample.xml import document
+from dupq.sample.made_dump import document
 
 FOLDER = Path(__file__).with_suffix("")
 LANGUAGES = ("english", "russian", "portuguese", "arabic", "turkish", "korean", "japanese", "chinese", "thai")

@@ -12,18 +12,18 @@ import torch
 from encode import operations_a_text, operations_a_word
 
 from dupq import storage
-from dupq.encoders.encode import encode
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import encode
 from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.steps.encode import encode_texts
+from dupq.encoders.text_reader import Fitness
 from dupq.execution import cluster
 from dupq.execution.gpus import Gpus
 from dupq.runs.layout import Encoding
-from dupq.settings.dedup import EncodeSettings
-from dupq.stages.encode import encode_texts
+from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+from dupq.text.questions import FIRST_WORD, Vocabulary
+from dupq.text.token_arrays import TokenIds
 from on_gpu.made_up import sample
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 

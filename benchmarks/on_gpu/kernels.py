@@ -7,14 +7,12 @@ from statistics import NormalDist
 import numpy as np
 import torch
 
+from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import kernels, plain
-from dupq.neighbours.gpu.lists import Lists, empty_lists
-from dupq.neighbours.gpu.questions import Quick, quick_of, upload
+from dupq.neighbours.gpu.device_questions import Lists, Quick, empty_lists, quick_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs
-from dupq.neighbours.tiles import Search, block
+from dupq.neighbours.tiles import Search, all_pairs, block
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 

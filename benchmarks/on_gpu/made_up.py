@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from dupq.encoders.build import build
-from dupq.encoders.kinds import network_settings
+from dupq.encoders.encoding import build, network_settings
 from dupq.encoders.protocol import Encoder
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.text.questions import FIRST_WORD
 from on_gpu.parts import Scale
 
 

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import COSINE, rule_of
-from dupq.neighbours.gpu.lists import Lists
-from dupq.neighbours.gpu.questions import upload
+from dupq.neighbours.gpu.device_questions import Lists, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.measure import Measure
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak
 

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.execution import cluster
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_tiles import find_neighbours
-from dupq.runs.embeddings import embeddings_table
+from dupq.neighbours.steps.search_all import find_neighbours
 from dupq.runs.layout import NeighbourFiles
-from dupq.settings.dedup import NeighbourSettings
-from dupq.shards import Shard
+from dupq.runs.question_tables import embeddings_table
+from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 from on_gpu.made_up import archive

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import distributed
 
-from dupq.training import collectives
+from dupq.training import optimisation
 from dupq.training.loop import train_epoch
-from dupq.training.optimizers import optimizer_for
+from dupq.training.optimisation import optimizer_for
 from dupq.training.pairs import Rankings
 from on_gpu.made_up import Sample, sample
 from on_gpu.parts import Figures, Scale, together
@@ -95,7 +95,7 @@ def _epoch(made: Sample, network: Any, pairs: int, batch: int, worker: tuple[int
     left, training = np.arange(0, 2 * pairs, 2), made.settings.training.changed(batch_size=batch)
     examples = Rankings(left, left + 1, np.zeros((pairs, 0), np.int64), np.arange(pairs))
     sequences, optimizer = dict(enumerate(made.texts)), optimizer_for(network, training)
-    collectives.meet()
+    optimisation.meet()
     begun = time.perf_counter()
     losses = train_epoch(network, optimizer, sequences, examples, training, worker)
     if torch.cuda.is_initialized():

@@ -45,7 +45,7 @@ def below(options: argparse.Namespace, *names: str) -> list[str]:
 
 def assigned(options: argparse.Namespace) -> tuple[str, ...]:
     """The settings that are of this job."""
-    from dupq.pipelines.from_dump import FromDumpJob
+    from dupq.pipelines.train import FromDumpJob
 
     return FromDumpJob((options.dump,), options.output, assignments=tuple(options.set)).settings_of(options.job)
 

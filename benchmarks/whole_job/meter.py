@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.whole_job.usage import disk, usage
-from dupq.execution import memory
+from dupq.execution import tasks
 
 
 class Meter(logging.Handler):
@@ -26,8 +26,8 @@ class Meter(logging.Handler):
 
     def _begin(self) -> None:
         self._then, self._start = usage(), time.monotonic()
-        memory.give_back()
-        memory.reset_peak()
+        tasks.give_back()
+        tasks.reset_peak()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a stage's end."""
@@ -51,7 +51,7 @@ class Meter(logging.Handler):
             "tasks_cpu_s": round(now.other_cpu - then.other_cpu, 2),
             "rows": rows,
             "task_mb": round(peak_mb),
-            "driver_mb": round(memory.peak_mb()),
+            "driver_mb": round(tasks.peak_mb()),
             "written": now.written - then.written,
             "disk": disk(self._folder),
             "is_rest": self._is_rest,

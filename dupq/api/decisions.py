@@ -1,4 +1,6 @@
-"""The clusters of a finished run at another threshold: `run.at`."""
+"""The clusters of a finished run at another threshold (`run.at`), and what became of clusters between two runs
+(`Run.changes_since`).
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,33 +10,67 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.api.changes import changes_table, own_clusters
 from dupq.api.inputs import share
 from dupq.clusters import identity
-from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.constraints import Constraints, constraints
-from dupq.clusters.decision import SCORED_SIZE, decide
-from dupq.clusters.evidence import Words, around, shared
-from dupq.clusters.marks import marks_of
-from dupq.clusters.scoring import arounds, scale_of, scored_table, unlisted, words_of_texts
-from dupq.clusters.thresholds import spread_of
+from dupq.clusters.components import Constraints, components, constraints, represented, with_represented
+from dupq.clusters.decision import (
+    SCORED_SIZE,
+    arounds,
+    decide,
+    scale_of,
+    scored_table,
+    spread_of,
+    unlisted,
+    words_of_texts,
+)
+from dupq.clusters.evidence import Words, around, marks_of, shared
 from dupq.encoders.description import read_measure
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
-from dupq.links.tables import known_duplicates
+from dupq.links.link_files import known_duplicates
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.embeddings import embeddings_of
 from dupq.runs.layout import RunLayout
+from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
-from dupq.settings.text import TextSettings
-from dupq.tables import RARITIES
+from dupq.settings.sections import TextSettings
+from dupq.tables import CHANGED_CLUSTERS, RARITIES
 from dupq.text.keys import Sites, are_among
-from dupq.text.questions import texts_table
-from dupq.text.terms import tags_of
+from dupq.text.questions import tags_of, texts_table
+
+
+def changes_since(run: Run, earlier: Run) -> TableView:
+    """See Run.changes_since."""
+    if not isinstance(earlier, Run):
+        raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
+    sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
+    found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites))
+    return in_memory(f"{run.uri} since {earlier.uri}", changes_table(found, sites))
+
+
+def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
+    """The clusters of two and more of the run itself, by id."""
+    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], pc.field("cluster_size") > 1)
+    named = [text.rpartition("/") for text in rows["cluster_id"].to_pylist()]
+    names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
+    numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
+    place = run.clusters.place
+    keys = sites.pack_columns(rows["site"], rows["question_id"], place)
+    return identity.Grouping(keys, sites.pack_columns(names, numbers, place))
+
+
+def changes_table(found: identity.Changes, sites: Sites) -> pa.Table:
+    """The rows of `changes`."""
+    ids = [
+        pa.array([sites.label(key) if key >= 0 else None for key in side.tolist()], pa.string())
+        for side in (found.ids_now, found.ids_then)
+    ]
+    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
+    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
+
 
 _KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
 _COLUMNS = [*_KEYS, "source", "probability", "title_overlap", "rank_left", "rank_right"]

@@ -19,34 +19,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import devices
-from dupq.api.comparison import Comparison, TitlesAlone
-from dupq.api.encoders import TextEncoder, load_encoder
+from dupq import system
+from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
 from dupq.api.inputs import as_columns, collected, column_of, names_of, share, texts, values_of
+from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import SCORED_SIZE, decide
-from dupq.clusters.marks import marks_of
-from dupq.clusters.prior import OF_TITLES, read_prior
-from dupq.clusters.scoring import words_of_texts
-from dupq.clusters.thresholds import spread_of
-from dupq.encoders.reader import Reader
+from dupq.clusters.decision import SCORED_SIZE, decide, spread_of, words_of_texts
+from dupq.clusters.evidence import marks_of
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
+from dupq.encoders.text_reader import Reader
 from dupq.errors import DupqError, SettingError
-from dupq.extras import require
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.in_memory import NearPairs, Said, near_pairs
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.text import Language, TextSettings
-from dupq.text.contents import content_hashes
+from dupq.settings.sections import Language, TextSettings
+from dupq.system import require
 from dupq.text.languages import language_of
-from dupq.text.markup import Markup, as_html, is_html
-from dupq.text.questions import texts_table
-from dupq.text.terms import Terms, document_counts, rare_words, rarities
-from dupq.training.counted import counted
+from dupq.text.questions import Terms, content_hashes, document_counts, rare_words, rarities, texts_table
+from dupq.text.tokens import Markup, as_html, is_html
+from dupq.training.word_vectors import counted
 
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES = 10_000  # in which the language is looked for
@@ -200,7 +194,7 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     if not settings.title_body.epochs:
         return counted(texts, settings)
     require("torch", f"find_duplicates, for bodies in {settings.text.language},")
-    from dupq.training.unsupervised import learn
+    from dupq.training.one_process import learn
 
     return learn(texts, settings)
 
@@ -214,7 +208,7 @@ def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code
     left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
     rows = np.unique(np.concatenate([left, right]))
     some, below = ([column[row] for row in rows.tolist()] for column in (titles, bodies))
-    vectors = rows, vectors_of(teacher, teacher_texts(some, below, code), devices.CPU)
+    vectors = rows, vectors_of(teacher, teacher_texts(some, below, code), system.CPU)
     found[likely] = cosines_of(vectors, vectors, left, right)
     return found
 

@@ -1,29 +1,71 @@
-"""A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`)."""
+"""A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`), those of several
+nights (`dupq.open_runs`), and titles beside the keys of a table.
+"""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.api.inputs import key_of, text
+from dupq.api.inputs import collected, key_of, keys_in, names_of, text
 from dupq.errors import DupqError
-from dupq.extras import require
 from dupq.json_files import read_as
 from dupq.runs import reader
-from dupq.runs.reader import Key, Question
+from dupq.runs.inventory import known_runs
+from dupq.runs.reader import Key, Question, link
+from dupq.runs.reader import Run as StoredRun
 from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
+from dupq.system import require
 
 if TYPE_CHECKING:
     from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
-    from dupq.api.explanation import Explanation
+    from dupq.api.lookup import Explanation
     from dupq.api.trials import Trials
-    from dupq.evaluation.review import Estimate
+    from dupq.evaluation.sampling import Estimate
+
+_ENDS = ("", "_left", "_right")
+
+
+def with_titles(run: StoredRun, frame: object) -> object:
+    """See Run.with_titles."""
+    frame = collected(frame)
+    names = names_of(frame) or ()
+    ends = [end for end in _ENDS if f"site{end}" in names and f"question_id{end}" in names]
+    if not ends:
+        raise DupqError(
+            "with_titles: a pandas, Polars or Arrow table with the columns site and question_id expected, or with "
+            f"site_left, question_id_left and so on; {type(frame).__name__} has {', '.join(names) or 'no columns'}"
+        )
+    columns: dict[str, list[str | None]] = {}
+    for end in ends:
+        keys = keys_in(frame, end, "with_titles")
+        found = run.titles(key for key in keys if key is not None)
+        columns[f"title{end}"] = [found[key].title if key in found else None for key in keys]
+        columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
+    return _with(frame, columns)
+
+
+def _with(frame: object, columns: dict[str, list[str | None]]) -> object:
+    """A table with more columns, or with others in the place of those of their names, of the kind that it was."""
+    if isinstance(frame, pa.Table):
+        kept = frame.drop_columns([name for name in columns if name in frame.column_names])
+        for name, values in columns.items():
+            kept = kept.append_column(name, pa.array(values, pa.string()))
+        return kept
+    if hasattr(frame, "with_columns"):  # Polars, which need not be installed
+        make: Callable[..., pa.Table] = type(frame)  # of Polars in truth
+        return frame.with_columns(make(columns, schema=dict.fromkeys(columns, str)).get_columns())
+    if hasattr(frame, "assign"):
+        return frame.assign(**columns)
+    raise DupqError(f"with_titles: {type(frame).__name__}; a pandas, Polars or Arrow table expected")
 
 
 Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
@@ -79,7 +121,6 @@ class Run(reader.Run):
         None where a question is no longer in the archive, or its site no host name. The text is its author's: escape
         it. Raises DupqError for another table, with the row where one holds no question.
         """
-        from dupq.api.titles import with_titles
 
         return cast(Frame, with_titles(self, frame))
 
@@ -118,14 +159,14 @@ class Run(reader.Run):
         Ids are those that each run has written, so of runs that were not made with --previous one after the other only
         the questions tell which cluster is which. The clusters of both are in memory.
         """
-        from dupq.api.changes import changes_since
+        from dupq.api.decisions import changes_since
 
         return changes_since(self, earlier)
 
     @cached_property
     def review(self) -> TableView:
         """The sample of pairs to be judged, in the order of review.tsv and with what is filled in there."""
-        from dupq.api.judging import sample
+        from dupq.api.lookup import sample
 
         return sample(self)
 
@@ -135,7 +176,7 @@ class Run(reader.Run):
         `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review`, with
         `verdict` filled in. Verdicts on other pairs are left out. Raises DupqError for what is no verdict.
         """
-        from dupq.api.judging import estimated
+        from dupq.api.lookup import estimated
 
         return estimated(self, verdicts)
 
@@ -168,7 +209,7 @@ class Run(reader.Run):
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
         """The evidence that two questions are duplicates."""
-        from dupq.api.explanation import Explanation
+        from dupq.api.lookup import Explanation
 
         return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
 
@@ -189,3 +230,15 @@ def _member(key: Key, question: Question | None, is_canonical: bool) -> Member:
 
 def _label(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
+
+
+def open_runs(uri: str | os.PathLike[str]) -> list[Run]:
+    """The whole runs in the folder of runs at `uri`, local or on S3, the oldest first.
+
+    Runs that are unfinished, damaged, or that a gate has refused are left out. Raises DupqError if there is none.
+    """
+    place = storage.absolute(uri)
+    found = [known for known in known_runs(place, datetime.now(UTC)) if known.is_whole]
+    if not found:
+        raise DupqError(f"{place}: no whole run is here; give the --output of dupq dedup")
+    return [Run(storage.join(place, known.run_id)) for known in found]

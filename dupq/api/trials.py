@@ -13,27 +13,25 @@ import pyarrow as pa
 from dupq.api.encoders import TextEncoder
 from dupq.api.inputs import check_count
 from dupq.encoders.description import encoder_at, read_split
-from dupq.encoders.kinds import learns_without_links, network_settings
-from dupq.encoders.reader import Reader
+from dupq.encoders.encoding import learns_without_links, network_settings
+from dupq.encoders.text_reader import Reader
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation.bm25 import BM25
 from dupq.evaluation.known_duplicates import chosen, unseen_split
-from dupq.evaluation.measures import average_precision, retrieval_measures
-from dupq.evaluation.protocol import Ranker
-from dupq.evaluation.rankers import EncoderRanker
+from dupq.evaluation.measures import Ranker, average_precision, retrieval_measures
+from dupq.evaluation.rankers import BM25, EncoderRanker
+from dupq.links.link_files import known_duplicates
 from dupq.links.split import Split, split_links
-from dupq.links.tables import known_duplicates
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table
-from dupq.training.in_memory import QUALITY, KnownPairs, train
+from dupq.training.one_process import QUALITY, KnownPairs, train
 from dupq.training.pairs import NEGATIVE_POOL, positives
 from dupq.training.word_vectors import make_word_vectors
 

@@ -1,6 +1,7 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
-A logistic model over scale-free evidence (evidence.py), learned from pairs of several sites that were judged by reading
+A logistic model over scale-free evidence (`dupq/clusters/evidence.py`), learned from pairs of several sites that were
+judged by reading
 (prior.json). An archive's own links and verdicts move its intercept, a slope that all coefficients share, and each
 coefficient: archives differ most in how common duplicates are and in how well evidence separates them from others. All
 have Gaussian priors: few links move little. An archive unlike the prior's sites that has many links may go further
@@ -17,15 +18,19 @@ Linked pairs are sampled more densely than others; as in case-control studies th
 added to the log-odds (King and Zeng 2001, section 4.1), so that they do not make pairs look likelier.
 """
 
+import importlib.resources
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field, FiniteFloat
 from scipy.special import expit, logit
 from typing_extensions import TypedDict
 
 from dupq.clusters.evidence import Listing, Shared
+from dupq.errors import DupqError
+from dupq.json_files import read_as
 
 FEATURES = (
     "place",  # log-odds that the best score of a random question is lower than this score
@@ -58,7 +63,7 @@ _STEP = 1e-4  # for second derivatives, in units of the spreads
 
 
 class Prior(NamedTuple):
-    """What was learned on other sites: see `dupq/clusters/prior.py`."""
+    """What was learned on other sites."""
 
     centres: np.ndarray  # (F,): subtracted from the features
     scales: np.ndarray  # (F,): divisors of the features
@@ -67,7 +72,7 @@ class Prior(NamedTuple):
     slope_spread: float  # of the log of its own slope round 0
     coefficient_spread: float  # of each of its own coefficients round that slope's
     linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
-    teacher: np.ndarray  # (3,): of a teacher's evidence; see teacher_evidence.py
+    teacher: np.ndarray  # (3,): of a teacher's evidence; see `teacher_features`
     sites: tuple[str, ...] = ()  # that it was learned on
 
     @property
@@ -277,3 +282,91 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     free = np.sqrt(prior.intercept_spread**2 + sloping**2 + each)
     p = model.probabilities(features)
     return float(np.tanh((p * (1 - p)) @ np.abs(moved) / max((p * (1 - p)) @ free, 1e-12)))
+
+
+_SHIPPED = importlib.resources.files("dupq") / "clusters"
+OF_TITLES = str(_SHIPPED / "titles_prior.json")  # of pairs of titles without bodies, judged by them alone
+_REMEDY = "make it anew with benchmarks/prior.py"
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Entries(TypedDict):
+    """The file."""
+
+    features: list[str]
+    centres: list[FiniteFloat]
+    scales: list[_Positive]
+    coefficients: list[FiniteFloat]
+    intercept_spread: _Positive
+    slope_spread: _Positive
+    coefficient_spread: _Positive
+    linked: list[_Positive]
+    teacher: list[FiniteFloat]
+    sites: list[str]
+
+
+def read_prior(uri: str = "") -> Prior:
+    """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
+    place = uri or str(_SHIPPED / "prior.json")
+    values = read_as(place, _Entries, _REMEDY)
+    if tuple(values["features"]) != FEATURES:
+        raise DupqError(f"{place}: made for other features; {_REMEDY}")
+    columns = [values[name] for name in ("centres", "scales", "coefficients", "linked", "teacher")]
+    features = len(FEATURES)
+    if [len(column) for column in columns] != [features, features, features + 1, 2, 3]:
+        raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
+    centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
+    spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
+    return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
+
+
+# A teacher's cosine as evidence: it moves the log-odds that all other evidence gives a pair.
+#
+# A logistic model over two features, learned on other sites (prior.json) and moved by this archive's known duplicates
+# and verdicts as the first one is. Cosines of models differ in mean and spread, and so do archives; so a cosine counts
+# in standard deviations over the pairs that a run is calibrated on.
+
+SCALES = np.array([3.0, 1.0])  # of log-odds and scaled cosine, which `designed` clips at three: certain is 9
+_CENTRES, _LEAST_SPREAD = np.zeros(2), 1e-3
+
+
+class TeacherModel(NamedTuple):
+    """How much a teacher's cosine says in this archive."""
+
+    mean: float  # of its cosines
+    spread: float  # their standard deviation
+    log_odds: float  # coefficient of those by all other evidence, divided by SCALES
+    cosine: float  # coefficient of the scaled one
+    intercept: float
+
+    def probabilities(self, p: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+        """The probability (float64) of pairs that have `p` by all other evidence; the same where a cosine is NaN."""
+        is_read = np.isfinite(cosines)
+        features = teacher_features(p[is_read], cosines[is_read], self.mean, self.spread)
+        found = p.astype(np.float64)
+        found[is_read] = expit(designed(features, _CENTRES, SCALES) @ [self.log_odds, self.cosine, self.intercept])
+        return found
+
+
+def teacher_features(p: np.ndarray, cosines: np.ndarray, mean: float, spread: float) -> np.ndarray:
+    """Log-odds and scaled cosines (float64, (n, 2)) of pairs."""
+    return np.stack([logit(np.clip(p.astype(np.float64), 1e-9, 1 - 1e-9)), (cosines - mean) / spread], axis=1)
+
+
+def teacher_prior(prior: Prior) -> Prior:
+    """The prior of the two features."""
+    return prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
+
+
+def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: Prior) -> TeacherModel:
+    """The model of this archive, from the pairs of its calibration: labels, `p` by all other evidence, cosines.
+
+    Pairs whose cosine is NaN tell nothing; without any other the model is the prior's.
+    """
+    rows = np.flatnonzero(np.isfinite(cosines))
+    if not len(rows):
+        return TeacherModel(0.0, 1.0, *prior.teacher.tolist())
+    p, cosines = p[rows], cosines[rows].astype(np.float64)
+    mean, spread = float(cosines.mean()), max(float(cosines.std()), _LEAST_SPREAD)
+    read = Labelled(teacher_features(p, cosines, mean, spread), *(column[rows] for column in labelled[1:]))
+    return TeacherModel(mean, spread, *fit(read, teacher_prior(prior)).coefficients.tolist())

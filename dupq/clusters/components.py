@@ -1,11 +1,15 @@
-"""Connected components of a graph of questions, on verified edges only."""
+"""Connected components of a graph of questions, on verified edges only; what people said of pairs, as constraints on
+them; and how well its edges hold a cluster together.
+"""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from dupq.kernel_cache import numba
-from dupq.text.keys import distinct
+from dupq.text.keys import are_among, distinct
 
 _EDGES_AT_ONCE = 1 << 20
 _EDGES_HELD = 1 << 22  # before those of some parts become a forest
@@ -95,3 +99,174 @@ def _root(parents: np.ndarray, index: int) -> int:
 def _flatten(parents: np.ndarray) -> None:
     for index in range(len(parents)):  # a parent is smaller than its child, so it is flat already
         parents[index] = parents[parents[index]]
+
+
+class Constraints(NamedTuple):
+    """Pairs of representatives (int64 keys, shape (m, 2), left < right, each once)."""
+
+    joined: np.ndarray  # those that join at any probability
+    is_verdict: np.ndarray  # bool: people judged them, or others that they represent, to be the same; else a known link
+    apart: np.ndarray  # those that must not get into one cluster, directly or through others
+    contradicting: int  # pairs that were judged to be the same, which those that must be apart forbid
+
+
+def constraints(
+    same: np.ndarray, links: np.ndarray, apart: np.ndarray, represent: Callable[[np.ndarray], np.ndarray]
+) -> Constraints:
+    """The constraints by verdicts and known links (pairs of keys, shape (m, 2)) on the questions that represent others.
+
+    Where not all can hold, `apart` wins over `same`, and both over `links`; of pairs that are alike the smaller one.
+    """
+    same, links, apart = (_between(represent(pairs)) for pairs in (same, links, apart))
+    every, first = np.unique(np.concatenate([same, links]), axis=0, return_index=True)
+    is_verdict = first < len(same)
+    order = np.argsort(~is_verdict, kind="stable")
+    every, is_verdict = every[order], is_verdict[order]
+    kept = joinable(every, apart)
+    return Constraints(every[kept], is_verdict[kept], apart, int((is_verdict & ~kept).sum()))
+
+
+def _between(pairs: np.ndarray) -> np.ndarray:
+    """Pairs with the smaller key on the left, each once, without those of a question with itself."""
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    return pairs[pairs[:, 0] != pairs[:, 1]]
+
+
+def joinable(edges: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Which of `edges` may join their ends (bool, (m,)), one after the other, if no pair of `apart` is to be joined.
+
+    Both are int64 keys, shape (m, 2). Only the edges of components that hold such a pair are gone through one by one.
+    """
+    is_joinable = np.ones(len(edges), bool)
+    members, smallest = components(edges)
+    inside = apart[are_among(members, apart).all(axis=1)]
+    owners = smallest[np.searchsorted(members, inside)]
+    torn = np.unique(owners[owners[:, 0] == owners[:, 1], 0])
+    rows = np.flatnonzero(are_among(torn, smallest[np.searchsorted(members, edges[:, 0])]))
+    parents: dict[int, int] = {}
+    foes = defaultdict[int, set[int]](set)  # of each root, the roots that it must not be joined with
+    for left, right in inside.tolist():
+        foes[left].add(right)
+        foes[right].add(left)
+    for row, (left, right) in zip(rows.tolist(), edges[rows].tolist(), strict=True):
+        kept, lost = _constraints_root(parents, left), _constraints_root(parents, right)
+        if lost in foes[kept]:
+            is_joinable[row] = False
+        elif kept != lost:
+            parents[lost] = kept
+            for foe in foes.pop(lost, ()):
+                foes[foe].discard(lost)
+                foes[foe].add(kept)
+                foes[kept].add(foe)
+    return is_joinable
+
+
+def _constraints_root(parents: dict[int, int], key: int) -> int:
+    while key in parents:
+        if parents[key] in parents:
+            parents[key] = parents[parents[key]]  # path halving
+        key = parents[key]
+    return key
+
+
+_NONE = -1
+
+
+class ClusterStatistics(NamedTuple):
+    """A column a field, a row a cluster; see tables.CLUSTER_STATS."""
+
+    clusters: np.ndarray
+    sizes: np.ndarray
+    edges: np.ndarray
+    densities: np.ndarray
+    weakest_links: np.ndarray
+    bridges: np.ndarray
+
+
+def cluster_statistics(clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray) -> ClusterStatistics:
+    """Of each cluster, sorted by cluster.
+
+    Row i of `edges` (int64, shape (m, 2), no repeats) is inside cluster `clusters[i]`; no question is in two
+    clusters. The answer does not depend on the order of the edges. Memory: about 100 bytes an edge.
+    """
+    names, owners = np.unique(clusters, return_inverse=True)
+    members, ends = np.unique(edges, return_inverse=True)
+    ends = ends.reshape(-1, 2)
+    sizes = np.bincount(_owners_of_nodes(ends, owners, len(members)), minlength=len(names))
+    counts = np.bincount(owners, minlength=len(names))
+    weakest = np.full(len(names), np.inf, probabilities.dtype)
+    np.minimum.at(weakest, owners, probabilities)
+    bridges = np.bincount(owners[_are_bridges(ends, len(members))], minlength=len(names))
+    return ClusterStatistics(names, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridges)
+
+
+def _owners_of_nodes(ends: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
+    found = np.empty(count, np.int64)
+    found[ends[:, 0]] = found[ends[:, 1]] = owners
+    return found
+
+
+def _are_bridges(ends: np.ndarray, count: int) -> np.ndarray:
+    """Whether each edge is a bridge, the only path between its ends; nodes are 0 to `count` - 1."""
+    halves = np.argsort(ends.ravel(), kind="stable")  # half-edges 2 i and 2 i + 1 are edge i's
+    starts = np.r_[0, np.cumsum(np.bincount(ends.ravel(), minlength=count))]
+    found = np.zeros(len(ends), bool)
+    _find_bridges(ends, halves, starts, found)
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def _find_bridges(ends: np.ndarray, halves: np.ndarray, starts: np.ndarray, found: np.ndarray) -> None:
+    """Tarjan's search of each component, with `parents` for a stack."""
+    count = len(starts) - 1
+    order, lowest = np.full(count, _NONE), np.empty(count, np.int64)
+    parents = np.full(count, _NONE)  # the edge by which a node was found
+    following = starts[:-1].copy()  # the next half-edge of each node
+    seen = 0
+    for root in range(count):
+        node = root if order[root] == _NONE else _NONE
+        while node != _NONE:
+            if order[node] == _NONE:
+                order[node] = lowest[node] = seen
+                seen += 1
+            if following[node] < starts[node + 1]:
+                node = _step(node, ends, halves, following, order, lowest, parents)
+            else:
+                node = _leave(node, ends, order, lowest, parents, found)
+
+
+@numba.njit(nogil=True, cache=True)
+def _step(
+    node: int,
+    ends: np.ndarray,
+    halves: np.ndarray,
+    following: np.ndarray,
+    order: np.ndarray,
+    lowest: np.ndarray,
+    parents: np.ndarray,
+) -> int:
+    """Follow the node's next edge: the node behind it if that is new, else the same node."""
+    half = halves[following[node]]
+    following[node] += 1
+    edge, other = half >> 1, ends[half >> 1, 1 - (half & 1)]
+    if edge == parents[node]:
+        return node
+    if order[other] != _NONE:
+        lowest[node] = min(lowest[node], order[other])
+        return node
+    parents[other] = edge
+    return other
+
+
+@numba.njit(nogil=True, cache=True)
+def _leave(
+    node: int, ends: np.ndarray, order: np.ndarray, lowest: np.ndarray, parents: np.ndarray, found: np.ndarray
+) -> int:
+    """Go back to the node's parent: its edge is a bridge if nothing below it reaches the parent or higher."""
+    edge = parents[node]
+    if edge == _NONE:
+        return _NONE
+    parent = ends[edge, 0] + ends[edge, 1] - node
+    lowest[parent] = min(lowest[parent], lowest[node])
+    found[edge] = lowest[node] > order[parent]
+    return parent

@@ -1,16 +1,181 @@
-"""From pairs with a probability to clusters, at a threshold: components of sure pairs, and of each the best partition.
+"""From the neighbours of questions to pairs with a probability, and from these to clusters: at a threshold, components
+of sure pairs, and of each the best partition. The likeliest pairs that are not joined make the worklist.
 
 In components up to a size, pairs that no question lists are scored too; in larger ones they count as least likely.
+
+lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
+NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
+CANDIDATES           ──shared──▶        rows of COMPARED (evidence.py)
+COMPARED             ──scored_table──▶  rows of SCORED
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import logit
+from typing_extensions import TypedDict
 
+from dupq.clusters.calibration import Calibrated, Evidence, Model, features_of, places_of
 from dupq.clusters.components import components
+from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
 from dupq.clusters.partition import partition
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.exact import rule_of
+from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.keys import are_among
+from dupq.text.questions import Terms, terms_of
+
+if TYPE_CHECKING:
+    from dupq.neighbours.candidates import Nearest
+
+_NO_RANK = np.iinfo(np.int32).max  # after all others
+_NO_KEY = np.iinfo(np.int64).max
+
+
+class Scale(NamedTuple):
+    """How evidence becomes a probability."""
+
+    model: Model
+    reference: np.ndarray
+    k: int
+
+
+def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
+    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
+    from dupq.neighbours.tiles import as_neighbours
+
+    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
+    listing = listing_of(scores, measure.highest)
+    found = as_neighbours(keys, nearest, measure)
+    indices = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.lifts[indices]]
+    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
+
+
+def undirected(directed: pa.Table) -> pa.Table:
+    """Rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
+    queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
+    left, right = np.minimum(queries, others), np.maximum(queries, others)
+    ranks = directed["rank"].fill_null(_NO_RANK).to_numpy()
+    order = np.lexsort((ranks, right, left))
+    left, right, ranks, queries = left[order], right[order], ranks[order], queries[order]
+    first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
+    pairs = np.cumsum(first) - 1
+    columns: list[np.ndarray] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
+    listed = ranks != _NO_RANK
+    values = [ranks, directed["lift"].to_numpy()[order]]
+    for is_mine in (queries == left, queries == right):
+        rows = np.flatnonzero(listed & is_mine)
+        for value, empty in zip(values, (UNLISTED, 0.0), strict=True):
+            column = np.full(int(first.sum()), empty, value.dtype)
+            column[pairs[rows]] = value[rows]
+            columns.append(column)
+    return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
+
+
+def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
+    """The rows of AROUND for the left and for the right questions of pairs; zeros for a question without a row.
+
+    Such are questions that are in no candidate pair: known links bring them into components all the same.
+    """
+    order = np.argsort(columns[0], kind="stable")
+    keys, *sums = (np.append(column[order], last) for column, last in zip(columns, (_NO_KEY, 0, 0), strict=True))
+    wanted = [pairs[side].to_numpy() for side in ("left", "right")]
+    rows = [np.searchsorted(keys[:-1], some) for some in wanted]
+    left, right = (
+        Around(*(np.where(keys[row] == some, total[row], 0) for total in sums))
+        for row, some in zip(rows, wanted, strict=True)
+    )
+    return left, right
+
+
+def scale_of(calibration: Calibrated, k: int) -> Scale:
+    """Return the model of a run, whose record is calibration.json."""
+    return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
+
+
+def features_in(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> np.ndarray:
+    """The features (float64, (n, F)) of rows of COMPARED, with the rows of AROUND of both questions of each."""
+    left, right = (
+        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
+    )
+    common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
+    indices = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
+    leads = title_leads(common.title_cosine, sides, (left, right))
+    return features_of(Evidence(indices, left, right, common, leads), scale.k)
+
+
+def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
+    """Rows of COMPARED, with the rows of AROUND of both questions of each, as rows of SCORED."""
+    p = scale.model.probabilities(features_in(pairs, sides, scale))
+    ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
+    columns = [
+        *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
+        *(pa.array(side, mask=side == UNLISTED) for side in ranks),
+        *(pairs[name].combine_chunks() for name in ("title_cosine", "text_cosine")),
+        pa.array(tags, mask=np.isnan(tags)),
+        pa.array(p.astype(np.float32)),
+        pa.nulls(len(p), pa.float32()),
+    ]
+    return pa.table(columns, schema=SCORED)
+
+
+def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.Table:
+    """Rows of COMPARED of pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
+    nothing, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
+    columns = [pairs[:, 0], pairs[:, 1], similarities, ranks, nothing, ranks, nothing, *common]
+    return pa.table([pa.array(column) for column in columns], schema=COMPARED)
+
+
+def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:
+    """The words, tags and marks of rows of TEXTS that are compared."""
+    titles, whole = (terms_of(_joined(texts[name]), language) for name in ("title", "text"))
+    return Words(titles, whole, tags, marks)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.StringArray:
+    return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
+
+
+_STEPS = 1_000  # of probability
+
+
+class Thresholds(TypedDict):
+    """The probability from which pairs join, and those for other precisions, with what is expected of each."""
+
+    chosen: dict[str, float]
+    others: list[dict[str, float]]
+
+
+class Spread(NamedTuple):
+    """A histogram of the candidate pairs' probabilities in steps of .001, and their sum in each; shape (1000,)."""
+
+    pairs: np.ndarray
+    probabilities: np.ndarray  # float64
+
+    def choose(self, precision: float) -> dict[str, float]:
+        """The lowest threshold from which the expected precision is reached, 1 if there is none; see `above`."""
+        right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
+        reached = np.flatnonzero((self.pairs > 0) & (right >= precision * pairs))
+        return {"precision": precision, **self.above(reached[0] / _STEPS if len(reached) else 1.0)}
+
+    def above(self, threshold: float) -> dict[str, float]:
+        """The number and expected precision of the pairs from a threshold on."""
+        first = min(_STEPS, int(np.ceil(threshold * _STEPS - 1e-9)))
+        pairs, right = float(self.pairs[first:].sum()), float(self.probabilities[first:].sum())
+        expected = right / pairs if pairs else 1.0
+        return {"threshold": float(threshold), "pairs": pairs, "expected_precision": expected}
+
+
+def spread_of(probabilities: np.ndarray) -> Spread:
+    """The spread of the probabilities of candidate pairs."""
+    p = probabilities.astype(np.float64)
+    steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
+    return Spread(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
+
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 SCORED_SIZE = 1_000  # questions of a component of which every pair is scored; beyond it, only candidates
@@ -125,3 +290,95 @@ def _contracted(
     distinct, indices, sizes = distinct.reshape(-1, 2), indices.ravel(), np.bincount(firsts, minlength=len(firsts))
     unlisted = sizes[distinct].prod(axis=1) - np.bincount(indices, minlength=len(distinct))
     return distinct, np.bincount(indices, weights[apart], len(distinct)) + absent * unlisted
+
+
+_WORD = re.compile(r"\w[\w+#]*")
+_WORDS_SHOWN = 4
+_TAGS_SHOWN = 3
+_ALIKE = 0.5  # of text_overlap: the texts share much
+
+
+class Titled(NamedTuple):
+    """What a reader is told of a question. It is its author's: hostile text."""
+
+    title: str
+    tags: Sequence[str]
+
+
+def likeliest(pairs: np.ndarray, probabilities: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
+    """The rows (int64) of the `most` likeliest pairs, the likeliest first, ties by key; one between two clusters.
+
+    `pairs` are int64 keys of shape (m, 2), `clusters` (likewise) those of the questions.
+    """
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], -probabilities))
+    _, first = np.unique(np.sort(clusters[order], axis=1), axis=0, return_index=True)
+    return order[np.sort(first)[:most]]
+
+
+def unlinked(probabilities: np.ndarray, linked_share: float) -> np.ndarray:
+    """The probabilities (float64) of pairs, given that nobody linked them.
+
+    People link a share of the duplicates; so of pairs without a link fewer are duplicates (Bayes' rule).
+    """
+    p = probabilities.astype(np.float64)
+    return np.asarray(p * (1 - linked_share) / (1 - linked_share * p))
+
+
+def in_words(pair: Mapping[str, Any], left: Titled, right: Titled, questions: int, k: int, rarity: "Rarity") -> str:
+    """The evidence of a row of `pairs` for a reader: what titles, texts and tags share, and how near the two are.
+
+    `questions` are those of the archive, of which each lists its `k` nearest.
+    """
+    parts = [_titles(left.title, right.title, rarity)]
+    if pair["jaccard"] is not None:
+        parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
+    if (pair["text_overlap"] or 0) >= _ALIKE:
+        parts.append("texts much alike")
+    if pair["teacher"] is not None:
+        parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")
+    if pair["rank"] is not None:
+        parts.append(f"{_ordinal(pair['rank'])}nearest of {questions:,}")
+    elif pair["source"] == "encoder":
+        parts.append(f"beyond the {k} nearest of each")
+    return "; ".join([*parts, *_tags(left.tags, right.tags)])
+
+
+class Rarity:
+    """How much a word says in this archive."""
+
+    def __init__(self, stem: Callable[[str], str], is_stop_word: Callable[[str], bool], of: Callable[[str], float]):
+        """`of` is the rarity of a stem."""
+        self.stem, self._is_stop_word, self._of = stem, is_stop_word, of
+
+    def telling(self, title: str) -> dict[str, str]:
+        """By their stems the words of a title that are no stop words, the rarest first."""
+        words = [word for word in _WORD.findall(title.lower()) if not self._is_stop_word(word)]
+        return {self.stem(word): word for word in sorted(words, key=lambda word: -self._of(self.stem(word)))}
+
+
+def _titles(left: str, right: str, rarity: Rarity) -> str:
+    if " ".join(left.split()).lower() == " ".join(right.split()).lower() != "":
+        return "same title"
+    words, others = rarity.telling(left), rarity.telling(right)
+    shared = [word for stem, word in words.items() if stem in others]
+    return f"titles share {_quoted(shared[:_WORDS_SHOWN])}" if shared else "titles share no telling word"
+
+
+def _tags(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    shared = [tag for tag in left if tag in right]
+    if not (left or right):
+        return []
+    if len(shared) == len(left) == len(right):
+        return ["same tags"]
+    return [f"tags share {_quoted(shared[:_TAGS_SHOWN])}" if shared else "no tag in common"]
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _ordinal(number: int) -> str:
+    if number == 1:
+        return ""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{'th' if number % 100 in (11, 12, 13) else ending} "

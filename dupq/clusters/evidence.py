@@ -6,15 +6,77 @@ The other features are the words that the questions share, weighted by how rare 
 also compared with those of both questions' neighbours: where all of them say "How can I …", sharing it means little.
 """
 
+import functools
+import html
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import regex
+import xxhash
 
-from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
 from dupq.kernel_cache import numba as nb
-from dupq.near_duplicates.shingles import Shingles
-from dupq.near_duplicates.verification import jaccard
-from dupq.text.terms import TERM_BITS, Terms
+from dupq.near_duplicates.asking import Asking, Title, signs_of
+from dupq.near_duplicates.shingles import Shingles, jaccard
+from dupq.text.languages import numbers_in
+from dupq.text.questions import BUCKETS, TERM_BITS, Terms
+
+# What marks a question beside its words: what it asks, its numbers and formulas, its asker, the questions it cites.
+#
+# A mark is a kind and a hash of BUCKETS values, so that all marks of a question are one sorted list of numbers, and no
+# name is kept: an asker is a hash of the user's number on the site.
+
+ASKING, NUMBER, FORMULA, ASKER, CITED, SELF = range(6)  # kinds; a question has exactly one mark SELF
+
+# a dollar sign before a space, or behind one, is money or a shell's
+_FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
+_CITED = regex.compile(
+    r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
+)
+_OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # cs.meta. since 2018
+
+
+def marks_of(
+    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, sites: Sequence[str], language: str
+) -> Terms:
+    """The marks of questions (rows of QUESTIONS with `question_id`, `title`, `body_html`, `owner`).
+
+    `titles` are the tokens of their titles, `sites` the sites of their rows. Each mark counts once.
+    """
+    columns = (questions[name].to_pylist() for name in ("question_id", "title", "body_html", "owner"))
+    signs = signs_of(questions["title"]).to_pylist()
+    asking = functools.cache(Asking(language, lambda word: False).said)
+    found = []
+    rows = zip(titles.to_pylist(), signs, sites, *columns, strict=True)
+    for words, sign, site, number, title, body, owner in rows:
+        marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
+        if said := asking(Title(words, sign)):
+            marks.add(_mark(ASKING, said))
+        marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in(html.unescape(body)))
+        marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
+        if owner and owner.isdecimal():  # else the name of a user who is gone
+            marks.add(_mark(ASKER, f"{site}/{owner}"))
+        found.append(sorted(marks))
+    offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
+    ids = np.array([mark for marks in found for mark in marks], np.int32)
+    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
+
+
+def _mark(kind: int, text: str) -> int:
+    return kind << TERM_BITS | xxhash.xxh3_64_intdigest(text.encode()) & (BUCKETS - 1)
+
+
+def formulas_in(text: str) -> set[str]:
+    """What stands between dollar signs, without white space."""
+    return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
+
+
+def cited_in(body: str, site: str) -> set[str]:
+    """The ids of the questions of `site` that a body's HTML links to."""
+    found = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
+    return {number for host, number in found if host in ("", site)}
+
 
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); lengths make no difference here: b = 0
@@ -34,7 +96,7 @@ class Words(NamedTuple):
     titles: Terms
     texts: Terms  # title and body
     tags: Terms
-    marks: Terms  # see marks.py
+    marks: Terms  # see `marks_of`
 
 
 class Shared(NamedTuple):
@@ -73,7 +135,7 @@ def listing_of(scores: np.ndarray, highest: float) -> Listing:
 
 
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:
-    """What the pairs of rows `left[i]`, `right[i]` of `words` share; `rarities` as of dupq.text.terms."""
+    """What the pairs of rows `left[i]`, `right[i]` of `words` share; `rarities` as of dupq.text.questions."""
     title_cosine, title_least, _ = _overlaps(*words.titles, rarities, left, right)
     text_cosine, text_least, both_ways = _overlaps(*words.texts, rarities, left, right)
     tags = Shingles(words.tags.ids, words.tags.offsets)

@@ -1,9 +1,20 @@
-"""The sites of a dump, and the files that hold their tables."""
+"""The files of a dump: which tables a site has, which files are passed over and why, and which columns of a table of
+other origin, or fields of a GitHub issue, are a question's title, text, id, tags and date.
+"""
 
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+from dupq import storage
+from dupq.dump.posts import tags_of
 from dupq.errors import DupqError
+from dupq.system import side_by_side
+from dupq.text.tokens import Markup, as_html
 
 Form = Literal["xml", "csv", "json", "parquet"]
 
@@ -81,3 +92,225 @@ def _compression(name: str) -> str | None:
 
 def _compression_suffix(name: str) -> str | None:
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), None)
+
+
+# Telling which files look like a dump, yet are not read, and what to do about each.
+#
+# All names are looked at, and how files begin: on the local disk that of every file that is not read; on S3, where it
+# costs a request or two, only of those named like a site or its posts.
+
+OTHER_TABLES = {"badges", "comments", "posthistory", "tags", "users", "votes"}
+
+_OTHER_TABLE = re.compile(rf"(?:.+-)?(?:{'|'.join(sorted(OTHER_TABLES))})\.(?!(?:com|net|org)\b).+")
+_VOLUME = re.compile(r"(?P<whole>.+\.7z)\.\d{2,}")
+_DOWNLOADS = (".part", ".partial", ".filepart", ".aria2", ".crdownload", ".download", ".!qb", ".tmp")
+_TO_DOWNLOAD = re.compile(r".+\.7z|(?:.+-)?post(?:link)?s\.xml(?:\.\w+)?")
+_OTHER_COMPRESSION = re.compile(r"(?:.+-)?post(?:link)?s\.xml\.(?:br|lz|lz4|lzma|lzo|z)")
+_ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".rar")
+_TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
+_NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
+
+_HEAD = 512  # bytes
+_SEVEN_ZIP = b"7z\xbc\xaf\x27\x1c"
+_ZIP_OR_RAR = (b"PK\x03\x04", b"Rar!\x1a\x07")
+_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>)?\s*<post(?:link)?s[\s>]")
+
+
+def passed_over(files: Iterable[str], read: Collection[str]) -> dict[str, str]:
+    """Return those of `files` that look like a dump and are not among those `read`, each with why and the remedy.
+
+    Of the volumes of one archive the first is named. Nothing is said of what a file that is read was made from.
+    """
+    there = set(files)
+    rest = sorted(there.difference(read))
+    reasons = dict(zip(rest, side_by_side(partial(_reason, there=there), rest), strict=True))
+    first_of = {_whole(uri) or uri: uri for uri in reversed(rest)}
+    return {uri: why for uri, why in reasons.items() if why is not None and first_of[_whole(uri) or uri] == uri}
+
+
+def _whole(uri: str) -> str | None:
+    """The archive that a file is a volume of."""
+    match = _VOLUME.fullmatch(uri.lower())
+    return None if match is None else uri[: match.end("whole")]
+
+
+def _reason(uri: str, there: Collection[str]) -> str | None:
+    name = storage.name(uri).lower()
+    whole = _whole(uri)
+    if _OTHER_TABLE.fullmatch(name) or whole in there:
+        return None
+    if whole is not None:
+        quoted = shlex.quote(storage.name(whole))
+        return f"a volume of an archive; join the volumes first: cat {quoted}.* > {quoted}"
+    head = _head(uri)
+    if name.endswith(_DOWNLOADS):
+        done = uri.rpartition(".")[0]
+        is_dump = head.startswith(_SEVEN_ZIP) or _TO_DOWNLOAD.fullmatch(storage.name(done).lower())
+        return "half downloaded; finish the download" if is_dump and done not in there else None
+    if name.endswith(".7z"):
+        return "holds neither Posts.xml nor PostLinks.xml; unpack it if a dump is in it"
+    if head.startswith(_SEVEN_ZIP):
+        return "a 7z archive by its first bytes; rename it to end in .7z"
+    if _ROOT.match(head):
+        table = "PostLinks" if b"<postlinks" in head else "Posts"
+        return f"a site's {table}.xml by its first bytes; rename it to SITE-{table}.xml"
+    if name.endswith(".zip") or (head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)):
+        return "an archive that is not read; unzip it first"
+    if without_compression(name).endswith(_ARCHIVES):
+        return "an archive that is not read; unpack it first"
+    if _OTHER_COMPRESSION.fullmatch(name):
+        return "compressed in a way that is not read; unpack it first"
+    if _TABLE.fullmatch(without_compression(name)):
+        return "a table without a dump's columns; give it alone, with --title and --text"
+    return None
+
+
+def _head(uri: str) -> bytes:
+    """How a file begins; nothing of one that cannot be read, or whose name on S3 is not worth a request."""
+    if storage.is_remote(uri) and not _NAMED_LIKE_A_DUMP.fullmatch(storage.name(uri).lower()):
+        return b""
+    try:
+        with storage.open_input(uri) as stream:
+            return stream.read(_HEAD)
+    except (DupqError, OSError):
+        return b""
+
+
+Table = Literal["posts", "links", "table"]  # "table": of questions from elsewhere
+
+_OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
+_OBVIOUS = {  # names in lower case; of an id, tags and a date the first counts
+    "Title": ("title", "question", "subject", "headline"),
+    "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
+    "Id": ("id", "question_id", "number", "key"),
+    "Tags": ("tags", "labels"),
+    "CreationDate": ("creation_date", "created_at", "createdat", "date"),
+}
+_DUMP: Mapping[str, tuple[str, str]] = {  # the columns that a dump's own table must and may have
+    "posts": (
+        "Id PostTypeId",
+        "Title Body Tags CreationDate Score ViewCount AnswerCount AcceptedAnswerId ClosedDate OwnerUserId "
+        "OwnerDisplayName ContentLicense ParentId",
+    ),
+    "links": ("PostId RelatedPostId LinkTypeId", "CreationDate"),
+}
+_SHOWN = 20  # names in an error
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The options that say which columns a table has; None: by their names."""
+
+    title: str | None = None
+    text: str | None = None
+    id: str | None = None
+    tags: str | None = None
+    date: str | None = None
+    format: Markup = "auto"  # of the text
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user has said anything, so that tables are what there is to read."""
+        return self != BY_NAME
+
+
+BY_NAME = Columns()
+
+
+def dump_table(names: Sequence[str]) -> Literal["posts", "links"] | None:
+    """Return the table of a dump that has such columns, in upper or lower case; None for any other table."""
+    there = {name.lower() for name in names}
+    if there >= {"linktypeid", "postid", "relatedpostid"}:
+        return "links"
+    return "posts" if there >= {"id", "posttypeid"} else None
+
+
+def locate(columns: Columns, names: Sequence[str], table: Table, source: str) -> dict[str, int]:
+    """Return the place of each attribute of a row among the columns `names` of the table `source`.
+
+    Raises DupqError naming both if a column is missing, there twice, or cannot be guessed.
+    """
+    if table != "table":
+        required, optional = _DUMP[table]
+        lower = [name.lower() for name in names]
+        attributes = [*required.split(), *(name for name in optional.split() if name.lower() in lower)]
+        return {attribute: _place(attribute.lower(), lower, source) for attribute in attributes}
+    options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
+    found = {attribute: _place(name, names, source) for attribute, name in options.items() if name is not None}
+    for attribute, obvious in _OBVIOUS.items():
+        free = [place for place in range(len(names)) if place not in found.values()]
+        guessed = [place for name in obvious for place in free if names[place].lower() == name]
+        if attribute not in found and guessed:
+            if attribute in ("Title", "Body") and len(guessed) > 1:
+                option, several = _OPTIONS[attribute], listed([names[place] for place in guessed])
+                raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
+            found[attribute] = guessed[0]
+    if not found.keys() & {"Title", "Body"}:
+        raise DupqError(
+            f"{source}: which column is the question? name it with --title COLUMN, and its text with --text; "
+            f"its columns are {listed(names)}"
+        )
+    return found
+
+
+def _place(wanted: str, names: Sequence[str], source: str) -> int:
+    places = [place for place, name in enumerate(names) if name == wanted]
+    if len(places) != 1:
+        state = f"is there {len(places)} times" if places else "is missing"
+        raise DupqError(f"{source}: column '{wanted}' {state}; its columns are {listed(names)}")
+    return places[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return column names for an error: printable and not without end, for they may be anything."""
+    shown = ", ".join(repr(name[:40]) for name in names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown or "none"
+
+
+# GitHub issues, as `gh issue list --json number,title,body,labels,createdAt,author,url` and the REST API give them.
+#
+# A row is an issue; pull requests are other posts. Labels are tags. Of a body the comments and the headings and check
+# boxes of its template are left out. "Duplicate of #12" in a body or in an exported comment is a link, and no text.
+
+DUPLICATE_OF = "DuplicateOf"  # an attribute of rows: the numbers of issues
+
+FIELDS = (  # that are read
+    *("number", "title", "body", "labels", "comments", "pull_request"),
+    *("created_at", "createdAt", "author", "user", "url", "html_url"),
+)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TEMPLATE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|[-*][ \t]+\[[ xX]\].*|_No response_[ \t]*)$", re.MULTILINE)
+_DUPLICATE = re.compile(r"\bduplicate of #(\d{1,9})\b", re.IGNORECASE)
+
+
+def is_export(names: Sequence[str], columns: Columns) -> bool:
+    """Tell whether a JSON file with such fields has GitHub's issues, unless options say what its columns are."""
+    return not columns.is_given and {"number", "title", "body"} <= set(names)
+
+
+def attributes(issue: Mapping[str, str]) -> dict[str, str]:
+    """Return an issue's attributes, as a dump's posts have them, and DUPLICATE_OF."""
+    body, address = issue.get("body", ""), issue.get("html_url") or issue.get("url", "")
+    comments = [comment.get("body", "") for comment in _objects(issue, "comments")]
+    numbers = _DUPLICATE.findall("\n".join([_COMMENT.sub("", body), *comments]))
+    authors = _objects(issue, "author") + _objects(issue, "user")
+    found = {
+        "Id": issue.get("number", ""),
+        "PostTypeId": "0" if "pull_request" in issue or "/pull/" in address else "1",
+        "Title": issue.get("title", ""),
+        "Body": as_html(_DUPLICATE.sub("", _TEMPLATE.sub("", _COMMENT.sub("", body)))),
+        "Tags": tags_of(label.get("name", "") for label in _objects(issue, "labels")),
+        "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
+        "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
+        DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _objects(issue: Mapping[str, str], name: str) -> list[dict[str, str]]:
+    """Return the objects in a field that holds one or a list of them; none for any other, such as a count."""
+    try:
+        found = json.loads(issue.get(name, "null"))
+    except ValueError:
+        return []
+    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]

@@ -12,14 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dupq import storage
-from dupq.dump.archives import seven_zip
-from dupq.dump.archives.streams import contents_of
-from dupq.dump.columns import dump_table
-from dupq.dump.files import DumpSite, Member, is_table, without_compression
-from dupq.dump.passed_over import OTHER_TABLES, passed_over
+from dupq.dump import seven_zip
+from dupq.dump.files import OTHER_TABLES, DumpSite, Member, dump_table, is_table, passed_over, without_compression
+from dupq.dump.streams import contents_of
 from dupq.errors import DupqError, SettingError
 from dupq.local_files import NOWHERE
-from dupq.side_by_side import side_by_side
+from dupq.system import side_by_side
 
 _TableName = Literal["posts", "links"]
 

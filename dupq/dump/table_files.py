@@ -1,4 +1,5 @@
-"""Rows of tables of any origin: CSV, TSV, JSON, JSON Lines and Parquet, with any columns.
+"""Rows of tables of any origin: CSV, TSV, JSON, JSON Lines and Parquet, with any columns, by DuckDB and by a CSV
+reader of our own.
 
 Each row becomes what a row of a dump's XML is, attribute names and their text, so that `post` and `link` judge all rows
 alike. An id that is no whole number becomes one: a hash of it (`number_of`), whichever the other rows are, so that
@@ -6,26 +7,143 @@ it stays from night to night; the table `ids` has both. Rows are counted from 1,
 """
 
 import contextlib
+import csv
 import itertools
 import re
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import duckdb
 import pyarrow as pa
 import xxhash
 
-from dupq.dump import github
-from dupq.dump.columns import Columns, Table, locate
-from dupq.dump.csv_files import CsvFile
-from dupq.dump.database import database
-from dupq.dump.fields import spelt_tags
-from dupq.dump.files import Form
+from dupq.dump import files
+from dupq.dump.files import Columns, Form, Table, locate
 from dupq.dump.parsing import KINDS, Contents, Format, read_rows, sort_rows
-from dupq.dump.xml.rows import EXCERPT, BrokenRow, Row
+from dupq.dump.posts import spelt_tags
+from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
+from dupq.errors import DupqError
 from dupq.tables import IDS, LINKS, REJECTS
-from dupq.text.markup import as_html, is_html
+from dupq.text.tokens import as_html, is_html
+
+_IN_FILE = re.compile(r"""(?: in)? file ["'][^"']*/dupq-[^"']*["']""")  # what DuckDB reads is a copy or a link
+_MEMORY = "1GB"  # beyond it DuckDB writes to TMPDIR
+
+
+@contextlib.contextmanager
+def database(source: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection of two threads. Raises DupqError that begins with `source` for what DuckDB cannot do."""
+    with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
+        options = {"memory_limit": _MEMORY, "threads": "2", "temp_directory": folder, "TimeZone": "UTC"}
+        with duckdb.connect(config={**options, "autoinstall_known_extensions": "false"}) as connection:
+            try:
+                yield connection
+            except duckdb.Error as error:
+                said = _IN_FILE.sub("", str(error).strip().split("\n")[0].partition(": ")[2])
+                raise DupqError(f"{source}: cannot be read ({said})") from error
+
+
+# Rows of CSV and TSV files, each on its own, so that a broken one costs no other.
+#
+# Quotes are read as in RFC 4180. Tables in the wild also have quotes that quote nothing: `"All lives" or not?`, or one
+# that is never closed and would take all that follow along. So where a row cannot be read, or has too many or too few
+# fields, its first line is read again alone, its quotes as text; if that is no row either, that line is broken.
+
+NOT_UTF8 = "not UTF-8"
+
+_LONGEST = 8 << 20  # characters of a row
+_SEPARATORS = ",;\t|"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
+
+csv.field_size_limit(_LONGEST)  # of the process
+
+
+class CsvFile:
+    """A CSV file, opened: the names of its columns, and its rows."""
+
+    def __init__(self, file: TextIO, source: str) -> None:
+        """Read the header. Raises DupqError naming `source` for an empty file or one that is not UTF-8."""
+        self._lines = _Lines(file, source)
+        if file.buffer.peek(2).startswith(_WIDE):  # type: ignore[attr-defined]
+            raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
+        header = next((line for line in self._lines if line.strip()), "")
+        if not header:
+            raise DupqError(f"{source}: empty, without a header that names its columns")
+        self._lines.give_back([header])
+        fields = {separator: len(next(csv.reader([header], delimiter=separator))) for separator in _SEPARATORS}
+        self._separator = "\t" if ".tsv" in source.lower() else max(fields, key=lambda mark: fields[mark])
+        self.names = [name.strip() for name in self._record() or ()]
+
+    def rows(self) -> Iterator[tuple[int, Sequence[str]] | BrokenRow]:
+        """Yield the line that each row begins on, from 1, and its fields, as many as the header has."""
+        while (fields := self._record()) is not None:
+            line, text = self._lines.first, self._lines.taken[0].rstrip("\r\n") if self._lines.taken else ""
+            if len(fields) != len(self.names) and text.strip():
+                self._lines.give_back(self._lines.taken[1:])
+                fields = text.split(self._separator)
+            if not _is_utf8(fields):
+                shown = text.encode(errors="surrogateescape").decode(errors="replace")
+                yield BrokenRow(line, NOT_UTF8, shown[:EXCERPT])
+            elif len(fields) == len(self.names):
+                yield line, fields
+            elif text.strip():
+                reason = f"{len(fields)} fields where the header has {len(self.names)}"
+                yield BrokenRow(line, "quotes that do not match" if '"' in text else reason, text[:EXCERPT])
+
+    def _record(self) -> list[str] | None:
+        """Return the next row, none of its fields if it cannot be read; None at the end."""
+        self._lines.begin()
+        try:
+            return next(csv.reader(self._lines, delimiter=self._separator, strict=True), None)
+        except csv.Error:
+            return []
+
+
+def _is_utf8(fields: Sequence[str]) -> bool:
+    try:
+        "".join(fields).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Lines:
+    """The lines of a file, which can be given back."""
+
+    def __init__(self, file: TextIO, source: str) -> None:
+        self._file, self._source = file, source
+        self._waiting: deque[str] = deque()
+        self._number = 0  # of lines that were taken
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a row with the next line."""
+        self.first, self.taken, self._size = self._number + 1, list[str](), 0
+
+    def give_back(self, lines: Sequence[str]) -> None:
+        """Take some lines back, the last that were given."""
+        self._waiting.extendleft(reversed(lines))
+        self._number -= len(lines)
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._waiting.popleft() if self._waiting else self._file.readline(_LONGEST)
+        if not line:
+            raise StopIteration
+        self._number += 1
+        self.taken.append(line)
+        self._size += len(line)
+        if self._size >= _LONGEST:
+            if len(self.taken) == 1:
+                raise DupqError(f"{self._source}: line {self._number:,} is longer than {_LONGEST >> 20} MiB")
+            raise csv.Error("too long")
+        return line
+
 
 NO_TEXT = "neither title nor text"
 DOUBLED = "an id that a later row has"
@@ -71,7 +189,7 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
                 continue
             attributes = {name: value for name, value in zip(places, row[1], strict=True) if value}
             if is_github:
-                attributes = github.attributes(attributes)
+                attributes = files.attributes(attributes)
             elif "Id" not in places:
                 attributes["Id"] = f"{_ROW_NUMBER}{number}"
             yield _row(row[0], attributes, "posts" if is_github else table, html or is_github)
@@ -87,8 +205,8 @@ def _places(
     names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
     """Return the places of the attributes that are read, and whether these are GitHub's fields."""
-    if form == "json" and table == "table" and github.is_export(names, columns):
-        return {name: place for place, name in enumerate(names) if name in github.FIELDS}, True
+    if form == "json" and table == "table" and files.is_export(names, columns):
+        return {name: place for place, name in enumerate(names) if name in files.FIELDS}, True
     return locate(columns, names, table, source), False
 
 
@@ -114,7 +232,7 @@ def read_numbered(
             row = row._replace(attributes={**row.attributes, "Id": str(number)})
             named = {"question_id": number, "id": written, "source": source, "position": row.position}
             ids.append((named, row.excerpt))
-            others = row.attributes.get(github.DUPLICATE_OF, "").split()
+            others = row.attributes.get(files.DUPLICATE_OF, "").split()
             links += [{"question_id": number, "related_id": int(other), "link_type": "duplicate"} for other in others]
         numbered.append(row)
     contents = read_rows(numbered, file_format, source)

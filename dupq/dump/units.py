@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from dupq import storage
-from dupq.dump.archives.streams import UnpackLimits, contents_of, local_copy, open_member
-from dupq.dump.columns import BY_NAME, Columns, Table
-from dupq.dump.files import DumpSite, Member
+from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
 from dupq.dump.parsing import Contents, Format, links_format, posts_format, read_rows, read_segment
+from dupq.dump.posts import PostChoice
+from dupq.dump.streams import UnpackLimits, contents_of, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
-from dupq.dump.xml.posts import PostChoice
-from dupq.dump.xml.rows import BrokenRow, Row
-from dupq.dump.xml.segments import SIZE, Segment, Stream, cut
-from dupq.side_by_side import side_by_side
+from dupq.dump.xml_files import SIZE, BrokenRow, Row, Segment, Stream, cut
+from dupq.system import side_by_side
 
 _SEGMENTS_PER_UNIT = 4
 _PIECE_ROWS = 20_000  # of tables that are no XML

@@ -13,9 +13,9 @@ from scipy import sparse
 
 from dupq.errors import DupqError
 from dupq.kernel_cache import numba
-from dupq.neighbours.measure import Measure
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.neighbours.embeddings import Measure
+from dupq.text.questions import FIRST_WORD
+from dupq.text.token_arrays import TokenIds
 
 KIND = "word_bag"
 LEAST_RARITY = 0.1  # of a word in nearly every question: its logarithm is what is learned

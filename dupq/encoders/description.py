@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.json_files import checked, read_as
-from dupq.neighbours.measure import Kind, Measure
+from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
@@ -35,7 +35,7 @@ _REMEDY = "train or copy the encoder anew"
 
 
 class MeasureEntry(TypedDict):
-    """How two embeddings are scored: neighbours/measure.py."""
+    """How two embeddings are scored: dupq/neighbours/embeddings.py."""
 
     kind: Kind
     dense: FiniteFloat
@@ -43,7 +43,7 @@ class MeasureEntry(TypedDict):
 
 
 class FitnessEntry(TypedDict):
-    """What the encoder reached on the archive that it was trained on: encoders/fitness.py."""
+    """What the encoder reached on the archive that it was trained on: text_reader.py."""
 
     questions: int
     unknown_words: FiniteFloat

@@ -7,7 +7,11 @@ split.parquet       which questions the network was trained, tuned and tested on
 """
 
 import hashlib
+import io
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,19 +21,114 @@ import safetensors.numpy
 from dupq import storage
 from dupq.encoders.bags import KIND, Bag
 from dupq.encoders.description import FORMAT, Description, encoder_at, read_description, settings_of
-from dupq.encoders.fitness import Fitness
-from dupq.encoders.reader import Reader
-from dupq.encoders.vocabulary_files import vocabulary_of
+from dupq.encoders.text_reader import Fitness, Reader
 from dupq.errors import DupqError, SettingError
-from dupq.extras import require
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.text.vocabulary import Vocabulary
+from dupq.system import require
+from dupq.text.questions import Vocabulary
 
 if TYPE_CHECKING:
     import torch
 
     from dupq.encoders.protocol import Encoder
+
+# An encoder in few bytes, to be started from: rows of small integers instead of floats.
+#
+# The encoder that ships with dupq is such a file, base/encoder.npz; base/NOTICE.txt says what it was learned from.
+
+BASE = Path(__file__).with_name("base") / "encoder.npz"
+_SETTINGS, _WORDS, _SCALES = "settings", "words", ".scales"
+_HIGHEST = 127  # of a signed byte
+
+
+class Start(NamedTuple):
+    """An encoder that training goes on from."""
+
+    settings: Settings
+    words: list[str]  # in the order of their ids
+    tensors: dict[str, np.ndarray]  # its weights (float32) by name
+
+
+def pack(start: Start) -> bytes:
+    """The same bytes for the same encoder. A row of a matrix becomes integers of -127 to 127 and their scale."""
+    arrays: dict[str, np.ndarray] = {
+        _SETTINGS: np.frombuffer(json.dumps(config.to_dict(start.settings), sort_keys=True).encode(), np.uint8),
+        _WORDS: np.frombuffer("\n".join(start.words).encode(), np.uint8),
+    }
+    for name, tensor in sorted(start.tensors.items()):
+        if tensor.ndim < 2 or tensor.shape[1] == 1:
+            arrays[name] = tensor.astype(np.float16)
+            continue
+        scales = np.maximum(np.abs(tensor).max(axis=1, keepdims=True) / _HIGHEST, 1e-12).astype(np.float32)
+        arrays[name] = np.rint(tensor / scales).astype(np.int8)
+        arrays[f"{name}{_SCALES}"] = scales
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def unpack(content: bytes) -> Start:
+    """What `pack` wrote, up to the rounding of its weights."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+        found = {name: kept[name] for name in kept.files}
+    settings = config.from_dict(json.loads(found.pop(_SETTINGS).tobytes()))
+    words = found.pop(_WORDS).tobytes().decode().split("\n")
+    scales = {name: found.pop(name) for name in list(found) if name.endswith(_SCALES)}
+    tensors = {
+        name: tensor.astype(np.float32) * scales.get(f"{name}{_SCALES}", np.float32(1))
+        for name, tensor in found.items()
+    }
+    return Start(settings, words, tensors)
+
+
+def base_fingerprint() -> str:
+    """Names what the encoder that ships with dupq holds."""
+    return hashlib.sha256(BASE.read_bytes()).hexdigest()
+
+
+_NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16"}  # in a file's order
+_RANKS = {name: rank for rank, name in enumerate(_NAMES)}
+_ALIGNED = 8  # bytes that the header is padded to
+
+
+def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """The file that `safetensors.numpy.save` gives: tensors of longer numbers first, then by name."""
+    order = sorted(tensors, key=lambda name: (_RANKS[tensors[name].dtype.name], name))
+    header: dict[str, object] = {}
+    end = 0
+    for name in order:
+        tensor = tensors[name]
+        place = [end, end + tensor.nbytes]
+        header[name] = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": place}
+        end += tensor.nbytes
+    described = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    described += b" " * (-len(described) % _ALIGNED)
+    with storage.open_output(uri) as sink:
+        sink.write(len(described).to_bytes(8, "little") + described)
+        for name in order:
+            sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+
+
+def read_vocabulary(uri: str) -> tuple[Vocabulary, Settings]:
+    """The words of the encoder in the folder `uri`, and the settings that say how it reads a stored text.
+
+    Raises DupqError if a file is missing or damaged.
+    """
+    settings = settings_of(read_description(uri), uri)
+    place = storage.join(uri, "vocabulary.txt")
+    return vocabulary_of(storage.read_bytes(place), settings, place), settings
+
+
+def vocabulary_of(content: bytes, settings: Settings, place: str) -> Vocabulary:
+    """The words in the file `place`. Raises DupqError naming it for what is no list of words."""
+    try:
+        return Vocabulary.from_bytes(content, settings.text, settings.word_vectors.hashed)
+    except (UnicodeDecodeError, DupqError) as error:
+        raise DupqError(
+            f"{place}: not a list of words in UTF-8, each once ({error}); train the encoder anew"
+        ) from error
+
 
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
@@ -128,8 +227,7 @@ def _read(uri: str) -> _Files:
 
 
 def _rebuilt(files: _Files) -> SavedEncoder:
-    from dupq.encoders.build import rebuild
-    from dupq.encoders.kinds import read_by_its_kind
+    from dupq.encoders.encoding import read_by_its_kind, rebuild
 
     description = files.description
     try:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xxhash
 
-from dupq import devices, storage
+from dupq import storage, system
 from dupq.errors import DupqError
-from dupq.extras import require
-from dupq.text.html import CODE_END, CODE_START, LINK_MARK, html_to_text
+from dupq.system import require
 from dupq.text.keys import places_among
+from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK, html_to_text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,7 +36,7 @@ _WORDS = 64  # of a body that a teacher reads: docs/decisions.md says what more 
 _WORD_PIECES = 128  # of a question, at most: some languages write no spaces between words
 _CHARACTERS = 16 * _WORD_PIECES  # that are cut into word pieces at all
 _PAIRS_AT_ONCE = 16_384
-_BATCH = {devices.CPU: 1, devices.GPU: 256}  # a CPU is as fast with one, and no vector depends on other texts so
+_BATCH = {system.CPU: 1, system.GPU: 256}  # a CPU is as fast with one, and no vector depends on other texts so
 _MARKS = str.maketrans(dict.fromkeys((LINK_MARK, CODE_START, CODE_END), " "))
 
 
@@ -172,6 +172,6 @@ def _teacher(teacher: Teacher, device: str) -> "SentenceTransformer":
     folder = model_folder(teacher.name, f"the teacher {teacher.name}")
     if model_fingerprint(folder) != teacher.fingerprint:
         raise DupqError(f"{folder}: not the model that the run was begun with; it must be the same on every machine")
-    model = load_model(folder).to(devices.usable(device))
+    model = load_model(folder).to(system.usable(device))
     model.max_seq_length = min(model.max_seq_length or _WORD_PIECES, _WORD_PIECES)
     return model

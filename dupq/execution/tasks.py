@@ -1,36 +1,101 @@
 """Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
+import contextlib
+import ctypes
+import inspect
 import logging
+import resource
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 import ray
 
+from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
-from dupq.execution import cluster, nodes, steps, waits
-from dupq.execution.gpu_workers import WORKERS
-from dupq.execution.gpus import hide_unless_given
-from dupq.execution.memory import measured
-from dupq.execution.units import Counts
+from dupq.execution import cluster, nodes
+from dupq.execution.gpus import WORKERS, hide_unless_given
+from dupq.execution.task_files import Counts
 from dupq.kernel_cache import also_compiled, compile_seconds
-from dupq.recording import Written, note, recording
 from dupq.runs import progress
-from dupq.runs.live import Line
-from dupq.shards import Shard
+from dupq.runs.progress import Line
+from dupq.system import Written, note, recording
+
+_registered: list[Callable[[], None]] = []
+_step = ""  # of this process's last task
+
+
+def free_with_the_step(free: Callable[[], None]) -> Callable[[], None]:
+    """Have `free` called before each task of another step than the last one of its process. Also a decorator."""
+    _registered.append(free)
+    return free
+
+
+def begin(work: Callable[..., object], *arguments: object) -> None:
+    """Begin a task that calls `work(*arguments)`.
+
+    The step's name is that of `work`, and of the functions that it is given: Ray may make a function itself anew for
+    each task.
+    """
+    global _step
+    given = (f"{one.__module__}.{one.__qualname__}" for one in arguments if inspect.isfunction(one))
+    before, _step = _step, " ".join([f"{work.__module__}.{work.__qualname__}", *given])
+    if _step != before:
+        for free in _registered:
+            free()
+
+
+Result = TypeVar("Result")
+_STATUS = Path("/proc/self/status")
+
+
+def reset_peak() -> None:
+    """Reset the peak: from now on `peak_mb` gives the highest resident memory since this call (Linux only)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_mb() -> float:
+    """The highest resident memory (MB) since `reset_peak`; since the process began where that is not available."""
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def give_back() -> None:
+    """Return memory to the system that earlier work has freed and the allocators have kept."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def measured(work: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
+    """The result of `work(*arguments)` and its peak memory in MB."""
+    give_back()
+    reset_peak()
+    result = work(*arguments)
+    return result, peak_mb()
+
 
 # Counts of a task are rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
 # limit left something out.
 CAP = "cap: "
 _COMPILING_MS = "compiling: ms"  # of a task's process meanwhile
 
-Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), files
 _SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
-_POLL_SECONDS = 5  # within a wait Ray does not let this process hear that the head is lost (head.py)
+_POLL_SECONDS = 5  # within a wait Ray does not let this process hear that the head is lost (nodes.py)
 _WIDER = 4  # times the CPUs of an attempt has the next one after a death, so that fewer tasks share a node's memory
 _AHEAD = 2  # tasks a CPU that wait at Ray, so that none is idle
 
@@ -148,7 +213,7 @@ def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.Ob
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
-    steps.begin(work, *arguments)
+    begin(work, *arguments)
     before = compile_seconds()
     with recording() as written:
         counts, peak = measured(work, *arguments)
@@ -226,7 +291,7 @@ def start_stream(
 def enter(job: nodes.Build) -> None:
     """Begin in a process of a node. Raises ClusterError if the node differs from the job's."""
     nodes.check_same(job)
-    waits.tell_driver()
+    nodes.tell_driver()
     hide_unless_given()
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.execution import exchange
-from dupq.runs.keys import read_around
-from dupq.shards import Shard, read_shard_pieces
-from dupq.side_by_side import side_by_side
+from dupq.archive import Shard, read_shard_pieces
+from dupq.execution import task_files
+from dupq.runs.question_tables import read_around
+from dupq.system import side_by_side
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 
@@ -86,11 +86,11 @@ class Spread:
     def read(self, part: int) -> pa.Table:
         """Return the rows of a partition, in the order of the files."""
         batches = self.batches(part)
-        return exchange.table_of(batches, self.schema) if self.schema else pa.Table.from_batches(batches)
+        return task_files.table_of(batches, self.schema) if self.schema else pa.Table.from_batches(batches)
 
     def batches(self, part: int) -> list[pa.RecordBatch]:
         """Return the rows of a partition, a batch per file."""
-        return exchange.read_part([*self.files], part)
+        return task_files.read_part([*self.files], part)
 
     @property
     def read_schema(self) -> pa.Schema:
@@ -223,7 +223,7 @@ class BatchesOf:
         """Yield a batch per writer."""
         files = self.table.files
         for start in range(0, len(files), _FILES_AT_ONCE):
-            yield from exchange.read_part([*files[start : start + _FILES_AT_ONCE]], self.part)
+            yield from task_files.read_part([*files[start : start + _FILES_AT_ONCE]], self.part)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,21 @@
-"""Known duplicates: the sets they form, and their split into train, development and test.
+"""Known duplicates: the sets that they form, their split into train, development and test, and which of them a run may
+calibrate on and which it must keep to measure itself.
 
 Whole sets go to one part, never single links, so that no question of the test part is seen in training.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 
-from dupq.clusters.components import components
+from dupq.clusters.components import components, represented
 from dupq.encoders.description import PARTS
 from dupq.settings.training import TrainingSettings
+from dupq.tables import KNOWN_SETS
 from dupq.text.keys import are_among, distinct
 
 FEWEST_SETS = 3  # of known duplicates, for one of each part
@@ -63,3 +68,100 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
 
 def _count(share: float, total: int) -> int:
     return max(1, round(share * total))
+
+
+Represent = Callable[[np.ndarray], np.ndarray]  # from keys to those of the questions that represent them
+
+
+def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
+    """The sets of known duplicates (int64 links, shape (m, 2)) in the parts of a run.
+
+    `seen` holds the questions (int64 keys) that the encoder was trained, tuned and tested on, by part. A set with one
+    of them is of that part, training first. Of all others, links of later nights or of another archive, a half by the
+    hash of their smallest key is `development`, which calibration may read, and a half is `test`.
+    """
+    questions, sets = components(links)
+    parts = np.where(_is_first_half(sets), "development", "test")
+    for part in ("test", "development", "train"):
+        parts = np.where(np.isin(sets, sets[np.isin(questions, seen[part])]), part, parts)
+    return Split(questions, sets, parts)
+
+
+def _is_first_half(sets: np.ndarray) -> np.ndarray:
+    distinct, places = np.unique(sets, return_inverse=True)
+    bits = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little")) & 1 for key in distinct]
+    return np.array(bits, bool)[places] if len(distinct) else np.zeros(0, bool)
+
+
+def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representative_of: Represent) -> Split:
+    """`run_split` of the questions that represent others: what calibration reads.
+
+    A set of representatives with a question of training is of that part, else one with a question of test, so that
+    nothing that a run is measured on is calibrated on, even through a copy.
+    """
+    raw = run_split(links, seen)
+    questions, parts = representative_of(raw.questions), raw.parts
+    pairs = np.unique(np.sort(representative_of(links.ravel()).reshape(-1, 2), axis=1), axis=0)
+    members, sets = components(pairs[pairs[:, 0] != pairs[:, 1]])
+    found = np.full(len(members), "development")
+    for part in ("test", "train"):
+        own = np.isin(members, questions[parts == part])
+        found = np.where(np.isin(sets, sets[own]), part, found)
+    return Split(members, sets, found)
+
+
+def represented_by(representatives: pa.Table) -> Represent:
+    """Return `represented` with a run's representatives (rows of REPRESENTATIVES)."""
+    members, kept = (representatives[name].to_numpy() for name in ("key", "representative"))
+    return lambda keys: represented(keys, members, kept)
+
+
+def sets_table(split: Split) -> pa.Table:
+    """Return the sets of known duplicates as rows of KNOWN_SETS."""
+    columns = [pa.array(split.questions), pa.array(split.sets), pa.array(split.parts.tolist(), pa.string())]
+    return pa.table(columns, schema=KNOWN_SETS)
+
+
+def sets_in(table: pa.Table) -> Split:
+    """Return the sets of known duplicates in rows of KNOWN_SETS."""
+    keys, sets = (table[name].to_numpy() for name in ("key", "duplicates"))
+    return Split(keys, sets, np.array(table["part"].to_pylist(), str))
+
+
+class LabelledPairs(NamedTuple):
+    """Pairs that people labelled (int64 keys, shape (m, 2), left < right)."""
+
+    duplicates: np.ndarray
+    others: np.ndarray
+
+
+@dataclass(frozen=True)
+class Known:
+    """The known and labelled pairs of the archive's questions (int64, shape (m, 2), left < right)."""
+
+    links: np.ndarray  # duplicates, by links and by labels
+    split: Split
+    wrong: np.ndarray  # labelled as no duplicates; without questions of the development and test parts
+    counts: dict[str, int]
+
+
+def known_pairs(linked: np.ndarray, labelled: LabelledPairs, keys: np.ndarray, settings: TrainingSettings) -> Known:
+    """The `linked` (int64, shape (m, 2)) and labelled pairs of the questions among `keys` (ascending), and their split.
+
+    A pair labelled 0 whose questions are in one set of duplicates is left out, and counted.
+    """
+    links = np.unique(_among(keys, np.concatenate([labelled.duplicates, linked])), axis=0)
+    split = split_links(links, settings)
+    wrong = _among(keys, labelled.others)
+    sets = split.set_of(wrong.ravel()).reshape(-1, 2)
+    contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
+    of_training = ~np.isin(wrong, split.questions_of("development", "test")).any(axis=1)
+    counts = {
+        "pairs of files not in the archive": sum(len(pairs) - len(_among(keys, pairs)) for pairs in labelled),
+        "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
+    }
+    return Known(links, split, wrong[~contradicted & of_training], counts)
+
+
+def _among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    return pairs[are_among(keys, pairs).all(axis=1)]

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
-from dupq.text.number_words import numbers_in
-from dupq.text.stop_words import is_stop_word
+from dupq.text.languages import is_stop_word, numbers_in, stems
 from dupq.text.tokens import as_read
-from dupq.text.word_forms import stems
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
 # Web addresses, formulas, TeX's commands, the minus of a number, a factorial; then operators, currencies and arrows.

@@ -1,4 +1,5 @@
-"""From texts to sets of hashed word shingles (Broder 1997), for whole columns at once.
+"""From texts to sets of hashed word shingles (Broder 1997), for whole columns at once; and the exact Jaccard
+coefficient |A ∩ B| / |A ∪ B| of the sets of candidate pairs.
 
 A shingle is `size` consecutive tokens. A text of fewer tokens makes one shingle of them all; an empty text
 makes none, so that it has no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table. A text that
@@ -11,8 +12,150 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.near_duplicates.hashing import hash_shingles, sort_sets
-from dupq.text.strings import strings_of
+from dupq.kernel_cache import numba
+from dupq.text.token_arrays import longest, strings_of
+
+# Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
+#
+# A token's hash is a function of its bytes alone. Eight bytes at a time pass a step that maps no two of them to one
+# value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a hash, and
+# any two share one with a probability of about 2**-64. A shingle's hash is the polynomial of its tokens' hashes at an
+# odd point, modulo 2**64, and a last bijective mix. If hashes of tokens are as good as random, two shingles share it
+# with a probability of at most 2**-60 (the worst case: the same four tokens, the outer ones swapped, since the
+# difference of the point's powers then holds up to four factors of two), nearly always 2**-64; its lower 32 bits, which
+# a signature is made from, with one of about 2**-32.
+
+_U = np.uint64
+POINT = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd; POINT - 1 has two factors of two
+_START = np.uint64(0x243F6A8885A308D3)  # of a token: the first digits of pi
+_STEP = np.uint64(0xD6E8FEB86659FD93)  # odd, from Evensen's rrmxmx
+_LAST = np.uint64(0x94D049BB133111EB)  # odd, from Stafford's mix 13
+_FMIX_1, _FMIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_LARGEST_HEAP = 24  # hashes in one bucket from which insertion is too slow
+
+
+@numba.njit(nogil=True, cache=True)
+def _fmix(value: np.uint64) -> np.uint64:
+    """MurmurHash3's 64-bit finaliser: every input bit reaches every output bit."""
+    value = (value ^ (value >> _U(33))) * _FMIX_1
+    value = (value ^ (value >> _U(33))) * _FMIX_2
+    return value ^ (value >> _U(33))
+
+
+@numba.njit(nogil=True, cache=True)
+def _fold(value: np.uint64, word: np.uint64) -> np.uint64:
+    """Mix in eight more bytes; a bijection of `value` for any `word`, and of `word` for any `value`."""
+    value = (value ^ word) * _STEP
+    return value ^ (value >> _U(32))
+
+
+@numba.njit(nogil=True, cache=True)
+def _hash_tokens(data: np.ndarray, start: int, end: int, hashes: np.ndarray) -> int:
+    """Write the hashes of the tokens between `start` and `end`, which single spaces separate; return their number."""
+    count, value, word, bits = 0, _START, _U(0), _U(0)
+    for at in range(start, end):
+        byte = data[_U(at)]
+        if byte == 32:
+            hashes[_U(count)] = _fmix(_fold(value, word))
+            count, value, word, bits = count + 1, _START, _U(0), _U(0)
+            continue
+        word |= _U(byte) << bits
+        bits += _U(8)
+        if bits == 64:
+            value, word, bits = _fold(value, word), _U(0), _U(0)
+    if start < end and data[_U(end - 1)] != 32:
+        hashes[_U(count)] = _fmix(_fold(value, word))
+        count += 1
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
+    """Write the hashes of the shingles of the text between `start` and `end` to `hashes`; return their number.
+
+    Fewer tokens than `size` make one shingle, no token makes none. `words` (uint64) has room for the tokens' hashes.
+    """
+    tokens = _hash_tokens(data, start, end, words)
+    length = min(size, tokens)
+    count = tokens - length + (tokens > 0)
+    hashes[:count] = words[:count]
+    for follower in range(1, length):
+        for index in range(count):
+            hashes[_U(index)] = hashes[_U(index)] * POINT + words[_U(index + follower)]
+    for index in range(count):
+        hashes[_U(index)] = _last_mix(hashes[_U(index)])
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def _last_mix(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> _U(32))) * _LAST
+    return value ^ (value >> _U(29))
+
+
+@numba.njit(nogil=True, cache=True)
+def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes of the shingles of all texts (uint64), and where those of each begin and the last end (int64)."""
+    hashes = np.empty(offsets[-1] - offsets[0], np.uint64)  # a text has at most as many tokens as bytes
+    words, begins = np.empty(longest(offsets), np.uint64), np.zeros(len(offsets), np.int64)
+    for text in range(len(offsets) - 1):
+        mine = hashes[begins[text] :]
+        begins[text + 1] = begins[text] + shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
+    return hashes[: begins[-1]], begins
+
+
+@numba.njit(nogil=True, cache=True)
+def sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
+    """Sort each text's shingles in place and remove repeats: the sets are moved to the front, without gaps.
+
+    `ends[i + 1]` becomes where the set of text i ends.
+    """
+    most = longest(begins)
+    starts = np.empty(most + 1, np.int64)
+    spread = np.empty(most, np.uint64)
+    end = np.int64(0)
+    for text in range(len(begins) - 1):
+        count = begins[text + 1] - begins[text]
+        mine = spread[:count]
+        _sort(hashes[begins[text] : begins[text + 1]], starts, mine)
+        for index in range(count):
+            if index == 0 or mine[index] != mine[index - 1]:
+                hashes[_U(end)] = mine[index]
+                end += 1
+        ends[text + 1] = end
+
+
+@numba.njit(nogil=True, cache=True)
+def _sort(values: np.ndarray, starts: np.ndarray, result: np.ndarray) -> None:
+    """Sort hashes: they are uniform, so each is put near its final position, and insertion sort does the rest."""
+    count = len(values)
+    starts[: count + 1] = 0
+    for value in values:
+        starts[_U(_bucket(value, count) + 1)] += 1
+    largest = np.int64(0)
+    for bucket in range(count):
+        largest = max(largest, starts[_U(bucket + 1)])
+        starts[_U(bucket + 1)] += starts[_U(bucket)]
+    if largest > _LARGEST_HEAP:  # one shingle repeated many times
+        result[:] = np.sort(values)
+        return
+    for value in values:
+        mine = _U(_bucket(value, count))
+        result[_U(starts[mine])] = value
+        starts[mine] += 1
+    for index in range(1, count):
+        value = result[_U(index)]
+        hole = index
+        while hole > 0 and result[_U(hole - 1)] > value:
+            result[_U(hole)] = result[_U(hole - 1)]
+            hole -= 1
+        result[_U(hole)] = value
+
+
+@numba.njit(nogil=True, cache=True)
+def _bucket(value: np.uint64, count: int) -> np.int64:
+    """Which of `count` equal parts of the range of hashes it falls into."""
+    return np.int64((value >> _U(32)) * _U(count) >> _U(32))
 
 
 class Shingles(NamedTuple):
@@ -41,3 +184,29 @@ def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
     offsets = np.zeros(len(begins), np.int64)
     sort_sets(begins, hashes, offsets)
     return Shingles(hashes[: offsets[-1]], offsets)
+
+
+def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The coefficient of each pair (float64, shape (m,)); `left` and `right` are rows of `sets`.
+
+    `sets` comes from `shingle_sets`: sorted, so that two are compared in one pass over both. Two empty sets have
+    coefficient 0: an empty text has no duplicates.
+    """
+    result = np.empty(len(left))
+    _compare(sets.hashes, sets.offsets, left, right, result)
+    return result
+
+
+@numba.njit(nogil=True, cache=True)
+def _compare(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
+    for pair in range(len(left)):
+        i, i_end = offsets[left[pair]], offsets[left[pair] + 1]
+        j, j_end = offsets[right[pair]], offsets[right[pair] + 1]
+        both = (i_end - i) + (j_end - j)
+        common = 0
+        while i < i_end and j < j_end:
+            a, b = hashes[i], hashes[j]
+            common += a == b
+            i += a <= b
+            j += b <= a
+        result[pair] = common / (both - common) if both else 0.0

@@ -25,25 +25,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.clusters.components import components, forest, represented
-from dupq.clusters.constraints import joinable
-from dupq.execution import exchange
+from dupq.archive import partition_of
+from dupq.clusters.components import components, forest, joinable, represented
+from dupq.execution import task_files
 from dupq.execution.tasks import CAP
 from dupq.job.run import Counted, Run
 from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole
 from dupq.near_duplicates.asking import Asking
-from dupq.near_duplicates.band_choice import bands_of
-from dupq.near_duplicates.bands import band_keys
-from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
-from dupq.near_duplicates.exact import Hashed, copies
-from dupq.near_duplicates.pairing import CHAIN, Bucketed, bucket_pairs, distinct_pairs, next_band
-from dupq.near_duplicates.shingles import Shingles, compared, shingle_sets
-from dupq.near_duplicates.signatures import text_signatures
-from dupq.near_duplicates.verification import jaccard
-from dupq.runs.keys import pairs_in
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.shards import partition_of
-from dupq.side_by_side import side_by_side
+from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
+from dupq.near_duplicates.pairing import (
+    CHAIN,
+    Bucketed,
+    Hashed,
+    boilerplate,
+    bucket_pairs,
+    copies,
+    distinct_pairs,
+    most_titles,
+    next_band,
+    titled_shingles,
+    without_boilerplate,
+)
+from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
+from dupq.runs.question_tables import pairs_in
+from dupq.settings.sections import NearDuplicateSettings
+from dupq.system import side_by_side
 from dupq.tables import (
     BAND_KEYS,
     KEY_PAIRS,
@@ -58,8 +64,8 @@ from dupq.tables import (
     signatures,
 )
 from dupq.text.keys import Sites, are_among, distinct
+from dupq.text.questions import rare_words
 from dupq.text.steps import TextTables, find_repeated
-from dupq.text.terms import rare_words
 
 _QUESTIONS_PER_BUNDLE = 50_000
 _MOST_BUNDLES = 240  # wanted at most: 12 million questions in bundles as above
@@ -262,7 +268,7 @@ def sets_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table], wanted: pa.
     for table, content in zip(texts, contents, strict=True):
         rows = pa.array(are_among(keys, table["key"].to_numpy()))
         tables.append(pa.table([*table.columns, content["signs"]], schema=_COMPARED).filter(rows))
-    batch = exchange.one_batch(pa.concat_tables(tables))
+    batch = task_files.one_batch(pa.concat_tables(tables))
     sets = shingle_sets(compared(batch["title"], batch["text"]), size)
     lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
     table = pa.table([batch["key"], lists, batch["title"], batch["signs"]], schema=SHINGLE_SETS)

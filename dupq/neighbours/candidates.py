@@ -1,4 +1,6 @@
-"""Compiled code that keeps the best candidates of each question so far, and merges lists of neighbours."""
+"""Compiled code that scans a block of quick scores for those that reach a bound, keeps the best candidates of each
+question so far, and merges lists of neighbours.
+"""
 
 import mmap
 from typing import NamedTuple
@@ -8,6 +10,155 @@ import numpy.typing as npt
 
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import Scoring, score_row
+
+# Compiled scan of a block of quick scores for those that reach a bound.
+#
+# A block is read once, while it is in the cache, in groups: the whole group is compared with its bounds at once, and
+# single scores only where one of them reaches its bound. A row at a time is widened to float32, and the share of words
+# that are too rare for a matrix product (see products.py) is added there.
+
+GROUP = 64  # scores that are compared at once
+
+
+class Rest(NamedTuple):
+    """The part of the scores that is added from lists of words (float32); `starts` has one entry if there is none.
+
+    Row i of the left side has `words` and `weights` from `starts[i]` to `starts[i + 1]`; word w of the right block is
+    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`. Columns are unsigned, so that numba needs no
+    look for negative ones in the inner loop.
+    """
+
+    starts: np.ndarray
+    words: np.ndarray
+    weights: np.ndarray
+    postings: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+NO_REST = Rest(
+    np.zeros(1, np.int64), *(np.zeros(0, kind) for kind in (np.int32, np.float32, np.int32, np.uint32, np.float32))
+)
+
+
+class Places(NamedTuple):
+    """Buffers for what a scan finds: rows and columns (int32) and scores (float32)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+@nb.njit(nogil=True, cache=True)
+def scan(
+    scores: np.ndarray,
+    rest: Rest,
+    row_bounds: np.ndarray,
+    column_bounds: np.ndarray,
+    diagonal: int,
+    start: int,
+    places: Places,
+) -> tuple[int, int]:
+    """The positions of scores that reach the bound of their row or of their column, as far as `places` has room.
+
+    `scores` (m, n): uint16, the bits of bfloat16 numbers, or float32; n is a multiple of GROUP. Bounds are float32.
+    Only columns > row + `diagonal` count. Continues at row `start`; returns how many were found and the row to continue
+    at, m at the end. `places` needs room for n at least.
+    """
+    m, n = scores.shape
+    buffer = np.empty(n, np.float32)
+    found = 0
+    for row in range(start, m):
+        if found + n > len(places.rows):
+            return found, row
+        bound = row_bounds[row]
+        first = max(0, row + diagonal + 1)
+        _complete(scores, rest, row, buffer)
+        for group in range(first // GROUP * GROUP, n, GROUP):
+            group_scores = buffer[group : group + GROUP]
+            group_bounds = column_bounds[group : group + GROUP]
+            some = np.uint32(0)
+            for lane in range(GROUP):
+                some |= np.uint32(group_scores[lane] >= min(bound, group_bounds[lane]))
+            if some != 0:
+                for lane in range(max(0, first - group), GROUP):
+                    if group_scores[lane] >= min(bound, group_bounds[lane]):
+                        places.rows[found] = row
+                        places.columns[found] = group + lane
+                        places.values[found] = group_scores[lane]
+                        found += 1
+    return found, m
+
+
+@nb.njit(nogil=True, cache=True)
+def complete(scores: np.ndarray, rest: Rest) -> np.ndarray:
+    """The scores of a block as `scan` compares them (float32, (m, n))."""
+    result = np.empty(scores.shape, np.float32)
+    for row in range(len(scores)):
+        _complete(scores, rest, row, result[row])
+    return result
+
+
+@nb.njit(nogil=True, cache=True)
+def _complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
+    n = scores.shape[1]
+    if scores.itemsize == 2:
+        bits = buffer.view(np.uint32)
+        for column in range(n):
+            bits[column] = np.uint32(scores[row, column]) << np.uint32(16)
+    else:
+        for column in range(n):
+            buffer[column] = scores[row, column]
+    if len(rest.starts) > 1:
+        for place in range(rest.starts[row], rest.starts[row + 1]):
+            word, weight = rest.words[place], rest.weights[place]
+            columns = rest.columns[rest.postings[word] : rest.postings[word + 1]]
+            values = rest.values[rest.postings[word] : rest.postings[word + 1]]
+            for entry in range(len(columns)):
+                buffer[columns[entry]] += weight * values[entry]
+
+
+@nb.njit(nogil=True, cache=True)
+def bounds_of_rows(scores: np.ndarray, rank: int) -> np.ndarray:
+    """A lower bound on the `rank`-th best score of each row (float32): the `rank`-th largest maximum of a group.
+
+    The maxima are scores of different columns, so at least `rank` columns reach it.
+    -inf where there are too few groups.
+    """
+    m, n = scores.shape
+    groups = n // GROUP
+    bounds = np.full(m, -np.inf, np.float32)
+    if groups < rank:
+        return bounds
+    maxima = np.empty(groups, np.float32)
+    for row in range(m):
+        for group in range(groups):
+            best = np.float32(-np.inf)
+            for score in scores[row, group * GROUP : (group + 1) * GROUP]:
+                best = max(best, score)
+            maxima[group] = best
+        bounds[row] = np.sort(maxima)[groups - rank]
+    return bounds
+
+
+@nb.njit(nogil=True, cache=True)
+def bounds_of_columns(scores: np.ndarray, rank: int) -> np.ndarray:
+    """The same for each column."""
+    m, n = scores.shape
+    height = max(1, m // GROUP)
+    groups = m // height
+    bounds = np.full(n, -np.inf, np.float32)
+    if groups < rank:
+        return bounds
+    maxima = np.full((groups, n), -np.inf, np.float32)
+    for row in range(groups * height):
+        best = maxima[row // height]
+        for column in range(n):
+            best[column] = max(best[column], scores[row, column])
+    for column in range(n):
+        bounds[column] = np.sort(maxima[:, column])[groups - rank]
+    return bounds
+
 
 _SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
@@ -146,3 +297,44 @@ def merge_nearest(others: np.ndarray, scores: np.ndarray, new_others: np.ndarray
                 merged_others[index], merged_scores[index] = b, y
                 new += 1
         others[row], scores[row] = merged_others, merged_scores
+
+
+# Lists of the nearest questions, as a search leaves them, and how they are merged.
+#
+# They are apart from the search so that a process that only reads lists does not import torch, which takes seconds.
+
+
+class Nearest(NamedTuple):
+    """The k best of each question of a block, the best first, ties by key.
+
+    `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered;
+    `above` (n,) int64: how many questions score above the threshold.
+    """
+
+    others: np.ndarray
+    scores: np.ndarray
+    above: np.ndarray
+
+    @property
+    def worst(self) -> np.ndarray | None:
+        """The score of the k-th best of each question, -inf if there are not so many; None without k."""
+        return self.scores[:, -1] if self.scores.shape[1] else None
+
+
+def empty_nearest(questions: int, k: int) -> Nearest:
+    """Lists without neighbours."""
+    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
+
+
+def merge(nearest: Nearest, more: Nearest) -> None:
+    """Merge lists of the same questions, found among other questions, into `nearest`."""
+    merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
+    nearest.above[:] += more.above
+
+
+def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
+    """Merge lists of the questions in `rows` (int64, distinct) into `nearest`."""
+    mine = Nearest(*(column[rows] for column in nearest))
+    merge(mine, more)
+    for column, values in zip(nearest, mine, strict=True):
+        column[rows] = values

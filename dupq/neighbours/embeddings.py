@@ -1,10 +1,43 @@
-"""Embeddings and lists of neighbours as arrays. Separate from the search, so that importing it loads no torch."""
+"""Embeddings, lists of neighbours, and how two embeddings are scored. Importing it loads neither torch nor compiled
+code.
+"""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+Kind = Literal["cosine", "manhattan", "euclidean"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """score = dense * s_kind(dense vectors) + lexical * cosine(bags of words). Higher is more alike.
+
+    s_kind of two dense vectors a and b is
+    cosine     a b / (|a| |b|), 0 where one of them is zero (Bogdanova et al. 2015, section 4.2)
+    manhattan  exp(-|a - b|_1) (Othman et al. 2021, equation 7)
+    euclidean  exp(-|a - b|_2): Othman et al. compare with it and give no equation; this is theirs with the
+               Euclidean norm, so that it is between 0 and 1 too
+    The two weights are the beta_2 and beta_1 of dos Santos et al. 2015, section 2.4.
+    """
+
+    kind: Kind = "cosine"
+    dense: float = 1.0
+    lexical: float = 0.0  # 0: the encoder has no bag of words
+
+    @property
+    def highest(self) -> float:
+        """The highest score that two embeddings can have."""
+        return abs(self.dense) + abs(self.lexical)
+
+    def to_dict(self) -> dict[str, object]:
+        """For encoder.json."""
+        return asdict(self)
 
 
 class Embeddings(NamedTuple):
@@ -12,7 +45,7 @@ class Embeddings(NamedTuple):
 
     keys: np.ndarray
     vectors: np.ndarray  # float16, (n, d)
-    words: sparse.csr_array | None = None  # weights by the ids of words: float32 that are float16 numbers
+    words: "sparse.csr_array | None" = None  # weights by the ids of words: float32 that are float16 numbers
 
     def take(self, rows: np.ndarray | slice) -> "Embeddings":
         """Some of the questions, by row number or by a mask."""
@@ -42,6 +75,8 @@ def blocks(embeddings: Embeddings, rows: int) -> Iterator[Embeddings]:
 
 def gathered(pieces: list[Embeddings]) -> Embeddings:
     """The questions of all pieces (one at least), sorted by key."""
+    from scipy import sparse
+
     bags = [piece.words for piece in pieces if piece.words is not None]
     columns = max((bag.shape[1] for bag in bags), default=0)
     widened = [sparse.csr_array((bag.data, bag.indices, bag.indptr), shape=(bag.shape[0], columns)) for bag in bags]

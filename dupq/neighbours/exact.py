@@ -4,16 +4,18 @@ Embeddings are float16 numbers, multiples of 2^-24, so their products are multip
 come to less than 32 is exact in float64, whatever their order: sums of products of unit vectors always are, and so are
 sums of absolute differences. A pair therefore has the same score in both directions, in any block, and on any machine.
 (Euclidean distances of long vectors are rounded, and their last bits depend on the machine's SIMD width.)
+
+Beside them what a score is made of, and a hash of each embedding, by which a later run knows which have changed.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from dupq.errors import DupqError
 from dupq.kernel_cache import numba as nb
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.embeddings import Embeddings, Measure
 
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
 _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
@@ -215,3 +217,80 @@ def _common(left: Side, right: Side, i: int, j: int) -> float:
         else:
             other += 1
     return total
+
+
+class Parts(NamedTuple):
+    """`score` is `dense` and all words' contributions together."""
+
+    score: float
+    dense: float
+    words: list[tuple[int, float]]  # columns of the bags, those that add most first
+
+
+def parts_of(measure: Measure, embeddings: Embeddings, left: int, right: int) -> Parts:
+    """The parts of the score of two rows of `embeddings`."""
+    sides = embeddings.take(slice(left, left + 1)), embeddings.take(slice(right, right + 1))
+    score, dense = (
+        float(pair_scores(Measure(measure.kind, measure.dense, lexical), *sides)[0])
+        for lexical in (measure.lexical, 0.0)
+    )
+    return Parts(score, dense, contributions(measure, embeddings, left, right))
+
+
+def contributions(measure: Measure, embeddings: Embeddings, left: int, right: int) -> list[tuple[int, float]]:
+    """The words of both rows with what they add to the score, the highest first; none without a lexical part."""
+    if embeddings.words is None or not measure.lexical:
+        return []
+    one, other = (_bag(embeddings, row) for row in (left, right))
+    length = float(np.sqrt(_squares(one) * _squares(other)))
+    found = [(word, measure.lexical * weight * other[word] / length) for word, weight in one.items() if word in other]
+    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+
+
+def _bag(embeddings: Embeddings, row: int) -> dict[int, float]:
+    bags = embeddings.words
+    assert bags is not None
+    some = slice(bags.indptr[row], bags.indptr[row + 1])
+    return dict(zip(bags.indices[some].tolist(), bags.data[some].astype(np.float64).tolist(), strict=True))
+
+
+def _squares(bag: dict[int, float]) -> float:
+    return float(np.square(list(bag.values())).sum())
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+EMPTY = 0  # of a question with a zero vector and no words
+
+
+def fingerprints(embeddings: Embeddings) -> np.ndarray:
+    """64 bits (int64, (n,)) a question, of its vector and its bag of words: of 24 million, one pair collides with
+    probability 2e-5, and then only matters if it is one question's embedding of yesterday and of today.
+    """
+    bags = embeddings.words
+    if bags is None:
+        bags = sparse.csr_array((len(embeddings.keys), 0), dtype=np.float32)
+    elif not bags.has_sorted_indices:
+        bags = bags.sorted_indices()
+    vectors = np.ascontiguousarray(embeddings.vectors, np.float16).view(np.uint16)
+    weights = bags.data.astype(np.float32).view(np.uint32)
+    values = _hashes(vectors, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights).view(np.int64)
+    return np.where(embeddings.is_empty, EMPTY, np.where(values == EMPTY, 1, values))
+
+
+@nb.njit(nogil=True, cache=True)
+def _hashes(vectors: np.ndarray, starts: np.ndarray, words: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    result = np.zeros(len(vectors), np.uint64)
+    for row in range(len(vectors)):
+        value = np.uint64(0)
+        for bits in vectors[row]:
+            value = _fingerprints_mixed(value, np.uint64(bits))
+        for place in range(starts[row], starts[row + 1]):
+            value = _fingerprints_mixed(value, np.uint64(words[place]) << np.uint64(32) | np.uint64(weights[place]))
+        result[row] = value
+    return result
+
+
+@nb.njit(inline="always")
+def _fingerprints_mixed(value: np.uint64, bits: np.uint64) -> np.uint64:
+    value = (value ^ bits) * _ODD
+    return value ^ (value >> np.uint64(29))

@@ -5,21 +5,173 @@ vectors beside the frequent words, each part times the square root of its weight
 torch, where it is there and the processor multiplies these twice as fast, of bfloat16 numbers (rounded.py).
 Distances are computed from differences, in float32: a product would lose small distances of long vectors.
 
-How far from the exact ones: matrices.py and distances.py. The lists of words add gamma_n of at most the product of the
+How far from the exact ones: see below. The lists of words add gamma_n of at most the product of the
 bags' lengths.
 """
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dupq.neighbours.distances import columns_of, distance_margin, distances, longest_distance
+from dupq.kernel_cache import numba as nb
+from dupq.neighbours.candidates import GROUP, NO_REST, Rest
 from dupq.neighbours.exact import MANHATTAN, Rule, Side
-from dupq.neighbours.lexical import FREQUENT, Lexical, lexical_parts
-from dupq.neighbours.matrices import FLOAT32_ERROR, Matrix, float32_matrix, margin, signs
-from dupq.neighbours.scan import GROUP, NO_REST, Rest
+
+# Cosines of bags of words for whole blocks: frequent words by a matrix product, the others from lists.
+#
+# A word that a tenth of the questions have costs less as one more dimension of the product than as a list that is
+# walked for each question that has it; nearly all other words are so rare that their lists are short. The sum of both
+# parts is the cosine, so nothing is left out.
+
+# A word is multiplied from this share of the questions on: for a pair of questions, a dimension of a product costs
+# some 0.002 ns in bfloat16 tiles (AMX), 0.01 ns in bfloat16, 0.02 ns in float32; an entry of a list 1 to 2 ns
+FREQUENT_FOR_TILES, FREQUENT_FOR_BFLOAT16, FREQUENT = 0.03, 0.06, 0.1
+
+
+class Lexical(NamedTuple):
+    """The bags of one side, as rows of unit length times a scale: what is multiplied, and the lists (CSR)."""
+
+    frequent: sparse.csr_array  # float32, (n, words that are multiplied)
+    rest: sparse.csr_array  # float32, (n, other words that both sides have)
+
+
+def lexical_parts(left: Side, right: Side, scale: float, least_share: float) -> tuple[Lexical, Lexical]:
+    """Both sides' bags over the words that both have.
+
+    Multiplied are those whose share of the questions, the geometric mean of both sides, is at least `least_share`.
+    Memory: 8 bytes a word of each side's bags, and as much again while they are made.
+    """
+    width = 1 + max(int(side.words.max(initial=-1)) for side in (left, right))
+    shares = [np.bincount(side.words, minlength=width) / max(1, len(side.bag_squares)) for side in (left, right)]
+    share = np.sqrt(shares[0] * shares[1])
+    is_frequent = share >= least_share
+    is_other = (share > 0) & ~is_frequent
+
+    def parts(side: Side) -> Lexical:
+        return Lexical(*(_over(side, scale, chosen) for chosen in (is_frequent, is_other)))
+
+    first = parts(left)
+    return first, first if left is right else parts(right)
+
+
+def _over(side: Side, scale: float, chosen: np.ndarray) -> sparse.csr_array:
+    """The entries of the chosen words (a mask); each word's column is its place among them."""
+    is_there = chosen[side.words]
+    starts = np.concatenate([np.zeros(1, np.int32), np.cumsum(is_there, dtype=np.int32)])[side.starts]
+    factors = (scale / np.sqrt(np.where(side.bag_squares > 0, side.bag_squares, 1.0))).astype(np.float32)
+    values = side.weights[is_there] * np.repeat(factors, np.diff(starts))
+    columns = (np.cumsum(chosen, dtype=np.int32) - 1)[side.words[is_there]]
+    return sparse.csr_array((values, columns, starts), shape=(len(factors), int(chosen.sum())))
+
+
+STEP = 4  # dimensions that are added at a time: a row of sums is then read and written once for all of them
+
+
+def columns_of(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, d) as columns (float32, (d', n)); d' is a multiple of STEP, filled with zeros."""
+    count, dimensions = vectors.shape
+    result = np.zeros((-(-dimensions // STEP) * STEP, count), np.float32)
+    result[:dimensions] = vectors.T
+    return result
+
+
+@nb.njit(nogil=True, cache=True, fastmath={"contract"})
+def distances(left: np.ndarray, right: np.ndarray, is_manhattan: bool, result: np.ndarray) -> None:
+    """The distances (float32) of columns of `left` (d', m) and of `right` (d', n), into `result` (m, n)."""
+    dimensions, count = right.shape
+    for row in range(left.shape[1]):
+        sums = result[row, :count]
+        sums[:] = np.float32(0)
+        for start in range(0, dimensions, STEP):
+            a, b, c, d = left[start, row], left[start + 1, row], left[start + 2, row], left[start + 3, row]
+            p, q, r, s = right[start], right[start + 1], right[start + 2], right[start + 3]
+            if is_manhattan:
+                for column in range(count):
+                    sums[column] += (abs(a - p[column]) + abs(b - q[column])) + (
+                        abs(c - r[column]) + abs(d - s[column])
+                    )
+            else:
+                for column in range(count):
+                    w, x, y, z = a - p[column], b - q[column], c - r[column], d - s[column]
+                    sums[column] += (w * w + x * x) + (y * y + z * z)
+        if not is_manhattan:
+            for column in range(count):
+                sums[column] = np.sqrt(sums[column])
+
+
+def longest_distance(left: np.ndarray, right: np.ndarray) -> float:
+    """At least the distance of any two rows, Manhattan or Euclidean."""
+    return sum(float(np.abs(side).sum(axis=1).max(initial=0.0)) for side in (left, right))
+
+
+def distance_margin(dimensions: int, longest: float) -> float:
+    """The largest difference of a distance from the exact one, if differences are summed in float32 in any order."""
+    return 2.0 * (dimensions + 8) * 2.0**-24 * longest + 1e-30
+
+
+# Rows that are multiplied for quick scores: unit vectors beside columns of words, with what rounding may change.
+#
+# The margin. Let a, b be the exact rows and a', b' the rounded ones. Then
+# |<a, b> - <a', b'>| <= |a - a'| |b| + |a'| |b - b'| by Cauchy and Schwarz; the rounding errors and lengths are
+# measured
+# when rows are rounded. Sums in float32 add gamma_n |a'| |b'| (Higham 2002, section 3.1), twice that as processors may
+# flush and pair terms, and a result in bfloat16 2^-9 of itself.
+
+FLOAT32_ERROR = 2.0**-24
+PIECE = 4_096  # rows that are made at a time
+_TINY = 1e-30
+_SLACK = 1e-4
+
+
+class Matrix(NamedTuple):
+    """Rows (n, d) as they are multiplied; the largest rounding error of a row; the greatest length of one."""
+
+    rows: Any  # an array or a tensor
+    error: float
+    length: float
+
+
+def float32_matrix(side: Side, frequent: sparse.csr_array | None, rule: Rule) -> Matrix:
+    """The unit vectors times the square root of their weight, beside the `frequent` words; not rounded further."""
+    count, dimensions = side.vectors.shape
+    rows = np.empty((count, dimensions + (0 if frequent is None else frequent.shape[1])), np.float32)
+    scales = (abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)
+    longest = 0.0
+    for start in range(0, count, PIECE):
+        piece = slice(start, start + PIECE)
+        np.multiply(side.vectors[piece], scales[piece, None], out=rows[piece, :dimensions])
+        if frequent is not None:
+            rows[piece, dimensions:] = frequent[piece].toarray()
+        longest = max(longest, float(np.linalg.norm(rows[piece], axis=1).max()))
+    return Matrix(rows, *with_slack(0.0, longest))
+
+
+def with_slack(error: float, length: float) -> tuple[float, float]:
+    """The error and length of a Matrix of rows within `error` of float32 ones of this `length`, by norms in float32."""
+    longest = length * (1.0 + _SLACK)
+    # the float32 rows themselves are within three roundings of the exact ones
+    return error * (1.0 + _SLACK) + 4.0 * FLOAT32_ERROR * longest, longest
+
+
+def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
+    """The largest difference of a product from the exact one; `summed` and `result` are the relative errors of each
+    step of a sum and of the result.
+    """
+    one, other = left.length + left.error, right.length + right.error
+    rounded = left.error * right.length + one * right.error
+    return rounded + (2.0 * (left.rows.shape[1] + 2) * summed + result) * one * other + _TINY
+
+
+def signs(rule: Rule, dimensions: int, width: int) -> np.ndarray | None:
+    """What the left rows are multiplied by (float32, (width,)) where a weight is negative."""
+    if rule.dense >= 0 and rule.lexical >= 0:
+        return None
+    result = np.ones(width, np.float32)
+    result[:dimensions] = -1.0 if rule.dense < 0 else 1.0
+    result[dimensions:] = -1.0 if rule.lexical < 0 else 1.0
+    return result
 
 
 class Quick(Protocol):

@@ -7,9 +7,15 @@ import numpy as np
 import torch
 
 from dupq.neighbours.exact import Rule, Side
-from dupq.neighbours.lexical import FREQUENT_FOR_BFLOAT16, FREQUENT_FOR_TILES, Lexical
-from dupq.neighbours.matrices import PIECE, Matrix, with_slack
-from dupq.neighbours.products import Products
+from dupq.neighbours.products import (
+    FREQUENT_FOR_BFLOAT16,
+    FREQUENT_FOR_TILES,
+    PIECE,
+    Lexical,
+    Matrix,
+    Products,
+    with_slack,
+)
 
 
 class Words(NamedTuple):

@@ -1,4 +1,5 @@
-"""One tile of the all-pairs search: every pair of a question of one block and one of another, exactly.
+"""The exact search: one tile of it, every pair of a question of one block and one of another; and in one process the
+nearest targets of some queries, or all pairs of a whole archive.
 
 Scores are symmetric, so each product of two blocks serves the questions of both: half the work of a plain search.
 Quick scores only choose candidates (products.py); those within their margin of being among the k best, or above the
@@ -6,17 +7,86 @@ threshold, are scored again in float64 (exact.py), and that decides. So the answ
 on blocks, threads or order.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from dupq.neighbours.bounds import Finder
-from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, scoring, side_of
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest
+from dupq.neighbours.candidates import (
+    Candidates,
+    Nearest,
+    Places,
+    bounds_of_columns,
+    bounds_of_rows,
+    complete,
+    empty_nearest,
+    finish,
+    merge,
+    no_candidates,
+    push,
+    scan,
+)
+from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours
+from dupq.neighbours.exact import COSINE, Rule, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
+from dupq.neighbours.products import Distances, Products, padded
+from dupq.system import CPU, is_installed
+
+_ROWS, _COLUMNS = 1_024, 2_048
+_ROOM = 1 << 18
+
+
+@functools.cache
+def fastest_products() -> type[Products]:
+    """Those of the numbers that this processor multiplies fastest."""
+    if not is_installed("torch"):
+        return Products
+    from dupq.neighbours import rounded
+
+    return rounded.Bfloat16Products if rounded.is_fast() else Products
+
+
+class Finder:
+    """Finds candidates in a piece of a tile, of at most `rows` by `columns` questions: quick scores, and scans of them.
+
+    `margin` is the largest difference of a score found from the exact one.
+    """
+
+    rows, columns = _ROWS, _COLUMNS
+
+    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+        """Memory: what the quick scores hold."""
+        self._quick = (fastest_products() if rule.kind == COSINE else Distances)(left, right, rule)
+        self.margin = self._quick.margin
+        self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
+
+    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
+        width = padded(columns.stop - columns.start)
+        scores = complete(self._quick.scores(rows, columns, width), self._quick.rest(rows, columns))
+        below = np.arange(width) <= np.arange(len(scores))[:, None] + diagonal
+        scores[below] = -np.inf
+        count = columns.stop - columns.start
+        return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
+
+    def places(
+        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+    ) -> Iterator[Places]:
+        """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
+
+        Only columns > row + `diagonal` count.
+        """
+        width = padded(len(bounds[1]))
+        scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
+        of_columns = np.full(width, np.inf, np.float32)
+        of_columns[: len(bounds[1])] = bounds[1]
+        start = 0
+        while start < len(scores):
+            found, start = scan(scores, rest, bounds[0], of_columns, diagonal, start, self._room)
+            yield Places(*(column[:found] for column in self._room))
+
 
 _TRIES = 2  # pieces from whose scores first bounds are taken
 _LOWEST = np.float32(-1e30)  # below every score of a pair
@@ -229,3 +299,73 @@ def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> N
     others[:, :width][inside] = keys[best.others[:, :width][inside]]
     scores[:, :width][inside] = best.values[:, :width][inside]
     return Nearest(others, scores, above)
+
+
+def top_k(
+    queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure, device: str = CPU
+) -> Neighbours:
+    """The k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
+
+    Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. Memory:
+    see `search_tile`, for the queries and the largest target block. A GPU is left alone if it cannot score so.
+    """
+    if device != CPU and gpu_can_search(measure):
+        import torch
+
+        from dupq.neighbours.gpu.search import nearest_targets  # with Triton, which takes 70 MB
+
+        return as_neighbours(*nearest_targets(queries, targets, measure, k, torch.device(device)), measure)
+    ready, search = block(queries, measure), Search(measure, k)
+    nearest = empty_nearest(len(ready.keys), k)
+    for target in targets:
+        merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])
+    return as_neighbours(ready.keys, nearest, measure)
+
+
+def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tuple[list[Nearest], Pairs]:
+    """The k best of the questions of each block among all, and all pairs above the threshold, sorted by keys.
+
+    No two blocks have a key in common.
+    """
+    nearest = [empty_nearest(len(block.keys), search.k) for block in blocks]
+    pairs = []
+    pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
+    with threadpool_limits(1, "blas"), pool:
+        for indices in tile_places(len(blocks)):
+            known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
+            found = pool.map(
+                lambda index, known: search_tile(
+                    blocks[index[0]], blocks[index[1]], search, known=(known[index[0]], known[index[1]])
+                ),
+                indices,
+                [known] * len(indices),
+            )
+            for (left, right), (of_left, of_right, over) in zip(indices, found, strict=True):
+                merge(nearest[left], of_left)
+                if left != right:
+                    merge(nearest[right], of_right)
+                pairs.append(over)
+    return nearest, sorted_pairs(pairs)
+
+
+def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The tiles of the upper triangle: each block with itself, then all others, by rows.
+
+    What the first find raises the bounds of the others, and spares them most of their candidates.
+    """
+    ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
+    return [(number, number) for number in range(blocks)], ordered
+
+
+def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:
+    """All pairs, sorted by their keys."""
+    left, right, similarities = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+    order = np.lexsort((right, left))
+    return Pairs(left[order], right[order], similarities[order])
+
+
+def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+    """The lists of the questions `keys` as rows, sorted by query and rank."""
+    rows, ranks = np.nonzero(nearest.others >= 0)
+    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))

@@ -5,27 +5,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
-from dupq.archive import all_counts
-from dupq.dump.columns import BY_NAME, Columns
+from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, question_shards
+from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.description import encoder_at, read_settings, read_split
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation.tables import TABLES
-from dupq.evaluation.truth_files import check_truth, planted_keys
-from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts
-from dupq.links.pair_files import check_pairs
-from dupq.neighbours.plan import in_scope
+from dupq.evaluation.summaries import TABLES
+from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
+from dupq.links.link_files import check_pairs
+from dupq.neighbours.search_plan import in_scope
 from dupq.pipelines.gates import NO_GATES, Gates
 from dupq.runs import writer
 from dupq.runs.reader import check_earlier
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.shards import TEXT_COLUMNS, check_links, check_questions, question_shards
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.dump.sites import Found
-    from dupq.stages.ingest.tasks import Ingest
+    from dupq.dump.steps import Ingest
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
@@ -68,7 +66,7 @@ class IngestJob:
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
         found = find_sites(dumps, self.site, self.columns.is_given, _own_files(output, dumps))
-        from dupq.stages.ingest.tasks import Ingest  # with what reads and writes a dump
+        from dupq.dump.steps import Ingest  # with what reads and writes a dump
 
         stage = Ingest(output, settings, self.answers, self.columns)
         for site in found.sites:
@@ -115,7 +113,7 @@ class TrainingJob:
                 f"--gpus {self.gpus}: each of {self.workers} workers takes one, or none does (--gpus none)"
             )
         settings = training_settings(self.preset, self.assignments, any(has_others))
-        from dupq.encoders.kinds import learns_without_links, presets_without_links
+        from dupq.encoders.encoding import learns_without_links, presets_without_links
         from dupq.encoders.saved import load
 
         if not links and not self.pairs and not learns_without_links(settings):
@@ -149,7 +147,7 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
         if storage.kind(vectors) != "file":
             raise DupqError(f"word_vectors.file={vectors}: no such file")
         settings = settings.changed(word_vectors=settings.word_vectors.changed(file=storage.absolute(vectors)))
-    from dupq.encoders.kinds import network_settings  # with torch, as the rest of this check
+    from dupq.encoders.encoding import network_settings  # with torch, as the rest of this check
 
     settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
     _check_teacher_loss(settings)
@@ -182,8 +180,8 @@ def _check_teacher_loss(settings: Settings) -> None:
         return
     import numpy as np
 
-    from dupq.encoders.build import build
-    from dupq.text.vocabulary import FIRST_WORD
+    from dupq.encoders.encoding import build
+    from dupq.text.questions import FIRST_WORD
 
     if build(encoder, np.zeros((FIRST_WORD, 1), np.float32), seed=0).kind != "cosine":
         raise SettingError(
@@ -244,14 +242,14 @@ class DedupJob:
 
 def _check_sample(verdicts: str, runs: str) -> None:
     """Raise DupqError for a damaged run that drew the pairs of these verdicts."""
-    from dupq.runs.sample import estimated
+    from dupq.runs.queries import estimated
 
     estimated(verdicts, runs)
 
 
 def check_prior(uri: str) -> None:
     """Raise DupqError for a prior that cannot be read."""
-    from dupq.clusters.prior import read_prior
+    from dupq.clusters.calibration import read_prior
 
     read_prior(uri)
 
@@ -268,7 +266,7 @@ def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
     """The settings that the encoder was trained with, changed where a run is free to."""
     free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
     settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
-    from dupq.near_duplicates.band_choice import bands_of
+    from dupq.near_duplicates.minhash import bands_of
 
     bands_of(settings.near_duplicates)  # there are some
     return settings
@@ -340,7 +338,7 @@ class FromDumpJob:
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
         check_prior(settings.calibration.prior)
-        from dupq.near_duplicates.band_choice import bands_of
+        from dupq.near_duplicates.minhash import bands_of
 
         bands_of(settings.near_duplicates)
         training_settings(self.preset, self.settings_of("train"))

@@ -25,40 +25,36 @@ import functools
 import math
 
 from dupq import storage
-from dupq.clusters.scoring import scale_of
+from dupq.archive import partitions
+from dupq.clusters.decision import scale_of
 from dupq.clusters.steps.ask_teacher import COLUMNS as READ
 from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
 from dupq.clusters.steps.calibrate import Asked, Known, calibrate
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided
-from dupq.clusters.steps.make_terms import AT_ONCE, COLUMNS, make_terms
 from dupq.clusters.steps.make_worklist import Listed, Work, cluster
 from dupq.clusters.steps.partition_pairs import Candidates, Said, Wanted, decide
-from dupq.clusters.steps.score_pairs import score_pairs
+from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms, score_pairs
 from dupq.encoders.description import read_measure, read_split
-from dupq.encoders.steps.check_fitness import check_fitness
+from dupq.encoders.steps.encode import check_fitness, check_room_to_encode, encode_texts
 from dupq.evaluation.steps.draw_review import draw_review
-from dupq.evaluation.steps.measure_links import SAID_COLUMNS, measure_all
-from dupq.evaluation.steps.measure_run import Facts
+from dupq.evaluation.steps.measure_run import SAID_COLUMNS, Facts, measure_all
 from dupq.evaluation.verdicts import DIFFERENT
-from dupq.execution.gpu_workers import until_the_end
-from dupq.execution.gpus import Gpus, gpus_for
+from dupq.execution.gpus import Gpus, gpus_for, until_the_end
 from dupq.job.run import do_stage, make_tables
+from dupq.job.run_inputs import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.table import Read, Shards, Table, Whole
-from dupq.links.tables import links_table
+from dupq.links.link_files import links_table
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_all import directed_in, lists_made
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
-from dupq.neighbours.steps.search_tiles import directed_in, lists_made
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_rows
 from dupq.pipelines.open_dedup import Opened, end_again, open_dedup
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings
-from dupq.shards import partitions
-from dupq.stages.earlier import earlier_texts, make_texts_since, texts_made_as
-from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.tables import CONTENT_HASHES, CONTENTS
 
 

@@ -3,22 +3,21 @@
 import dataclasses
 
 from dupq import storage
+from dupq.archive import pinned, question_shards
 from dupq.encoders.description import FILES, encoder_at, read_description
+from dupq.encoders.steps.encode import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
 from dupq.evaluation.steps.measure_archive import Archive, measure_archive
-from dupq.evaluation.tables import TABLES, left_out
-from dupq.execution.gpu_workers import until_the_end
-from dupq.execution.gpus import gpus_for
+from dupq.evaluation.summaries import TABLES, left_out
+from dupq.execution.gpus import gpus_for, until_the_end
 from dupq.execution.tasks import run_tasks
 from dupq.job.run import make_tables
+from dupq.job.run_inputs import copy_inputs, encoder_content, input_files
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
-from dupq.runs import progress, versions, writer
+from dupq.runs import progress, writer
 from dupq.runs.layout import Encoding
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import pinned, question_shards
-from dupq.stages.encode import check_room_to_encode, encode_texts
-from dupq.stages.inputs import copy_inputs, encoder_content, input_files
 from dupq.text.steps import language_of_shards, make_distinct_texts
 
 
@@ -42,7 +41,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         "questions": writer.content_of(job.questions, shards),
         "encoder": None if fingerprint is None else encoder_content(fingerprint, copied),
     }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
+    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, writer.EVALUATION_VERSIONS)
     gpus = gpus_for(job.gpus if job.encoder is not None else 0)
     if job.encoder is not None and not run.has_record("encode"):
         check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"), gpus)

@@ -1,14 +1,338 @@
-"""The ingest job: dumps in, an archive's tables out."""
+"""The ingest job: dumps → questions, answers, links, rejects.
 
+Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/parts.py`); while parts come in,
+tasks write shards of them. Many sites go side by side. Each has a thread on the driver, which holds no texts.
+
+All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for are its shards put
+beside what was there before, under names of their own; then its record, `ingest/SITE.json`, names them, in one step;
+then the earlier ones go (`dupq/archive.py`). So a dump that is broken costs no tables, and no reader sees half a site.
+A rerun skips a site whose dump, settings and code are those of its record and whose tables are all there. One that was
+begun goes on: the parts and shards that are there are kept.
+"""
+
+import contextlib
+import hashlib
+import itertools
 import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from dupq import storage
+import ray
+
+from dupq import archive, storage
 from dupq.archive import all_counts
+from dupq.dump import steps
+from dupq.dump.files import DumpSite
+from dupq.dump.parsing import Account, check_rejects
+from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts
+from dupq.dump.steps import Ingest, IngestProgress, ReadPart
+from dupq.dump.units import Unit, units
+from dupq.errors import FAULT, DupqError, HeadLostError
+from dupq.execution import cluster
+from dupq.execution.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.runs import writer
-from dupq.stages.ingest.ingest import ingest as ingest_sites
+from dupq.runs import lease, writer
+from dupq.system import side_by_side
+from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
+_AHEAD = 2  # units a CPU that are being read before their turn comes
+
+Result = TypeVar("Result")
+Failure = tuple[str, DupqError]  # a site, and why it failed
+
+
+def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
+    """Write the tables of every site below the output, hive-partitioned; returns the peak memory (MB) of a task.
+
+    A site that fails does not keep the others from being finished. Raises DupqError then, at the end, with a line
+    for each; `failed` are those that failed before.
+    """
+    run = _Run(IngestProgress(sum(map(packed_bytes, sites))))
+    pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
+    errors, peak = list(failed), 0.0
+    try:
+        made = [(site.site, pool.submit(_SiteIngest(site, job, run).run)) for site in sites]
+        for name, future in made:
+            try:
+                peak = max(peak, future.result())
+            except HeadLostError:  # raised here, but of no site: all would fail
+                raise
+            except DupqError as error:
+                errors.append((name, error))
+            except Exception as error:  # a fault of dupq: the other sites go on
+                _log.warning(f"{name} failed", exc_info=error)
+                first_line = next(iter(str(error).splitlines()), "")
+                said = f"{type(error).__name__}: {first_line} (a fault of dupq; the traceback is above)"
+                errors.append((name, DupqError(said, FAULT)))
+    finally:
+        run.stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        run.progress.end()
+    storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
+    _raise(errors, len(sites) + len(failed))
+    return peak
+
+
+def _raise(errors: Sequence[Failure], sites: int) -> None:
+    if errors and sites == 1:
+        raise errors[0][1]
+    if errors:
+        lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
+        codes = {error.exit_code for _, error in errors}
+        raise DupqError(
+            "\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]), *(codes if len(codes) == 1 else ())
+        )
+
+
+def packed_bytes(site: DumpSite) -> int:
+    """The size of a site's files, packed or not."""
+    return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))
+
+
+class _Run:
+    """The state that the sites of one call share."""
+
+    def __init__(self, progress: IngestProgress) -> None:
+        self.progress = progress
+        self.stop = threading.Event()
+        self._sites = 0
+        self._lock = threading.Lock()
+
+    def enter(self, sites: int) -> None:
+        """Count so many sites more (or fewer) that are being read."""
+        with self._lock:
+            self._sites += sites
+
+    def ahead(self) -> int:
+        """How many units a site may read ahead: its share of the CPUs."""
+        return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))
+
+
+class _SiteIngest:
+    """The ingest of one site, driven from a thread of its own."""
+
+    def __init__(self, site: DumpSite, job: Ingest, run: _Run) -> None:
+        self._site, self._job, self._run = site, job, run
+        members = [*site.posts, *site.links]
+        self._account = Account([member.source for member in members], len(site.links))
+        tables = job.tables(site)
+        self._cutters = {table: Cutter(job.settings.shard_rows) for table in tables}
+        self._parts: dict[str, list[Part]] = {table: [] for table in tables}
+        self._sorted: set[str] = set()  # the tables whose parts were not in order
+        self._shards: dict[str, int] = dict.fromkeys(tables, 0)
+        self._rejects: set[str] = set()
+        self._writes: list[Any] = []  # the tasks that write shards
+        self._record = archive.record_of(job.output, site.site)
+        self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
+        self._lease: lease.Lease | None = None
+        self._work = ""
+        self._peak = 0.0
+        self._read = 0  # bytes of the site's files
+
+    def run(self) -> float:
+        """Read, write, account, and mark as done; returns the peak memory (MB) of a task."""
+        self._run.enter(1)
+        try:
+            with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
+                made_from = self._do(steps.made_from, self._site, self._job)
+                if not self._is_done(made_from):
+                    self._work = steps.begin(self._unfinished, made_from["parts"])
+                    self._make()
+                    self._publish(made_from)
+            self._run.progress.add(packed_bytes(self._site) - self._read, 0, 0)
+        finally:
+            self._run.enter(-1)
+        return self._peak
+
+    def _is_done(self, made_from: dict[str, object]) -> bool:
+        """Whether the site is finished already. Raises DupqError if it has more rejects than are allowed now."""
+        if not storage.exists(self._record):
+            return False
+        record, there = archive.read_record(self._record), self._tables()
+        if record["made_from"] != made_from or not record["tables"].items() <= there.items():
+            return False
+        if len(there) > len(record["tables"]) or steps.is_there(self._unfinished):
+            self._clear({self._uri(path) for path in record["tables"]})
+        counts = record["counts"]
+        rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
+        check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
+        return True
+
+    def _tables(self) -> dict[str, int]:
+        """The size of each file of the site's tables."""
+        folders = [(table, self._folder(table)) for table in (*steps.SCHEMAS, "rejects")]
+        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
+        return {f"{table}/{file.relative}": file.size for table, file in files}
+
+    def _folder(self, table: str) -> str:
+        return storage.join(self._job.output, table, f"site={self._site.site}")
+
+    def _made(self, table: str) -> str:
+        """Where finished shards of a table are kept until all are there."""
+        order = "-sorted" * (table in self._sorted)
+        return storage.join(self._work, f"shards-of-{self._job.settings.shard_rows}{order}", table)
+
+    def _uri(self, path: str) -> str:
+        """The file that a record calls TABLE/NAME."""
+        table, _, name = path.partition("/")
+        return storage.join(self._folder(table), name)
+
+    def _shard_uris(self, folder: str, table: str, made: str = "") -> list[str]:
+        return [steps.shard_uri(folder, number, made) for number in range(self._shards.get(table, 0))]
+
+    def _make(self) -> None:
+        answers: list[Shard] = []
+        doubled = 0
+        try:
+            with contextlib.closing(self._read_parts()) as read:
+                for unit, part in read:
+                    self._account.add(unit.file, part.info.counts)
+                    if part.rejects is not None:
+                        self._rejects.add(part.rejects)
+                    for table, rows in part.info.tables.items():
+                        self._parts[table].append(rows)
+                        shards = self._cutters[table].add(rows)
+                        if table == "answers":  # which of them are accepted is known when all questions are there
+                            answers += shards
+                        else:
+                            self._write(table, shards)
+            if self._site.is_table:
+                doubled = self._reject_doubled()
+        finally:
+            self._publish_rejects()
+        self._account.check_rejects(self._job.settings, self._folder("rejects"), doubled)
+        self._account.check_questions(self._folder("rejects"))
+        for table in self._parts.keys() - {"answers"}:
+            self._write(table, self._rest(table))
+        if self._job.answers:
+            self._collect()
+            accepted = storage.join(self._work, "accepted.arrow")
+            questions = self._shard_uris(self._made("questions"), "questions")
+            self._do(steps.write_accepted, questions, accepted)
+            rest = self._rest("answers")
+            self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
+        self._collect()
+        if self._site.is_table:
+            self._account.reject_doubled()
+
+    def _reject_doubled(self) -> int:
+        """Reject the rows whose id a later one has, and return how many these are."""
+        uri = rejects_uri(storage.join(self._work, "rejects"), "doubled")
+        count, first = self._do(steps.reject_doubled, self._parts["ids"], uri)
+        if count:
+            self._rejects.add(uri)
+            _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
+        return count
+
+    def _publish_rejects(self) -> None:
+        """Publish the rejects, also those of a site that fails."""
+        if self._run.stop.is_set():
+            return
+        self._check_held()
+        folder = self._folder("rejects")
+        kept = {storage.join(folder, storage.name(uri)): uri for uri in self._rejects}
+        for target, uri in kept.items():
+            storage.write_bytes(target, storage.read_bytes(uri))
+        if not kept:  # a table without rows is a table too
+            kept[rejects_uri(folder, "none")] = ""
+            storage.write_table(rejects_uri(folder, "none"), REJECTS.empty_table(), REJECTS)
+        storage.clear(folder, kept)
+
+    def _publish(self, made_from: dict[str, object]) -> None:
+        """Replace the site's earlier shards by the new ones, and mark the site as done."""
+        counts = self._account.closed()
+        self._check_held()
+        made = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
+        named = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
+        for table in steps.SCHEMAS:
+            shards = self._shard_uris(self._folder(table), table, made)
+            moves = zip(self._shard_uris(self._made(table), table), shards, strict=True)
+            side_by_side(lambda move: storage.move(*move), moves)
+            named.update(shards)
+        self._check_held()
+        sizes = {path: size for path, size in self._tables().items() if self._uri(path) in named}
+        storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
+        self._clear(named)
+
+    def _clear(self, named: Collection[str]) -> None:
+        """Remove what the site's record, which is written, does not name."""
+        self._check_held()
+        for table in steps.SCHEMAS:
+            storage.clear(self._folder(table), named)
+        storage.delete_folder(self._unfinished)
+
+    def _check_held(self) -> None:
+        """Raise LeaseError if another run has taken the site over since the last heartbeat, too."""
+        if self._lease is not None:
+            self._lease.beat()
+            self._lease.check()
+
+    def _read_parts(self) -> Generator[tuple[Unit, ReadPart]]:
+        """The parts of all units in order, while some units ahead are being read."""
+        waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
+        try:
+            while waiting or begun:
+                while waiting and len(begun) < self._run.ahead():
+                    unit = waiting.popleft()
+                    begun.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
+                unit, parts = begun[0]
+                for reference in parts:
+                    part: ReadPart = self._result(reference, unit.member.source)
+                    self._read += part.packed
+                    self._run.progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
+                    yield unit, part
+                begun.popleft()
+        finally:
+            # Of a site that has failed; read to its end, as Ray may end this process where it cancels what delivers.
+            rest = itertools.chain.from_iterable(parts for _, parts in begun)
+            while not self._run.stop.is_set() and next(rest, None) is not None:
+                pass
+
+    def _rest(self, table: str) -> list[Shard]:
+        """The shards of a table besides those cut while its parts came in; all, if these were not in order."""
+        if self._cutters[table].is_ordered:
+            return self._cutters[table].finish()
+        parts, left_out = self._do(sort_parts, self._parts[table], table, self._work)
+        for file, rows in left_out.items():
+            self._account.leave_out(file, table, rows)
+        self._sorted.add(table)
+        cutter = Cutter(self._job.settings.shard_rows, is_sorted=True)
+        return [*itertools.chain.from_iterable(map(cutter.add, parts)), *cutter.finish()]
+
+    def _write(self, table: str, shards: Sequence[Shard], accepted: str | None = None) -> None:
+        for shard in shards:
+            self._writes.append(self._start(steps.write_shard, shard, table, self._made(table), accepted))
+            self._shards[table] = shard.number + 1
+
+    def _collect(self) -> None:
+        """Wait for all shards."""
+        for task in self._writes:
+            self._result(task)
+        self._writes = []
+
+    def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
+        return start(measured, work, *arguments, retries=RETRIES)
+
+    def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return self._result(self._start(work, *arguments))
+
+    def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]", source: str | None = None) -> Result:
+        """The result of a task that reads `source`, unless the whole ingest was aborted meanwhile."""
+        if self._run.stop.is_set():
+            raise DupqError("given up")
+        try:
+            value, peak = result_of(reference)
+        except ray.exceptions.RayTaskError:
+            raise  # a bug
+        except (ray.exceptions.RayError, MemoryError) as error:
+            attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray repeats only what killed its worker
+            raise lost(f"ingest: {source or self._site.site}", attempts, error) from error
+        self._peak = max(self._peak, peak)
+        return value
 
 
 def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:

@@ -6,22 +6,39 @@ import logging
 from dataclasses import dataclass
 
 from dupq import storage
+from dupq.archive import Shard, pinned, question_shards
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
-from dupq.evaluation.verdict_files import Judged, judged
+from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
-from dupq.execution.tasks import Report
+from dupq.execution.task_files import Counts
+from dupq.execution.tasks import Report, run_tasks
+from dupq.job.run_inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates
-from dupq.runs import progress, tidying, versions, writer
+from dupq.report import page
+from dupq.runs import progress, pruning, writer
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
-from dupq.shards import Shard, pinned, question_shards
-from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
-from dupq.stages.report import write_report
 from dupq.text.keys import Sites
+
+# The report stage: a run's tables → report.html.
+#
+# One task, as a driver should not hold what it does: a file of each table at a time, up to 4 million pairs (24 bytes
+# each, see dupq/report/explorer_data.py), all of cluster_stats, about 80 bytes a cluster, and what the page shows.
+
+
+def write_report(run: str) -> None:
+    """Write the report into the run at `run`."""
+    run_tasks("report", _write, [(run,)])
+
+
+def _write(run: str) -> Counts:
+    page.write(run)
+    return {}
+
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +89,7 @@ class Opened:
         check_gates(self.job.gates, read_metrics(run.uri), run.uri)
         run.succeed()
         if not self.settings.run.keep_work:
-            tidying.tidy_at_end(run.uri)
+            pruning.tidy_at_end(run.uri)
         progress.end(run.uri, "finished")
 
 
@@ -104,9 +121,9 @@ def end_again(opened: Opened) -> None:
     if run.is_to_be_latest:
         with run.held():
             run.point_latest()
-    if not opened.settings.run.keep_work and tidying.is_untidy(run.uri):
+    if not opened.settings.run.keep_work and pruning.is_untidy(run.uri):
         with contextlib.suppress(LeaseError), run.held():  # who has it is at the end of the same run, and tidies too
-            tidying.tidy_at_end(run.uri)
+            pruning.tidy_at_end(run.uri)
 
 
 def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> tuple[DedupJob, writer.Run]:
@@ -118,7 +135,7 @@ def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> 
 
     def run_of(job: DedupJob) -> writer.Run:
         earlier = storage.name(job.previous) if job.previous else None  # ids and changes are made from it
-        stages = versions.DEDUP | (versions.TEACHER if job.teacher else {})
+        stages = writer.DEDUP_VERSIONS | (writer.TEACHER_VERSIONS if job.teacher else {})
         return writer.open_run(job.output, _inputs(job), made_from | {"previous": earlier}, settings, stages)
 
     if job.previous is not None:

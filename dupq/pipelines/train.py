@@ -6,6 +6,8 @@ texts, links  ──prepare──▶    split by sets of known duplicates, words
 questions     ──teach──▶      teachers' embeddings of some, if there are any
 pairs         ──fit──▶        the network, by Ray Train
 network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
+
+`from_dump` is ingest, train and dedup, one after the other in one process and on one Ray.
 """
 
 import dataclasses
@@ -13,27 +15,25 @@ import logging
 from collections.abc import Callable
 
 from dupq import storage
+from dupq.archive import Shard, answer_shards, pinned, question_shards
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
-from dupq.encoders.packed import base_fingerprint
+from dupq.encoders.saved import base_fingerprint
 from dupq.errors import DupqError
-from dupq.execution.gpu_workers import until_the_end
-from dupq.execution.gpus import gpus_for
+from dupq.execution.gpus import gpus_for, until_the_end
 from dupq.execution.tasks import Report
 from dupq.job.run import make_tables
+from dupq.job.run_inputs import copy_inputs, input_files
 from dupq.links.split import FEWEST_SETS
-from dupq.pipelines.arguments import TrainingJob
-from dupq.runs import progress, versions, writer
-from dupq.runs.training_layout import TrainingFiles
+from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
+from dupq.runs import log, progress, writer
+from dupq.runs.layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import Shard, answer_shards, pinned, question_shards
-from dupq.stages.inputs import copy_inputs, input_files
-from dupq.stages.training.fit import check_room_to_fit, fit
-from dupq.stages.training.known_pairs import gather_pairs
-from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
-from dupq.stages.training.save_encoder import publish, save_encoder
-from dupq.stages.training.teacher import fingerprint, teach
 from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
+from dupq.training.steps.development import publish, save_encoder
+from dupq.training.steps.fit import check_room_to_fit, fit
+from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
+from dupq.training.steps.teach import fingerprint, teach
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "start": _start_fingerprint(settings),
         "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
     }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
+    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, writer.TRAINING_VERSIONS)
     gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
@@ -154,3 +154,21 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         run.mark()
         progress.end(run.uri, "finished")
     return run
+
+
+def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
+    """Write the archive, an encoder and a run of it below `job.output`; returns the run.
+
+    `checked` is what `job.check()` gave, if it was called before. What an earlier attempt finished is not done again.
+    """
+    from dupq.pipelines.dedup import dedup  # with all that they load, which training does not need
+    from dupq.pipelines.ingest import ingest
+
+    ingest(job.ingest_job(), checked)
+    questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
+    known = links if storage.list_files(links, ".parquet") else None
+    train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
+    log.leave()  # the training's run: what dedup's check says is not of it
+    runs = storage.join(job.output, "runs")
+    given, settings = (questions, encoder, runs, known, job.truth), job.settings_of("dedup")
+    return dedup(DedupJob(*given, assignments=settings, gpus=job.gpus, teacher=job.teacher))

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from dupq.near_duplicates.band_choice import collision_probability, optimal_bands
+from dupq.near_duplicates.minhash import collision_probability, optimal_bands
 from dupq.report import charts
 from dupq.report.charts import Bar, Dot, Mark
-from dupq.report.collisions import Point
-from dupq.report.findings import Labelled
-from dupq.report.formats import counted, number, score, share, words
-from dupq.report.streaming import Histogram
+from dupq.report.explorer_clusters import Histogram
+from dupq.report.findings import Labelled, Point
+from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.records import TITLE_WORDS, LinkQuality, LinksOf, Metrics, PlantedMeasures
 
 SITES = 20  # of recall by site

@@ -5,23 +5,76 @@ scripts make text nodes of what they read from the page's data. The page's own p
 style sheet that are in it, by their hashes, so that a slip could not run anything.
 """
 
+import base64
 import functools
+import hashlib
 from dataclasses import dataclass
-from typing import Any
+from importlib import resources
+from typing import Any, Literal
 
 import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import assets, caps, charts, collisions, commands, figures, findings, formats
-from dupq.report.explorer import choice, contents
-from dupq.report.explorer.contents import Text
-from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
+from dupq.report import charts, explorer_clusters, figures, findings, summary
+from dupq.report.explorer_clusters import Text
+from dupq.report.explorer_data import BUDGET, chosen, explorer_data, script_text
 from dupq.report.findings import Findings
 from dupq.report.summary import decided_by
-from dupq.runs.links import link
-from dupq.runs.reader import Key, Run, open_run
+from dupq.runs.reader import Key, Run, link, open_run
 from dupq.runs.records import LinkQuality, ManifestStage, Metrics
+
+_SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
+_STYLES = ("page", "explorer")
+
+
+def page_script(source: Literal["local", "served/remote"] = "local") -> str:
+    """All scripts as one module: no build step, and nothing global. `source` is where clusters come from."""
+    return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
+
+
+def page_styles() -> str:
+    """All styles as one sheet."""
+    return "\n".join(_read(f"{name}.css") for name in _STYLES)
+
+
+def policy(script: str, styles: str, also: str = "") -> str:
+    """The Content-Security-Policy of a page with this script and this sheet: no other runs, and nothing is loaded.
+
+    `also` are directives that allow more.
+    """
+    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(styles)}'{also}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _read(name: str) -> str:
+    return (resources.files("dupq.report") / "static" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+_MEANINGS = {
+    "buckets over": "Questions of a very large group of likely copies were compared with some of it "
+    "only: a copy among them may be missing.",
+    "encoder.maximum_tokens": "The encoder read only the beginning of these texts, also for the words in its score; "
+    "copies and the overlap of words are computed from the whole texts.",
+    "questions in components": "In groups so large, pairs that neither question lists count as unlikely, so that such "
+    "a group may be cut where it need not be.",
+    "pairs above the floor, more than": "Of likely pairs that are in neither question's list of nearest ones there are "
+    "more than the limit allows on average, so all of them were left out: large groups of duplicates may be broken up. "
+    "Raise neighbours.k.",
+    "files of the earlier run": "Some of what the earlier run had was not taken over but made again: it took longer, "
+    "and nothing is missing.",
+    "--skip-shard": "These parts of the archive were not read, as was asked for: their questions are missing.",
+}
+
+
+def meaning(name: str) -> str:
+    """A sentence on the limit `name`, as the manifest calls it; empty for one that is not known here."""
+    return next((said for part, said in _MEANINGS.items() if part in name), "")
+
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
@@ -82,7 +135,9 @@ def _render(run: Run) -> str:
 def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object]]:
     """The findings, and the explorer's data of about `budget` characters; what both show of clusters is read once."""
     survey, show = findings.survey(run), chosen(run)
-    held = contents.gather(run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys, survey.compared)
+    held = explorer_clusters.gather(
+        run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys, survey.compared
+    )
     return survey.findings(run, held), explorer_data(run, show, held, budget)
 
 
@@ -97,25 +152,25 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     for name in ("number", "counted", "score", "share", "duration", "memory", "words"):
-        environment.filters[name] = getattr(formats, name)
+        environment.filters[name] = getattr(summary, name)
     return environment
 
 
 def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
     links = metrics.get("links")
-    script, css = assets.script(), assets.styles()
+    script, css = page_script(), page_styles()
     return {
-        "policy": assets.policy(script, css),
+        "policy": policy(script, css),
         "script": Markup(script),
         "css": Markup(css),
         "data": Markup(script_text(explorer)),
         "explorer": explorer,
         "links": links,
         "links_found": _links_found(links),
-        "verdicts_command": commands.with_verdicts(run),
-        "review_command": commands.review(run),
-        "worklist": choice.worklist(run),
+        "verdicts_command": summary.with_verdicts(run),
+        "review_command": summary.review(run),
+        "worklist": explorer_clusters.worklist(run),
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
@@ -126,7 +181,7 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
         "recall_sites": figures.SITES,
-        "collision_seeds": collisions.SEEDS,
+        "collision_seeds": findings.SEEDS,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
@@ -181,7 +236,7 @@ def _clip(question: Text | None) -> tuple[str, str]:
 
 def _caps(stages: list[ManifestStage]) -> list[Cap]:
     return [
-        Cap(stage["name"], name, count, caps.meaning(name))
+        Cap(stage["name"], name, count, meaning(name))
         for stage in stages
         for name, count in sorted((stage.get("caps") or {}).items())
         if count
@@ -192,7 +247,7 @@ def _settings(config: dict[str, Any], metrics: Metrics) -> dict[str, Any]:
     values = {path: _setting(config, path) for path in _SETTINGS}
     threshold = values["clusters.threshold"]
     if threshold is not None and threshold < 0:
-        values["clusters.threshold"] = f"{formats.score(metrics.get('threshold'))}, chosen for calibration.precision"
+        values["clusters.threshold"] = f"{summary.score(metrics.get('threshold'))}, chosen for calibration.precision"
     return values
 
 

@@ -1,19 +1,101 @@
-"""The summary of a run in a few lines, for the terminal."""
+"""What is told of a run in words: its summary for the terminal, values as a reader sees them, and commands to go on
+with.
+"""
 
 import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TypeVar
 
 from dupq import storage
-from dupq.report.commands import program
 from dupq.runs.reader import Run, read_metrics
-from dupq.runs.records import (
-    Calibration,
-    Estimated,
-    Judged,
-    LinkQuality,
-    Metrics,
-    PlantedMeasures,
-    Verdicts,
-)
+from dupq.runs.records import Calibration, Estimated, Judged, LinkQuality, Metrics, PlantedMeasures, Verdicts
+
+ABSENT = "–"
+Shown = TypeVar("Shown")
+
+
+def _or_dash(show: Callable[[Shown], str]) -> Callable[[Shown | None], str]:
+    @wraps(show)
+    def shown(value: Shown | None) -> str:
+        return ABSENT if value is None else show(value)
+
+    return shown
+
+
+@_or_dash
+def number(value: int) -> str:
+    """A count: 6,118."""
+    return f"{value:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count of things: 1 pair, 6,118 pairs."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+@_or_dash
+def share(value: float) -> str:
+    """A share of one: 12.3 %."""
+    return f"{value:.1%}".replace("%", " %")
+
+
+@_or_dash
+def score(value: float) -> str:
+    """A similarity, a Jaccard coefficient or a probability: 0.873."""
+    return f"{value:.3f}"
+
+
+@_or_dash
+def duration(seconds: float) -> str:
+    """A time in two units at most: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+@_or_dash
+def memory(megabytes: float) -> str:
+    """An amount of memory: 512 MB, 1.5 GB."""
+    return f"{megabytes:,.0f} MB" if megabytes < 1_000 else f"{megabytes / 1_000:,.1f} GB"
+
+
+@_or_dash
+def words(name: str) -> str:
+    """A name of the program as words: near_duplicates is "Near duplicates"."""
+    text = name.replace("_", " ")
+    return text[:1].upper() + text[1:]
+
+
+def program() -> str:
+    """How dupq is called in this terminal: by its path where only its own environment has it."""
+    beside = Path(sys.executable).with_name("dupq")
+    return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
+
+
+def review(run: Run) -> str:
+    """The command that judges the worklist of `run` in a terminal."""
+    return shlex.join(["dupq", "review", "--run", run.uri])
+
+
+def with_verdicts(run: Run) -> str:
+    """The job that reads verdicts on the sample of `run`."""
+    inputs = run.manifest["inputs"]
+    given = [
+        ("--questions", inputs["questions"]),
+        ("--links", inputs.get("links")),
+        ("--encoder", inputs.get("encoder")),
+        ("--output", storage.parent(run.uri)),
+        ("--verdicts", f"review-{run.manifest['run_id']}.tsv"),
+    ]
+    words = [word for name, value in given if value is not None for word in (name, value)]
+    return shlex.join(["dupq", "dedup", *words])
 
 
 def summary(run_uri: str) -> str:

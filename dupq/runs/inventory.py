@@ -1,10 +1,11 @@
-"""The runs below an output folder, with what is known of them, and what they left that nothing needs."""
+"""The runs below an output folder: what is known of each, which may be removed, and how an operator sees them."""
 
 import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import datetime
-from typing import NotRequired
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple, NotRequired
 
 import pyarrow.fs as pafs
 from typing_extensions import TypedDict
@@ -13,11 +14,82 @@ from dupq import storage
 from dupq.encoders.description import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_as, read_whole
-from dupq.runs.latest import latest_run
+from dupq.runs.layout import TEACHERS, TrainingFiles
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
+from dupq.runs.reader import latest_run
 from dupq.runs.records import Manifest, Success
-from dupq.runs.retention import YOUNG, KnownRun, State
-from dupq.runs.training_layout import TEACHERS, TrainingFiles
+
+YOUNG = timedelta(days=1)
+
+
+class State(StrEnum):
+    """How far a run has come."""
+
+    RUNNING = "running"
+    UNFINISHED = "unfinished"  # cut off; the same job finishes it
+    GATE_MISSED = "gate missed"
+    FINISHED = "finished"
+    LATEST = "latest"  # finished, and latest.json points at it
+    DAMAGED = "damaged"  # it was finished, but `_SUCCESS` or what that names is damaged or gone; its job repairs it
+
+
+class KnownRun(NamedTuple):
+    """What is known of a run."""
+
+    run_id: str
+    state: State
+    touched: datetime  # when it was finished; else when it was last written to
+    size: int  # bytes
+    previous: str | None  # the id of the run that it builds on
+    is_base_unknown: bool = False  # its manifest is damaged, so nobody knows what it builds on
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether readers may use it."""
+        return self.state in (State.FINISHED, State.LATEST)
+
+
+class Keep(NamedTuple):
+    """How many finished runs are kept."""
+
+    newest: int  # at least 1
+    monthly: int  # months with finished runs, counted back, of each of which the newest run is kept
+
+
+def removable(runs: Sequence[KnownRun], keep: Keep, now: datetime) -> list[KnownRun]:
+    """The runs that nothing needs, oldest first.
+
+    Kept are the latest run; the newest finished ones and the newest of each month, as `keep` says; runs at work;
+    damaged ones, which count as no finished ones; unfinished ones and those that missed a gate for a day, and these
+    while no later run has succeeded; and what the latest run and those that are not finished and kept build on. Months
+    are those of UTC.
+    """
+    whole = sorted((run for run in runs if run.is_whole), key=_order, reverse=True)
+    kept = {run.run_id for run in whole[: keep.newest]} | _newest_of_months(whole, keep.monthly)
+    heads = [run for run in runs if run.state is State.LATEST] or whole[:1]  # where latest.json is lost
+    last = max((run.touched for run in heads), default=None)
+    heads += [run for run in runs if not run.is_whole and _may_go_on(run, last, now)]
+    kept |= {run.run_id for run in heads} | {run.previous for run in heads if run.previous}
+    return sorted((run for run in runs if run.run_id not in kept), key=_order)
+
+
+def _order(run: KnownRun) -> tuple[datetime, str]:
+    return run.touched, run.run_id
+
+
+def _newest_of_months(newest_first: Sequence[KnownRun], months: int) -> set[str]:
+    by_month: dict[tuple[int, int], str] = {}
+    for run in newest_first:
+        by_month.setdefault((run.touched.year, run.touched.month), run.run_id)
+    return set(list(by_month.values())[:months])
+
+
+def _may_go_on(run: KnownRun, last: datetime | None, now: datetime) -> bool:
+    """Whether somebody may still want a run that is not whole; `last`: when the latest run was finished."""
+    if run.state in (State.RUNNING, State.DAMAGED) or now - run.touched < YOUNG:
+        return True
+    return run.state is State.GATE_MISSED and (last is None or run.touched > last)
+
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _Files = dict[str, pafs.FileInfo]  # by their paths in a folder
@@ -185,3 +257,66 @@ def teacher_leftovers(encoder: str, going: Sequence[KnownRun], now: datetime) ->
         for uri, infos in there.items()
         if uri not in read and now - max(info.mtime for info in infos) >= YOUNG
     }
+
+
+DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its job again, or remove its folder"
+
+
+def lines(output: str) -> list[str]:
+    """Return a line for each run below `output`, oldest first. Raises DupqError if there is none."""
+    now = datetime.now(UTC)
+    runs = known_runs(output, now)
+    if not runs:
+        raise DupqError(f"{output}: no runs here; give the --output of dupq dedup")
+    return [line_of(run, now) for run in runs]
+
+
+def line_of(run: KnownRun, now: datetime) -> str:
+    """A run in one line: id, state, age, size."""
+    return f"{run.run_id}  {run.state:11}  {age_of(now - run.touched):>8}  {size_of(run.size):>9}"
+
+
+def age_of(time: timedelta) -> str:
+    """A time in its largest unit: 40 s, 3 min, 5 h, 12 days."""
+    seconds = max(0, round(time.total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3_600:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3_600} h" if seconds < 2 * 86_400 else f"{seconds // 86_400} days"
+
+
+def size_of(count: float) -> str:
+    """Bytes: 512 B, 1.5 kB, 2.0 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1_000
+    return f"{count:.1f} TB"
+
+
+def status(uri: str, now: datetime) -> str:
+    """How far the run at `uri` is, or the newest of the runs there. Raises DupqError if there is none."""
+    place = uri
+    told = read_progress(place)
+    if told is None and (runs := known_runs(uri, now)):
+        place = storage.join(uri, runs[-1].run_id)
+        told = read_progress(place)
+    known = known_run(storage.parent(place), storage.name(place), now)
+    if known is None:
+        raise DupqError(f"{uri}: no run is here, and no folder of runs")
+    lines = [f"run        {place}", f"state      {_state(known, told, now)}"]
+    if told is not None and not known.is_whole and known.state is not State.DAMAGED:
+        lines.append(f"stage      {told['stage']}, for {age_of(now - datetime.fromisoformat(told['since']))}")
+        if told["total"]:
+            lines.append(f"step       {told['step']}: {told['done']:,} of {told['total']:,}")
+    return "\n".join(lines)
+
+
+def _state(known: KnownRun, told: Progress | None, now: datetime) -> str:
+    if known.state is State.DAMAGED:
+        return f"{known.state}: {DAMAGED}"
+    if told is None or known.is_whole or is_alive(told, now):
+        return f"{known.state}" if told is None else f"{known.state}, seen {age_of(now - time_of(told))} ago"
+    state = "cut off" if told["state"] == "running" else told["state"]
+    return f"{state} {age_of(now - time_of(told))} ago"

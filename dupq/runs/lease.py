@@ -24,8 +24,8 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
 from dupq.json_files import Time, read_whole
-from dupq.repeating import repeating
 from dupq.runs import log
+from dupq.system import repeating
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)

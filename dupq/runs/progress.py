@@ -5,7 +5,9 @@ job is alive. What tells progress changes memory only. A file that cannot be wri
 """
 
 import contextlib
+import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,8 +17,9 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import Time, read_whole
-from dupq.repeating import repeating
 from dupq.runs import log
+from dupq.runs.log import Drawn
+from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0
 ALIVE = timedelta(minutes=5)  # since it was written last: then its job may still be at work; clocks differ a little
@@ -130,3 +133,48 @@ def is_alive(progress: Progress, now: datetime) -> bool:
 def time_of(progress: Progress) -> datetime:
     """When it was written."""
     return datetime.fromisoformat(progress["updated"])
+
+
+_log = logging.getLogger(__name__)
+SECONDS_BETWEEN_LINES = 60.0  # plain lines
+_UNITS = (("s", 1), ("min", 60), ("h", 3_600))
+
+
+class Line:
+    """Tells of the pieces of one step after another."""
+
+    def __init__(self, label: str, seconds_between: float = SECONDS_BETWEEN_LINES) -> None:
+        """`label` is the stage; time begins now."""
+        self._label, self._seconds = label, seconds_between
+        self._start = self._told = time.monotonic()
+
+    def show(self, done: int, total: int, memory_mb: float = 0.0, step: str = "") -> None:
+        """So many pieces are done; `memory_mb` is that of the largest task so far, 0: not known."""
+        now = time.monotonic()
+        rate = done / max(now - self._start, 1e-9)
+        left = (total - done) / rate if done else None
+        counted = f"{done:,}/{total:,}{f' {step}' if step else ''}"
+        said = ", ".join([counted, *([pace(rate)] if done else []), *([f"{memory_mb:,.0f} MB"] if memory_mb else [])])
+        if log.is_live():
+            share = done / total if total else None
+            if done < total:
+                log.draw(Drawn(self._label, share, said, left))
+            else:
+                log.clear()
+        elif now - self._told >= self._seconds and done < total:
+            self._told = now
+            ending = "" if left is None else f", {left:.0f} s left"
+            told = {"step": step or self._label, "done": done, "total": total, "per_second": round(rate, 4)}
+            told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
+            log.progress_line(_log, f"{self._label}: {said}{ending}", told)
+
+    def end(self) -> None:
+        """Take the live line away."""
+        log.clear()
+
+
+def pace(rate: float) -> str:
+    """A rate (per second) in numbers that can be read: 120/s, 3.5/s, 12/min, 4.0/h."""
+    unit, seconds = next((each for each in _UNITS if rate * each[1] >= 1), _UNITS[-1])
+    value = rate * seconds
+    return f"{value:,.0f}/{unit}" if value >= 10 else f"{value:.1f}/{unit}"

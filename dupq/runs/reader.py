@@ -1,25 +1,49 @@
-"""Reading a finished run: its tables, and the archive that it was made from.
+"""Reading a finished run: where it is, its tables, the archive that it was made from, and where its questions are on
+the web.
 
 The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/runs.py).
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from dupq import storage, tables
-from dupq.archive import table_files
+from dupq.archive import above_sites, check_files, site_in, table_files
 from dupq.errors import DupqError
-from dupq.json_files import checked, read_as
-from dupq.runs.latest import run_at
+from dupq.json_files import checked, read_as, read_whole
 from dupq.runs.records import Config, Manifest, Metrics
 from dupq.runs.table_view import TableView, stored
-from dupq.shards import above_sites, check_files, site_in
+
+
+class _Pointer(TypedDict):
+    """latest.json."""
+
+    run_id: Annotated[str, Field(pattern=r"^[^/\s]+$")]  # the name of a folder beside it
+
+
+def latest_run(runs: str) -> str | None:
+    """The run that latest.json in a folder of runs names; None if there is no such file, or no whole one."""
+    pointer = read_whole(storage.join(runs, "latest.json"), _Pointer)
+    return storage.join(runs, pointer["run_id"]) if pointer else None
+
+
+def run_at(uri: str | os.PathLike[str]) -> str:
+    """The folder `uri`, or that of the latest run if `uri` is a folder of runs."""
+    place = storage.absolute(uri)
+    pointer = storage.join(place, "latest.json")
+    if not storage.exists(pointer):
+        return place
+    return storage.join(place, read_as(pointer, _Pointer, "give the run's own folder")["run_id"])
+
 
 Key = tuple[str, int]
 TableRow = dict[str, Any]  # a row of one of the tables, by its columns
@@ -203,3 +227,12 @@ def _rows_of(uri: str, question_ids: set[int], columns: list[str]) -> list[Table
         return []
     shard = storage.read_table(uri, tables.QUESTIONS, ["question_id", *columns])
     return shard.filter(pc.is_in(shard["question_id"], wanted)).to_pylist()
+
+
+_SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
+
+
+def link(key: Key) -> str | None:
+    """Where a question is on the web, or None if its site is no plain host name."""
+    site, question_id = key
+    return f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None

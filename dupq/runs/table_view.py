@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dupq import storage
 from dupq.errors import DupqError, StorageError
-from dupq.extras import require
+from dupq.system import require
 from dupq.tables import conform
 
 if TYPE_CHECKING:

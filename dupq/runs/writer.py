@@ -3,8 +3,8 @@
 A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings that change the answer
 and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes
 what an earlier one left undone, also with other workers, GPUs or sizes of blocks. A stage is finished when its record
-is in `stages/` and all that it names is there as it was written (stage_records.py); within a stage, so is each unit of
-work by its mark (dupq/execution/units.py). `_SUCCESS` is written last and names what lasts of the run, and then
+is in `stages/` and all that it names is there as it was written (records.py); within a stage, so is each unit of
+work by its mark (dupq/execution/task_files.py). `_SUCCESS` is written last and names what lasts of the run, and then
 `latest.json` beside the runs points here.
 """
 
@@ -22,16 +22,52 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from dupq import __version__, storage
+from dupq.archive import Shard
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.json_files import read_whole
-from dupq.recording import Written, recording
-from dupq.runs import lease, progress, stage_records
-from dupq.runs.latest import latest_run, run_at
+from dupq.runs import lease, progress, records
 from dupq.runs.lease import Lease
+from dupq.runs.reader import latest_run, run_at
 from dupq.runs.records import Manifest, Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
-from dupq.shards import Shard
+from dupq.system import Written, recording
+
+# The version of each stage's algorithm, part of a run's identity: other answers make another run.
+#
+# Raise a stage's number when it answers differently, and say so in CHANGELOG.md. A new comment, name or report template
+# is no new answer. tests/golden/ fails where an answer changed and its number did not.
+
+INGEST_VERSIONS = {"ingest": 2}
+TRAINING_VERSIONS = {
+    "inputs": 1,
+    "texts": 2,
+    "answer_texts": 2,
+    "pairs": 1,
+    "prepare": 3,
+    "teach": 1,
+    "fit": 5,
+    "save": 2,
+}
+DEDUP_VERSIONS = {
+    "inputs": 1,
+    "texts": 2,
+    "signatures": 2,
+    "near_duplicates": 3,
+    "fitness": 1,
+    "encode": 2,
+    "terms": 2,
+    "neighbours": 6,
+    "calibrate": 5,
+    "beyond_lists": 1,
+    "pairs": 2,
+    "partition": 2,
+    "clusters": 3,
+    "evaluate": 7,
+    "review": 2,
+}
+TEACHER_VERSIONS = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher
+EVALUATION_VERSIONS = {name: DEDUP_VERSIONS[name] for name in ("inputs", "texts", "encode")}
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
@@ -88,11 +124,11 @@ class Run:
         success = read_success(self.uri)
         if success is None:
             return False
-        if not stage_records.damaged(self.uri, success["outputs"]):
+        if not records.damaged(self.uri, success["outputs"]):
             return True
         with self.held():  # another job may have made it again meanwhile
             success = read_success(self.uri)
-            lost = stage_records.damaged(self.uri, success["outputs"]) if success else []
+            lost = records.damaged(self.uri, success["outputs"]) if success else []
             if lost:
                 _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
                 storage.delete(self.path("_SUCCESS"))
@@ -100,7 +136,7 @@ class Run:
 
     def has_record(self, stage: str) -> bool:
         """Whether an earlier attempt finished the stage; if what it wrote was lost since, it is done again though."""
-        return storage.exists(stage_records.place_of(self.uri, stage))
+        return storage.exists(records.place_of(self.uri, stage))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -115,7 +151,7 @@ class Run:
         `dropped` is a folder of the run that no later stage needs; it is removed.
         """
         if self._finished_before is None:
-            self._finished_before = stage_records.recover(self.uri)
+            self._finished_before = records.recover(self.uri)
         if self._lease is not None:
             self._lease.check()
         with progress.of_stage(self.uri, name, self._inputs):
@@ -154,7 +190,7 @@ class Run:
             outputs=self._outputs(written, dropped),
             dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
         )
-        storage.write_json(stage_records.place_of(self.uri, name), record)
+        storage.write_json(records.place_of(self.uri, name), record)
         return record, compiling
 
     def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Output]:
@@ -235,7 +271,7 @@ def open_run(
     """The run below `output` that belongs to these inputs and settings; new or begun before.
 
     `inputs` are the URIs, for the manifest; `made_from` is what identifies their content; `algorithms` are the versions
-    of its stages (versions.py).
+    of its stages.
     """
     identity = {"made_from": made_from, "settings": answer_settings(settings), "algorithms": algorithms}
     run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
@@ -251,7 +287,7 @@ def previous_run(uri: str | None) -> str | None:
     if success is None:
         raise DupqError(f"--previous {place}: no finished run, and no folder of runs with a latest.json")
     tables = {path: output for path, output in success["outputs"].items() if path.startswith(_READ_LATER)}
-    lost = stage_records.damaged_of_earlier(place, tables)
+    lost = records.damaged_of_earlier(place, tables)
     if lost:
         raise DupqError(
             f"--previous {place}: {lost[0]} is damaged or gone since that run succeeded; run its job again, or give "
@@ -295,7 +331,7 @@ def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
     It is given those that the run listed: a second listing may name others, of an ingest that ended in between.
     """
     uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
-    found = zip(uris, stage_records.checksums(uris), strict=True)
+    found = zip(uris, records.checksums(uris), strict=True)
     return [[uri.removeprefix(folder), checksum] for uri, checksum in found]
 
 

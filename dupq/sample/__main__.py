@@ -1,5 +1,5 @@
 """`python -m dupq.sample FOLDER` writes the sample archive."""
 
-from dupq.sample.archive import main
+from dupq.sample.made_dump import main
 
 main()

@@ -9,21 +9,23 @@ from typing import Self
 from pydantic import model_validator
 
 from dupq.errors import SettingError
-from dupq.extras import papers
-from dupq.settings.dedup import (
+from dupq.settings.sections import (
+    BY_CONTENT,
+    ONLY_HOW,
     CalibrationSettings,
     ClusterSettings,
+    EncoderSettings,
     EncodeSettings,
     EvaluationSettings,
+    IngestSettings,
+    NearDuplicateSettings,
     NeighbourSettings,
     RunSettings,
+    Section,
+    TextSettings,
 )
-from dupq.settings.encoder import EncoderSettings
-from dupq.settings.ingest import IngestSettings
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.settings.section import BY_CONTENT, ONLY_HOW, Section
-from dupq.settings.text import TextSettings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
+from dupq.system import papers
 
 DEFAULT_PRESET = "dupq"
 # settings that encoders and runs may have been saved with, and that are constants or nothing now

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dupq.settings.section import (
+from dupq.settings.sections import (
     BY_CONTENT,
     ONLY_HOW,
     Batch,
@@ -120,7 +120,7 @@ class TrainingSettings(Section):
         16, description="Pairs of a batch, of all workers together; logistic_ranking, softmax: positive pairs."
     )
     loss: Literal["squared_error", "mean_squared_error", "logistic_ranking", "softmax"] = Field(
-        "squared_error", description="The loss (dupq/training/losses.py)."
+        "squared_error", description="The loss (dupq/training/optimisation.py)."
     )
     gamma: MoreThanZero = Field(10.0, description="Of logistic_ranking.")
     temperature: MoreThanZero = Field(0.05, description="Of softmax: what scores are divided by.")

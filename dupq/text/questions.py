@@ -1,17 +1,182 @@
-"""From questions and answers to the texts that all later stages read: tokens, joined by single spaces."""
+"""What is read of a question: its text as tokens, a hash of what it says, the vocabulary's ids of its words, and its
+terms, which are stems by hash.
+"""
 
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
+from dupq.errors import DupqError
+from dupq.kernel_cache import numba
+from dupq.kernel_cache import numba as nb
 from dupq.settings.config import Settings
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
-from dupq.text.html import html_to_text
-from dupq.text.punctuation import punctuated
-from dupq.text.token_columns import token_texts
-from dupq.text.token_ids import TokenIds
-from dupq.text.tokens import tokens
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.keys import places_among
+from dupq.text.languages import stems
+from dupq.text.normalisation import Normaliser
+from dupq.text.token_arrays import TokenIds, buckets_of, distinct_words, strings_of, token_texts
+from dupq.text.tokens import html_to_text, punctuated, tokens
+
+_BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
+
+
+class Contents(NamedTuple):
+    """The hashes of what questions of one site say, by their sorted ids."""
+
+    ids: np.ndarray  # int64, (n,)
+    hashes: np.ndarray  # int64, (n, 2)
+
+    def are_same(self, ids: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+        """Return whether each of the questions `ids` is here with the same hash (bool)."""
+        if not len(self.ids):
+            return np.zeros(len(ids), bool)
+        places, are_here = places_among(self.ids, ids)
+        return are_here & (self.hashes[places] == hashes).all(axis=1)
+
+
+NO_CONTENTS = Contents(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
+
+
+def content_hashes(titles: pa.Array, bodies: pa.Array) -> np.ndarray:
+    """BLAKE2b of titles and bodies, whatever their white space (int64, shape (n, 2)); null is a content of its own."""
+    hashes = [_hash(title, body) for title, body in zip(titles.to_pylist(), bodies.to_pylist(), strict=True)]
+    return np.frombuffer(b"".join(hashes), np.int64).reshape(-1, 2)
+
+
+def _hash(title: str | None, body: str | None) -> bytes:
+    said = ["" if text is None else ":" + " ".join(text.split()) for text in (title, body)]
+    return hashlib.blake2b("\n".join(said).encode(), digest_size=_BYTES).digest()
+
+
+# The vocabulary: words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
+#
+# After them there may be ids that unknown words share by a hash of their letters, so that rare words stay different.
+
+PADDING = 0
+UNKNOWN = 1
+FIRST_WORD = 2
+_NO_ID = -1  # of a word that is left out
+
+
+class Vocabulary:
+    """A fixed list of words, and how a stored text is read into them."""
+
+    def __init__(self, words: list[str], settings: TextSettings | None = None, hashed: int = 0) -> None:
+        """`words` in the order of their ids, without repeats, and the number of ids that other words share.
+
+        Without settings, texts are read as they are stored.
+        """
+        self.words = words
+        self.hashed = hashed
+        self._normaliser = Normaliser(settings or TextSettings())
+        self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
+        if len(self._ids) != len(words):
+            raise DupqError("the vocabulary holds a word twice")
+
+    def __len__(self) -> int:
+        """The number of ids: words, padding and unknown, and those that other words share."""
+        return len(self.words) + FIRST_WORD + self.hashed
+
+    def word(self, number: int) -> str:
+        """The word of an id, for readers: "a rare word" for an id that rare words share."""
+        place = number - FIRST_WORD
+        return self.words[place] if 0 <= place < len(self.words) else "a rare word"
+
+    def ids(self, text: str, maximum: int) -> np.ndarray:
+        """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
+
+        This is the plain definition, text by text; `sequences` does the same to whole columns.
+        """
+        return self._read(text, maximum)[0]
+
+    def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
+        """The `ids` of each text, and how many texts were cut at `maximum` words. An absent text is an empty one.
+
+        Normalisation meets each distinct word of the texts once. Where it looks at the words around (parts of speech),
+        the texts go through Python one by one.
+        """
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
+        if not self._normaliser.is_by_word:
+            read = [self._read(text or "", maximum) for text in texts.to_pylist()]
+            return TokenIds.of(ids for ids, _ in read), sum(is_cut for _, is_cut in read)
+        numbers, begins, words = distinct_words(self._normaliser.with_dates_masked(texts))
+        forms, kept = words, np.ones(len(words), np.bool_)
+        if not self._normaliser.is_identity:
+            each, is_kept = self._normaliser.each_word(words.to_pylist())
+            forms, kept = pa.array(each, pa.large_string()), np.array(is_kept, np.bool_)
+        chosen, offsets, cut = _choose(numbers, begins, self._ids_of(forms), kept, maximum)
+        return TokenIds(chosen, offsets), cut
+
+    def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
+        """The ids (int32) of words; _NO_ID of an absent one."""
+        places = pc.index_in(forms, value_set=self._column).fill_null(-1).to_numpy()
+        others = buckets_of(strings_of(forms), self.hashed) + len(self.words) if self.hashed else UNKNOWN - FIRST_WORD
+        ids = np.where(places >= 0, places, others) + FIRST_WORD
+        ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
+        return ids.astype(np.int32)
+
+    @functools.cached_property
+    def _column(self) -> pa.LargeStringArray:
+        return pa.array(self.words, pa.large_string())
+
+    def _read(self, text: str, maximum: int) -> tuple[np.ndarray, bool]:
+        if self._normaliser.is_identity:
+            words = text.split(" ", maximum) if text else []
+        else:
+            words = self._normaliser.words(text)
+        ids = [self._id_of(word) for word in words[:maximum]]
+        return np.array(ids, np.int32), len(words) > maximum
+
+    def _id_of(self, word: str) -> int:
+        known = self._ids.get(word)
+        if known is not None or not self.hashed:
+            return known or UNKNOWN
+        bucket = buckets_of(strings_of(pa.array([word], pa.large_string())), self.hashed)[0]
+        return FIRST_WORD + len(self.words) + int(bucket)
+
+    def to_bytes(self) -> bytes:
+        """One word a line, UTF-8."""
+        return "".join(f"{word}\n" for word in self.words).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, settings: TextSettings | None = None, hashed: int = 0) -> "Vocabulary":
+        """What `to_bytes` wrote."""
+        return cls(content.decode().split("\n")[:-1], settings, hashed)
+
+
+@numba.njit(nogil=True, cache=True)
+def _choose(
+    numbers: np.ndarray, begins: np.ndarray, ids: np.ndarray, kept: np.ndarray, maximum: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
+
+    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers.
+    Words that are not `kept` are left out unless the text has no others, those of _NO_ID always.
+    """
+    chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
+    for text in range(len(begins) - 1):
+        is_filtered = False
+        for place in range(begins[text], begins[text + 1]):
+            is_filtered |= kept[numbers[place]]
+        for place in range(begins[text], begins[text + 1]):
+            number = numbers[place]
+            if ids[number] == _NO_ID or (is_filtered and not kept[number]):
+                continue
+            if end - offsets[text] == maximum:
+                cut += 1
+                break
+            chosen[end] = ids[number]
+            end += 1
+        offsets[text + 1] = end
+    return chosen[:end], offsets, cut
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:
@@ -69,3 +234,98 @@ def _token_texts(texts: list[str | None], settings: TextSettings) -> pa.Array:
     if settings.tokens == "words":
         return token_texts(pa.array(texts, pa.large_string()))
     return pa.array([" ".join(_tokens(text or "", settings)) for text in texts], pa.large_string())
+
+
+# Texts as sets of terms: stems, each by a hash, so that two texts are compared by merging sorted numbers.
+#
+# A table of how many questions have a term has a fixed size then, however many words an archive has. Two stems that
+# share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
+
+TERM_BITS = 22
+BUCKETS = 1 << TERM_BITS
+
+
+class Terms(NamedTuple):
+    """The terms of n texts: text i has `ids[offsets[i]:offsets[i + 1]]`, ascending, each once, `counts` times."""
+
+    offsets: np.ndarray  # int64, (n + 1,)
+    ids: np.ndarray  # int32, below BUCKETS
+    counts: np.ndarray  # uint8, at most 255
+
+    def take(self, rows: np.ndarray) -> "Terms":
+        """The terms of the texts `rows` (int64)."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Terms(offsets, self.ids[places], self.counts[places])
+
+
+def gathered(found: Sequence[Terms]) -> Terms:
+    """The terms of all texts, one after the other; of at least one part."""
+    lengths = np.concatenate([np.diff(terms.offsets) for terms in found])
+    ids, counts = (np.concatenate([terms[column] for terms in found]) for column in (1, 2))
+    return Terms(np.concatenate([[0], np.cumsum(lengths)]), ids, counts)
+
+
+def terms_of(texts: pa.StringArray, language: str) -> Terms:
+    """The terms of stored texts (tokens joined by single spaces)."""
+    numbers, begins, words = distinct_words(texts)
+    stem = stems(language)
+    buckets = [bucket_of(stem(word)) for word in words.to_pylist()]
+    ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
+    return Terms(*_counted(ids, begins))
+
+
+def bucket_of(term: str) -> int:
+    """The number of a stem or a tag, below BUCKETS."""
+    return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
+
+
+def tags_of(tags: pa.ListArray) -> Terms:
+    """The tags of questions as terms: whole, not by their stems."""
+    names = pc.dictionary_encode(tags.flatten())
+    hashed = [bucket_of(name or "") for name in names.dictionary.to_pylist()]
+    ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
+    lengths = tags.value_lengths().fill_null(0).to_numpy()
+    owners = np.repeat(np.arange(len(tags)), lengths)
+    distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(tags)))])
+    return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+
+
+@nb.njit(nogil=True, cache=True)
+def _counted(ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sort the ids of each text, and count those that repeat."""
+    offsets = np.zeros(len(begins), np.int64)
+    distinct, counts = np.empty(len(ids), np.int32), np.empty(len(ids), np.uint8)
+    end = 0
+    for text in range(len(begins) - 1):
+        ordered = np.sort(ids[begins[text] : begins[text + 1]])
+        for place in range(len(ordered)):
+            if place and ordered[place] == ordered[place - 1]:
+                counts[end - 1] = min(255, counts[end - 1] + 1)
+            else:
+                distinct[end], counts[end] = ordered[place], 1
+                end += 1
+        offsets[text + 1] = end
+    return offsets, distinct[:end].copy(), counts[:end].copy()
+
+
+def document_counts(terms: Terms) -> np.ndarray:
+    """How many of the texts have each term (int64, shape (BUCKETS,))."""
+    return np.bincount(terms.ids, minlength=BUCKETS)
+
+
+def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
+    """How much it says that a question has a term (float32, shape (BUCKETS,)): ln(1 + (n - c + .5) / (c + .5)).
+
+    That is BM25's inverse document frequency in Lucene's form; never below 0.
+    """
+    seen = np.minimum(counts, questions)
+    return np.log1p((questions - seen + 0.5) / (seen + 0.5)).astype(np.float32)
+
+
+def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[str], bool]:
+    """A test whether at most one question has a word; `table` as `rarities` gives it for so many questions."""
+    stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
+    return lambda word: bool(table[bucket_of(stem(word))] >= least)

@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq.archive import TEXT_COLUMNS, Shard, read_shard_pieces
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Read, Shards, Table
 from dupq.near_duplicates.asking import signs_of
-from dupq.settings.text import TextSettings
-from dupq.shards import TEXT_COLUMNS, Shard, read_shard_pieces
+from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTIONS, TEXTS
-from dupq.text.contents import NO_CONTENTS, Contents, content_hashes
 from dupq.text.keys import RowsByKey, Sites, are_among
 from dupq.text.languages import language_of
-from dupq.text.questions import answer_texts_table, texts_table
+from dupq.text.questions import NO_CONTENTS, Contents, answer_texts_table, content_hashes, texts_table
 
 _AT_ONCE = 1_024  # questions, whose HTML is in memory
 _SHARDS = 32  # in whose titles an archive's language is looked for

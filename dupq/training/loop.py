@@ -7,17 +7,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dupq.encoders.batches import padded, padded_length
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.protocol import Embedding, Encoder, padded, padded_length
 from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import PADDING
-from dupq.training import collectives
-from dupq.training.distillation import Distillation
-from dupq.training.losses import logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
-from dupq.training.optimizers import clip_gradients
+from dupq.text.questions import PADDING
+from dupq.text.token_arrays import TokenIds
+from dupq.training import optimisation
+from dupq.training.optimisation import (
+    clip_gradients,
+    logistic_ranking,
+    score_matrix,
+    softmax,
+    squared_error,
+    sum_of_squares,
+)
 from dupq.training.pairs import (
+    Distillation,
     Pairs,
     Rankings,
     both_ways,
@@ -129,7 +134,7 @@ def train_epoch(
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if settings.loss in _MEAN_LOSSES else loss).backward()
-        collectives.sum_gradients(learner)
+        optimisation.sum_gradients(learner)
         if settings.gradient_clipping:
             clip_gradients(learner, settings.gradient_clipping)
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
@@ -139,7 +144,7 @@ def train_epoch(
         watch(step + 1, functools.partial(_so_far, sums[: step + 1], examples_of[: step + 1]))
     for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
         group["lr"] = rate
-    together = collectives.sum_of_all(np.stack([sums.cpu().numpy(), examples_of.astype(np.float64)]), device)
+    together = optimisation.sum_of_all(np.stack([sums.cpu().numpy(), examples_of.astype(np.float64)]), device)
     return Losses(together[0], together[1].astype(np.int64))
 
 
@@ -183,7 +188,7 @@ def _distillation_loss(network: Encoder, sequences: Sequences, examples: Distill
     own = torch.from_numpy(share.rows - share.start).to(taught.device)
     losses = []
     if examples.loss.compares_scores:
-        scores = score_matrix(network, found, collectives.whole_batch(found, share.places, share.size))
+        scores = score_matrix(network, found, optimisation.whole_batch(found, share.places, share.size))
         losses.append(examples.loss.of_scores(scores, taught, own))
     if examples.loss.compares_vectors:
         losses.append(examples.loss.of_vectors(found.dense, taught[own]))
@@ -222,7 +227,7 @@ def _softmax_loss(
     count, each = batch.negatives.shape
     found = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = found.rows(0, count), found.rows(count, 2 * count)
-    scores = score_matrix(network, left, collectives.whole_batch(own_right, share.places, share.size))
+    scores = score_matrix(network, left, optimisation.whole_batch(own_right, share.places, share.size))
     places = share.rows - share.start
     is_duplicate = batch.sets[:, None] == sets[None, :]
     is_duplicate[np.arange(count), places] = False

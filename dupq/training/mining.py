@@ -8,19 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.encoders.encode import encode
+from dupq.encoders.encoding import encode
 from dupq.encoders.protocol import Encoder
 from dupq.links.split import Split
-from dupq.near_duplicates.hashing import sort_sets
-from dupq.near_duplicates.shingles import Shingles
-from dupq.near_duplicates.verification import jaccard
+from dupq.near_duplicates.shingles import Shingles, jaccard, sort_sets
 from dupq.neighbours.embeddings import Embeddings, Neighbours
-from dupq.neighbours.search import top_k
+from dupq.neighbours.tiles import top_k
 from dupq.settings.config import Settings
-from dupq.text.token_ids import TokenIds
-from dupq.training.distillation import DistillationTargets, cosines
+from dupq.text.token_arrays import TokenIds
 from dupq.training.loop import Sequences
-from dupq.training.pairs import random_negatives
+from dupq.training.pairs import DistillationTargets, cosines, random_negatives
 
 _SPARE = 10  # neighbours searched beyond those wanted, as some are duplicates
 _TARGETS = 16_384  # encoded and searched at a time

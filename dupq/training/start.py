@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dupq.encoders.packed import BASE, Start, unpack
-from dupq.encoders.saved import load
+from dupq.encoders.saved import BASE, Start, load, unpack
 from dupq.errors import SettingError
 from dupq.settings.config import Settings
 from dupq.settings.training import WordVectorSettings
-from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+from dupq.text.questions import FIRST_WORD, Vocabulary
 
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
@@ -60,7 +59,7 @@ def check_start(settings: Settings) -> None:
 
 def _shape(settings: Settings) -> dict[str, Any]:
     """The settings of a network that its weights depend on."""
-    from dupq.encoders.kinds import network_settings
+    from dupq.encoders.encoding import network_settings
 
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
@@ -99,7 +98,7 @@ def new_network(
     goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one. Raises
     SettingError as `check_start` does.
     """
-    from dupq.encoders.build import build
+    from dupq.encoders.encoding import build
 
     if settings.word_vectors.goes_on:
         check_start(settings)

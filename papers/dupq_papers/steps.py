@@ -21,9 +21,9 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.execution.task_files import Counts, finished, skip_or
 from dupq.execution.tasks import run_tasks
-from dupq.execution.units import Counts, finished, skip_or
-from dupq.runs.versions import TRAINING
+from dupq.runs.writer import TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.word_vectors import WordVectors
@@ -36,7 +36,7 @@ from dupq_papers.experiments.settings import limits_for, limits_of, searched_tex
 from dupq_papers.experiments.sources import Source
 
 # what these share with `prepare` and `fit` of dupq's training is as it was with those numbers
-VERSIONS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}
+VERSIONS = {"paper_parts": 2, "texts": TRAINING_VERSIONS["texts"], "prepare": 1, "fit": 3}
 
 
 @dataclass(frozen=True)

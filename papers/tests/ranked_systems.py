@@ -7,7 +7,7 @@ from made_collections import (
     all_pairs,
 )
 
-from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.measures import Ranker
 from dupq_papers.systems.collection import Collection
 
 

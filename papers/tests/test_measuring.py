@@ -9,7 +9,7 @@ from trained import TrainedSample
 from dupq.errors import DupqError
 from dupq.evaluation.measures import best_threshold
 from dupq.settings.config import Settings
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.text.questions import FIRST_WORD
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import ExampleSettings
 from dupq_papers.data.semeval_scores import reranked

@@ -16,7 +16,7 @@ from encoders.test_encoder_networks import (
 )
 from oracles import encoder_twins as twins
 
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq_papers.networks.dropout import FeatureDropout
 
 NETWORKS = {

@@ -9,7 +9,7 @@ import pytest
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.tables import LINKS, QUESTIONS
 from dupq.text.questions import question_text
 from dupq_papers.data.pair_sets import PairSet, arabic, archive, quora, semeval

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dupq import storage
 from dupq.clusters.components import components
 from dupq.errors import DupqError
-from dupq.evaluation.labels import Labels, usable
+from dupq.evaluation.known_duplicates import Labels, usable
 from dupq.links.split import split_links
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.training.pairs import Pairs
 from dupq_papers.data.example_files import read_experiment, write_experiment

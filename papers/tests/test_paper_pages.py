@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq.errors import DupqError
-from dupq.evaluation.significance import Interval, bootstrap_interval
+from dupq.evaluation.measures import Interval, bootstrap_interval
 from dupq_papers.experiments.orders import Claim
 from dupq_papers.experiments.rows import QUOTED, Row, Table
 from dupq_papers.pages import lines as papers

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dupq.encoders.kinds import counts_training_texts_only, network_settings
+from dupq.encoders.encoding import counts_training_texts_only, network_settings
 from dupq.errors import SettingError
 from dupq.settings import config
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.slow_rankings import slow_best, slow_jaccard, stemmed
 
-from dupq.evaluation.bm25 import BM25
+from dupq.evaluation.rankers import BM25
 from dupq_papers.systems import bm25, dfr, ib, lm_dirichlet, lm_jelinek_mercer, shingles, tfidf
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.term_counts import term_counts

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from oracles import encoder_twins
 from scipy.linalg import orthogonal_procrustes
 
-from dupq.encoders.build import build, rebuild
-from dupq.encoders.encode import encode
+from dupq.encoders.encoding import build, encode, rebuild
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import read_weights, weights
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq_papers.networks.mappsent import orthogonal_map
 from dupq_papers.networks.word_sums import count_ids, principal_components
 

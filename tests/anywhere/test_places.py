@@ -15,12 +15,12 @@ from elsewhere import CGROUPS, NOBODY, SMALL_SHM, WITHOUT_SHM, in_cgroup, read_o
 from inline import without_ray
 from test_kernel_cache import ASK, small_package
 
-from dupq import kernel_cache, own_folder
+from dupq import kernel_cache, local_files
 from dupq.errors import ClusterError
 from dupq.execution import cluster
-from dupq.pipelines.from_dump import FromDumpJob, from_dump
+from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import writer
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 from dupq.settings.config import Settings
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]
@@ -127,24 +127,24 @@ def test_compiled_code_is_kept_where_it_can_be(tmp_path: Path, nobodys: Path) ->
 
 def test_what_another_user_may_write_to_is_not_taken(tmp_path: Path) -> None:
     name = f"dupq-{os.geteuid()}"
-    assert own_folder.own_folder([tmp_path]) == tmp_path / name
+    assert local_files.own_folder([tmp_path]) == tmp_path / name
     (tmp_path / name).chmod(0o770)
-    assert own_folder.own_folder([tmp_path]) is None
+    assert local_files.own_folder([tmp_path]) is None
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / name).symlink_to(tmp_path / "elsewhere")
-    assert own_folder.own_folder([tmp_path / "linked"]) is None
-    assert own_folder.own_folder([tmp_path / "missing", tmp_path / "linked", "~", tmp_path / "elsewhere"]) == (
+    assert local_files.own_folder([tmp_path / "linked"]) is None
+    assert local_files.own_folder([tmp_path / "missing", tmp_path / "linked", "~", tmp_path / "elsewhere"]) == (
         tmp_path / "elsewhere" / name
     )
     if os.geteuid() == 0:
         os.chown(tmp_path / name, NOBODY, NOBODY)
         (tmp_path / name).chmod(0o700)
-        assert own_folder.own_folder([tmp_path]) is None
+        assert local_files.own_folder([tmp_path]) is None
 
 
 def test_rays_sockets_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = own_folder.own_folder(["/tmp"])
+    short = local_files.own_folder(["/tmp"])
     assert short is not None
     monkeypatch.setenv("RAY_TMPDIR", str(short))
     assert cluster._session_folder() is None

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from explored_run import WORDS, build_explored_run
 
-from dupq import __version__, extras
-from dupq.encoders.build import build
-from dupq.encoders.fitness import Fitness
+from dupq import __version__, system
+from dupq.encoders.encoding import build
 from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.text_reader import Fitness
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
-from dupq.text.vocabulary import Vocabulary
+from dupq.settings.sections import EncoderSettings
+from dupq.text.questions import Vocabulary
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +85,7 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
     read += ["sample/grammar.toml", "report/page.html.jinja", "report/static/main.js"]
     assert {f"dupq/{name}" for name in read} < names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    for module, (_, extra) in extras.PACKAGES.items():
+    for module, (_, extra) in system.PACKAGES.items():
         name = module.replace("_", "-")
         assert re.search(rf"^Requires-Dist: {name}\b.*; extra == '{extra}'$", metadata, re.MULTILINE), module
 

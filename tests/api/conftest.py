@@ -25,7 +25,7 @@ class SmallRuns:
 def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
     from dupq.pipelines.dedup import DedupJob, dedup
     from dupq.pipelines.ingest import IngestJob, ingest
-    from dupq.sample.archive import write_sample
+    from dupq.sample.made_dump import write_sample
 
     work = tmp_path_factory.mktemp("small")
     sample = write_sample(work / "dump", questions=300)
@@ -46,12 +46,12 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
 
 def _save_encoder(questions: str, output: str) -> None:
     from dupq.encoders.description import SPLIT
-    from dupq.encoders.fitness import fitness
     from dupq.encoders.saved import SavedEncoder, save
+    from dupq.encoders.text_reader import fitness
     from dupq.runs.table_view import stored
     from dupq.tables import QUESTIONS
     from dupq.text.questions import texts_table
-    from dupq.training.unsupervised import learn
+    from dupq.training.one_process import learn
 
     settings = config.load(
         "dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]

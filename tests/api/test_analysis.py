@@ -9,7 +9,7 @@ from fabricated_run import BAD_SITE, CS, TITLES, build_run
 import dupq
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.runs.sample import estimated
+from dupq.runs.queries import estimated
 
 
 def test_the_runs_of_a_folder_are_opened_oldest_first(small_runs) -> None:

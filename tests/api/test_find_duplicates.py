@@ -16,8 +16,8 @@ from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking
 from dupq.near_duplicates.in_memory import Said, near_pairs
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.text.contents import content_hashes
+from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.questions import content_hashes
 
 TITLES = [
     "How do I bake bread without an oven?",

@@ -14,14 +14,14 @@ import safetensors.numpy
 from fabricated_run import CS, TRAVEL
 
 from dupq import storage
-from dupq.encoders.build import build
 from dupq.encoders.description import SPLIT
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build
 from dupq.encoders.saved import DESCRIBED, SavedEncoder, save
+from dupq.encoders.text_reader import Fitness
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq.tables import LINKS
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
 
 Damage = Callable[[Path], None]  # of a world's folder
 DELETE = object()  # in place of a value: the entry is removed

@@ -176,7 +176,7 @@ def test_a_signal_at_some_time(
 IN_A_STAGE = """
 import sys, time
 from dupq import cli
-from dupq.execution import cluster, ends, guard, tasks
+from dupq.execution import cluster, ends, tasks
 
 def started(file):
     open(file, "w").close()
@@ -188,7 +188,7 @@ def job():
 
 parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-with guard.guarded(), ends.heeded():
+with ends.guarded(), ends.heeded():
     cli._end(parser, [])
 """
 
@@ -209,9 +209,9 @@ def test_a_process_of_ray_that_is_lost(lost: str, moments: Moments, tmp_path: Pa
 
 FAULT = """
 import os, sys
-from dupq.execution import guard
+from dupq.execution import ends
 
-with guard.guarded():
+with ends.guarded():
     os.write(2, b"task_manager.cc:1329: Check failed: it != submissible_tasks_.end()\\n")
     print("of Python", file=sys.stderr)
     os.kill(os.getpid(), int(sys.argv[1])) if len(sys.argv) > 1 else sys.exit(3)

@@ -20,8 +20,8 @@ from moments import Moments
 from small_archive import Small, undisturbed
 
 from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.runs.inventory import Keep
 from dupq.runs.pruning import prune
-from dupq.runs.retention import Keep
 
 _KEPT = 3  # runs
 _BYTES = 2_000  # a question of a run; here it takes 1,500
@@ -90,7 +90,7 @@ def test_thirty_nights(small: Small, dice: random.Random, moments: Moments, tmp_
         assert all(now[name] == members for name, members in same.items()), night
         lived, earlier = lived + len(same), earlier + len(then)
         tidy(job)
-        # the report has a bound of its own (dupq/report/explorer), which small runs do not reach
+        # the report has a bound of its own (dupq/report/explorer_data.py), which small runs do not reach
         files = [file for file in Path(job.output).rglob("*") if file.is_file() and file.name != "report.html"]
         runs = {file.relative_to(job.output).parts[0] for file in files if file.name != "latest.json"}
         assert len(runs) == min(night + 2, _KEPT), night

@@ -17,7 +17,7 @@ from tqdm import TMonitor
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train
 from dupq.runs import log
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 
 
 def _do_each_job(folder: Path) -> None:

@@ -27,9 +27,9 @@ from dupq.clusters.calibration import (
     negative_log_likelihood,
     own_share,
     places_of,
+    read_prior,
 )
 from dupq.clusters.evidence import UNLISTED, Listing, Shared
-from dupq.clusters.prior import read_prior
 from dupq.errors import DupqError
 
 COUNT = len(FEATURES)

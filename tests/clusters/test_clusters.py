@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
-from dupq.clusters.components import components, forest, forest_of
-from dupq.clusters.statistics import ClusterStatistics, cluster_statistics
+from dupq.clusters.components import ClusterStatistics, cluster_statistics, components, forest, forest_of
+from dupq.clusters.identity import REASONS, CanonicalCriteria, canonical_questions
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)
 

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.constraints import constraints, joinable
+from dupq.clusters.components import constraints, joinable
 from dupq.clusters.decision import decide
 
 Pair = tuple[int, int]

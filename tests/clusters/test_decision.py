@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.clusters.components import components
-from dupq.clusters.decision import decide
-from dupq.clusters.thresholds import spread_of
+from dupq.clusters.decision import decide, spread_of
 
 NO_LINKS = np.zeros((0, 2), np.int64)
 

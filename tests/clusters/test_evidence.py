@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
 
 from dupq.clusters.evidence import (
+    ASKER,
+    ASKING,
+    CITED,
+    FORMULA,
+    NUMBER,
+    SELF,
     UNLISTED,
     Around,
     Listing,
@@ -21,7 +27,6 @@ from dupq.clusters.evidence import (
     title_cosines,
     title_leads,
 )
-from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)

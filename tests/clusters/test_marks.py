@@ -11,10 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import terms_of
 
-from dupq.clusters.evidence import Words, shared
-from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, cited_in, formulas_in, marks_of, numbers_in
+from dupq.clusters.evidence import (
+    ASKER,
+    ASKING,
+    CITED,
+    FORMULA,
+    NUMBER,
+    SELF,
+    Words,
+    cited_in,
+    formulas_in,
+    marks_of,
+    numbers_in,
+    shared,
+)
 from dupq.tables import QUESTIONS
-from dupq.text.terms import BUCKETS, Terms
+from dupq.text.questions import BUCKETS, Terms
 
 SITE = "cs.stackexchange.com"
 FLAGS = ("other_numbers", "other_asking", "other_formulas", "same_asker", "cites")

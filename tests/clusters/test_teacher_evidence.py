@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from dupq.clusters.calibration import Labelled
-from dupq.clusters.prior import read_prior
-from dupq.clusters.teacher_evidence import TeacherModel, fit_teacher
+from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
 
 
 def labelled(labels: np.ndarray) -> Labelled:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
-from dupq.text.stop_words import is_stop_word
-from dupq.text.word_forms import stems
+from dupq.clusters.decision import Rarity, Titled, in_words, likeliest, unlinked
+from dupq.text.languages import is_stop_word, stems
 
 PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "rank": 2, "teacher": None}
 

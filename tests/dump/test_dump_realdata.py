@@ -12,7 +12,7 @@ from lxml import etree
 from site_tables import read_site
 
 from dupq.dump.sites import find_sites
-from dupq.dump.xml.rows import parse_together
+from dupq.dump.xml_files import parse_together
 from dupq.errors import DupqError
 
 pytestmark = pytest.mark.realdata

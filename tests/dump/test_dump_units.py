@@ -8,12 +8,12 @@ from dump_files import COMPRESS, noise, write_archive, write_files
 from xml_contents import document, link, question
 
 from dupq.dump import units as cutting
-from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump import xml_files
 from dupq.dump.files import DumpSite
+from dupq.dump.posts import PostChoice
 from dupq.dump.sites import find_sites
+from dupq.dump.streams import UnpackLimits
 from dupq.dump.units import Piece, Reading, units
-from dupq.dump.xml import segments
-from dupq.dump.xml.posts import PostChoice
 
 LIMITS = UnpackLimits(ratio=200.0, total_bytes=1 << 40)
 
@@ -32,7 +32,7 @@ def lines(count: int) -> str:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 12
     monkeypatch.setattr(cutting, "SIZE", size)
-    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=size))
+    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=size))
 
 
 # How far each has come

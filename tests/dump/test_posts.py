@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.dump.fields import BadField
-from dupq.dump.xml.links import link
-from dupq.dump.xml.posts import PostChoice, post, tags
+from dupq.dump.posts import BadField, PostChoice, link, post, tags
 
 QUESTION = {"Id": "7", "PostTypeId": "1"}
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

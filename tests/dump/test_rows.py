@@ -3,8 +3,8 @@
 import pytest
 from xml_contents import parsed_slowly
 
-from dupq.dump.xml import rows
-from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump import xml_files
+from dupq.dump.xml_files import BrokenRow, RawRow, Row, parse_row
 from dupq.errors import DupqError
 
 FORBIDDEN = "a character that XML forbids"
@@ -198,7 +198,7 @@ def test_an_excerpt_has_at_most_200_characters() -> None:
 
 
 def test_a_row_longer_than_the_limit_is_broken_and_its_neighbours_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MAXIMUM_ROW", 5000)
+    monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 5000)
     long = b'<row Id="2" Body="' + b"x" * 20_000 + b'"/>'
 
     found = read(document(b'<row Id="1"/>', long, b'<row Id="3"/>', long))
@@ -210,7 +210,7 @@ def test_a_row_longer_than_the_limit_is_broken_and_its_neighbours_are_not(monkey
 
 
 def test_every_row_below_the_limit_is_short_enough_for_the_parser() -> None:
-    body = b"x" * (rows.MAXIMUM_ROW - len(b'<row Body=""/>\n'))
+    body = b"x" * (xml_files.MAXIMUM_ROW - len(b'<row Body=""/>\n'))
 
     longest, _ = read(document(b'<row Body="' + body + b'"/>', b'<row Id="2"/>'))
 

@@ -9,12 +9,12 @@ from dump_files import COMPRESS
 from odd_rows import Mangler
 from xml_contents import comparable, document, outcome, question, read, read_slowly
 
-from dupq.dump.archives.streams import UnpackLimits, open_member
+from dupq.dump import xml_files
 from dupq.dump.files import Member
 from dupq.dump.parsing import Format, links_format, posts_format
-from dupq.dump.xml import segments
-from dupq.dump.xml.posts import PostChoice
-from dupq.dump.xml.segments import ROW_START, Segment, cut
+from dupq.dump.posts import PostChoice
+from dupq.dump.streams import UnpackLimits, open_member
+from dupq.dump.xml_files import ROW_START, Segment, cut
 from dupq.errors import DupqError
 
 FORMATS = {"posts": posts_format(PostChoice(answers=True, maximum_body=100)), "postlinks": links_format()}
@@ -63,7 +63,7 @@ def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(root: str
 
 
 def test_a_row_that_never_ends_stops_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "MAXIMUM_ROW", 1_000)
+    monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 1_000)
 
     with pytest.raises(DupqError, match=r"^Posts\.xml: no row begins in 0 MiB from byte 100 on$"):
         all_segments(b"<posts><row Body='" + b"x" * 5_000 + b"'/><row/></posts>", 100)

@@ -10,13 +10,12 @@ import pytest
 from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
-from dupq.dump import accounting
+from dupq.dump import parsing, xml_files
 from dupq.dump import units as cutting
-from dupq.dump.accounting import Account
+from dupq.dump.parsing import Account
 from dupq.dump.sites import find_sites
-from dupq.dump.xml import segments
 from dupq.errors import DupqError
-from dupq.settings.ingest import IngestSettings
+from dupq.settings.sections import IngestSettings
 from dupq.tables import ANSWERS, LINKS, QUESTIONS, REJECTS
 
 
@@ -204,7 +203,7 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
     whole = read(tmp_path, posts, links, answers=True)
 
     monkeypatch.setattr(cutting, "SIZE", 1_000)
-    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=1_000))
+    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=1_000))
     if packed:
         with py7zr.SevenZipFile(tmp_path / "a.com.7z", "w") as archive:
             archive.writestr(document(posts), "Posts.xml")
@@ -224,7 +223,7 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
 @pytest.mark.parametrize("rows", [1, 5, 9, 10, 11, 12, 13, 14])
 def test_units_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutting, "SIZE", 10)
-    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=10))
+    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=10))
 
     tables = read(tmp_path, b"".join(map(question, range(rows))))
 
@@ -292,7 +291,7 @@ def test_rows_left_out_for_a_later_one_move_to_the_duplicate_ids() -> None:
 def test_too_many_rejects_fail_a_site(
     rejects: int, links: int, share: float, allowed: int, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", allowed)
+    monkeypatch.setattr(parsing, "REJECTS_ALLOWED", allowed)
     account = account_of(20, rejects=rejects, questions=20 - rejects)
     account.add(1, {"rows": links, "rejects": links})
     settings = IngestSettings(maximum_reject_share=share)

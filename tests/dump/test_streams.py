@@ -26,10 +26,10 @@ from dump_files import (
     write_files,
 )
 
-from dupq.dump.archives import seven_zip
-from dupq.dump.archives.streams import UnpackLimits, open_member
+from dupq.dump import seven_zip
 from dupq.dump.files import Member
 from dupq.dump.sites import find_sites
+from dupq.dump.streams import UnpackLimits, open_member
 from dupq.errors import DupqError
 
 LIMITS = UnpackLimits(ratio=50, total_bytes=1 << 30)

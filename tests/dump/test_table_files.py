@@ -8,16 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dupq.dump.archives.streams import UnpackLimits
-from dupq.dump.columns import Columns, locate
-from dupq.dump.fields import spelt_tags
-from dupq.dump.files import DumpSite, Member
+from dupq.dump.files import Columns, DumpSite, Member, locate
 from dupq.dump.parsing import Contents
+from dupq.dump.posts import PostChoice, spelt_tags
+from dupq.dump.streams import UnpackLimits
 from dupq.dump.table_files import doubled, number_of
 from dupq.dump.units import Reading, check_columns, pieces, units
-from dupq.dump.xml.posts import PostChoice
 from dupq.errors import DupqError
-from dupq.text.markup import as_html, is_html
+from dupq.text.tokens import as_html, is_html
 
 READING = Reading(PostChoice(), UnpackLimits(ratio=200.0, total_bytes=1 << 40))
 

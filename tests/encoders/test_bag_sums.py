@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_padding import pad
 
-from dupq.encoders import bag_sums
-from dupq.encoders.build import build
+from dupq.encoders import unpadded
+from dupq.encoders.encoding import build
 from dupq.encoders.networks import word_bag
 from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Encoder
-from dupq.settings.encoder import EncoderSettings
-from dupq.text.token_ids import TokenIds
+from dupq.settings.sections import EncoderSettings
+from dupq.text.token_arrays import TokenIds
 
 WORDS = 12
 TEXTS = st.lists(st.lists(st.integers(0, WORDS - 1), max_size=9), min_size=1, max_size=6)
@@ -36,12 +36,12 @@ def gradients(network: Encoder, dense: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: gradient.to_dense() if gradient.is_sparse else gradient for name, gradient in found.items()}
 
 
-@given(TEXTS, st.sampled_from([bag_sums.weighted_sums, bag_sums.sums_on_gpu]))
+@given(TEXTS, st.sampled_from([unpadded.weighted_sums, unpadded.sums_on_gpu]))
 def test_without_padding_a_bag_and_its_gradients_are_the_same(texts: list[list[int]], sums: Any) -> None:
     """By the loops of a CPU, and by what a GPU does."""
     arrays = [np.array(text, np.int32) for text in texts]
     flat, padded = bag(5), bag(5)
-    with mock.patch.object(bag_sums, "weighted_sums", sums), mock.patch.object(word_bag, "weighted_sums", sums):
+    with mock.patch.object(unpadded, "weighted_sums", sums), mock.patch.object(word_bag, "weighted_sums", sums):
         check_like_padded(arrays, flat, padded)
 
 

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.encoders.bags import Bag, count_texts
-from dupq.encoders.build import build, rebuild
-from dupq.encoders.encode import encode
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build, encode, rebuild
 from dupq.encoders.saved import SavedEncoder, load, load_reader, read_weights, save, weights
+from dupq.encoders.text_reader import Fitness
 from dupq.errors import DupqError
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq.tables import TEXTS
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import Vocabulary
-from dupq.training.counted import counted
-from dupq.training.unsupervised import learn
+from dupq.text.questions import Vocabulary
+from dupq.text.token_arrays import TokenIds
+from dupq.training.one_process import learn
+from dupq.training.word_vectors import counted
 
 KIND = EncoderSettings(kind="word_bag", dropout=0.2)
 TITLES = ["How do I bake bread?", "Baking bread without an oven", "", "Zzyzx or zzyzx?", "Where is my bicycle?"]

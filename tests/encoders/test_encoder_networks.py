@@ -13,25 +13,21 @@ from oracles import encoder_twins as twins
 
 from dupq import storage
 from dupq.encoders.bags import Encoded, pieces
-from dupq.encoders.batches import batches
-from dupq.encoders.build import build, rebuild
-from dupq.encoders.encode import _in_batches, encode
-from dupq.encoders.fitness import Fitness
-from dupq.encoders.kinds import network_settings
-from dupq.encoders.networks.bow_cnn import BowCNN
+from dupq.encoders.encoding import _in_batches, build, encode, network_settings, rebuild
+from dupq.encoders.networks.cnn import BowCNN
 from dupq.encoders.networks.word_bag import WordBag
-from dupq.encoders.protocol import Embedding, Encoder, similarity
+from dupq.encoders.protocol import Embedding, Encoder, batches, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
+from dupq.encoders.text_reader import Fitness
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
-from dupq.runs.embeddings import embeddings_table, read_embeddings
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.runs.question_tables import embeddings_table, read_embeddings
 from dupq.settings.config import Settings
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq.text.keys import Sites
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import Vocabulary
-from dupq.training.losses import distillation, logistic_ranking, squared_error, sum_of_squares
+from dupq.text.questions import Vocabulary
+from dupq.text.token_arrays import TokenIds
+from dupq.training.optimisation import distillation, logistic_ranking, squared_error, sum_of_squares
 
 Twin = Callable[[twins.Weights, list[int]], np.ndarray]
 WORDS, DIMENSIONS = 20, 6

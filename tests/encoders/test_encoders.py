@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.encoders.batches import batches, padded_length
-from dupq.encoders.build import build
 from dupq.encoders.description import read_description
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build
+from dupq.encoders.protocol import batches, padded_length
 from dupq.encoders.saved import SavedEncoder, load, save
+from dupq.encoders.text_reader import Fitness
 from dupq.errors import DupqError
 from dupq.settings import config
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
+from dupq.text.token_arrays import TokenIds
 
 FITNESS = Fitness(questions=40, unknown_words=0.1, bodies_found=None)
 

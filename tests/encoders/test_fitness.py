@@ -4,13 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dupq.encoders.build import build
-from dupq.encoders.fitness import Fitness, Reader, fitness
+from dupq.encoders.encoding import build
+from dupq.encoders.text_reader import Fitness, Reader, fitness
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import EncoderSettings, TextSettings
 from dupq.tables import TEXTS
-from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+from dupq.text.questions import FIRST_WORD, Vocabulary
 
 QUESTIONS = 120
 

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dupq.encoders.build import build
-from dupq.encoders.kinds import kinds, network_settings, read_by_its_kind
+from dupq.encoders.encoding import build, kinds, network_settings, read_by_its_kind
 from dupq.errors import SettingError
-from dupq.pipelines.from_dump import FromDumpJob
+from dupq.pipelines.train import FromDumpJob
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 
 
 def test_each_preset_names_only_what_its_network_reads() -> None:

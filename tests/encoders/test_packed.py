@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dupq.encoders.kinds import network_settings
-from dupq.encoders.packed import BASE, Start, base_fingerprint, pack, unpack
+from dupq.encoders.encoding import network_settings
+from dupq.encoders.saved import BASE, Start, base_fingerprint, pack, unpack
 from dupq.settings import config
 
 

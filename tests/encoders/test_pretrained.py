@@ -8,14 +8,13 @@ import pytest
 import sentence_stand_in
 from sentence_stand_in import unit
 
-from dupq.encoders.build import build, rebuild
-from dupq.encoders.encode import encode
-from dupq.encoders.fitness import Fitness
+from dupq.encoders.encoding import build, encode, rebuild
 from dupq.encoders.saved import SavedEncoder, load, save
+from dupq.encoders.text_reader import Fitness
 from dupq.errors import DupqError
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
 
 WORDS = ["flat", "bread", "rises", "blue", "sails"]
 

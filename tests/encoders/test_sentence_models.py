@@ -9,7 +9,7 @@ import pytest
 import sentence_stand_in
 from sentence_stand_in import unit, write_model
 
-from dupq import devices
+from dupq import system
 from dupq.encoders.sentence_models import (
     Teacher,
     cosines_of,
@@ -106,12 +106,12 @@ def test_a_model_that_was_replaced_meanwhile_is_an_error(stand_in: None, tmp_pat
     teacher = teacher_at(str(write_model(tmp_path / "model")), "")
     (tmp_path / "model" / "weights").write_text("other")
     with pytest.raises(DupqError, match="model: not the model that the run was begun with"):
-        vectors_of(teacher, ["a text"], devices.CPU)
+        vectors_of(teacher, ["a text"], system.CPU)
 
 
 def test_vectors_are_of_length_1(stand_in: None, tmp_path: Path) -> None:
     teacher = teacher_at(str(write_model(tmp_path / "model")), "")
-    found = vectors_of(teacher, ["flat bread", "bread bread"], devices.CPU)
+    found = vectors_of(teacher, ["flat bread", "bread bread"], system.CPU)
     assert found.dtype == np.float16
     assert found == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
 
@@ -140,15 +140,15 @@ def test_vectors_are_those_of_the_package_whatever_the_other_texts(tiny: Path) -
     assert teacher.dimensions == 32
     random = np.random.default_rng(7)
     texts = [" ".join(random.choice([*"abcdefghij"], random.integers(1, 300))) for _ in range(40)]
-    found = vectors_of(teacher, texts, devices.CPU)
+    found = vectors_of(teacher, texts, system.CPU)
     model = load_model(str(tiny))
     model.max_seq_length = 128
     expected = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     assert found.astype(np.float32) == pytest.approx(expected, abs=1e-3)
     for order in (np.arange(40)[::-1], np.arange(7)):
-        assert (vectors_of(teacher, [texts[row] for row in order], devices.CPU) == found[order]).all()
+        assert (vectors_of(teacher, [texts[row] for row in order], system.CPU) == found[order]).all()
     cut = [" ".join(text.split()[:126]) for text in texts]
-    assert (vectors_of(teacher, cut, devices.CPU) == found).all()
+    assert (vectors_of(teacher, cut, system.CPU) == found).all()
 
 
 def test_a_damaged_file_of_the_model_is_one_line(tiny: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from dupq.encoders.tensor_files import write_tensors
+from dupq.encoders.saved import write_tensors
 
 TENSORS = {
     "é/first": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_rankings import slow_best, slow_bm25, slow_jaccard, stemmed
 
-from dupq.evaluation.bm25 import BM25
-from dupq.evaluation.shingle_jaccard import ShingleJaccard
+from dupq.evaluation.rankers import BM25, ShingleJaccard
 
 WORDS = ["bread", "breads", "rises", "flat", "the", "of", "sail", "sails", "blue"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)

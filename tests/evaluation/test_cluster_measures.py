@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.evaluation.clusters import (
+from dupq.evaluation.measures import (
     b_cubed,
     calibration,
     calibration_error,

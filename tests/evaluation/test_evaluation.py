@@ -21,9 +21,8 @@ from dupq.evaluation.measures import (
     roc_auc,
 )
 from dupq.evaluation.rankers import EncoderRanker
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
-from dupq.settings.dedup import EvaluationSettings
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.settings.sections import EvaluationSettings
 from dupq.training.pairs import Pairs
 
 KEYS = np.array([10, 20, 30, 40, 50, 60])

@@ -7,15 +7,15 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.archive import question_shards
 from dupq.clusters.components import components
 from dupq.encoders.description import read_development_links, read_split
 from dupq.errors import DupqError
-from dupq.evaluation.labels import unseen, usable
+from dupq.evaluation.known_duplicates import unseen, usable
+from dupq.links.link_files import known_duplicates
 from dupq.links.split import Split, split_links
-from dupq.links.tables import known_duplicates
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.settings import config
-from dupq.shards import question_shards
 
 KEYS = np.arange(10)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.errors import SettingError
-from dupq.evaluation import review
-from dupq.evaluation.review import Rows
+from dupq.evaluation import sampling
+from dupq.evaluation.sampling import Rows
 from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE
 
 SEEDS = 100
@@ -41,9 +41,9 @@ def population(power: float, size: int = 100_000) -> Population:
     return Population(keys, keys + size, probabilities, probabilities >= 0.6, same)
 
 
-def planned(made: Population, sample: int = SAMPLE) -> tuple[review.Plan, np.ndarray]:
-    plan = review.plan(review.histogram(made.probabilities, made.joined), sample)
-    return plan, review.strata(made.probabilities, made.joined, plan)
+def planned(made: Population, sample: int = SAMPLE) -> tuple[sampling.Plan, np.ndarray]:
+    plan = sampling.plan(sampling.histogram(made.probabilities, made.joined), sample)
+    return plan, sampling.strata(made.probabilities, made.joined, plan)
 
 
 def judged(made: Population, rows: Rows) -> np.ndarray:
@@ -57,9 +57,9 @@ def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: floa
     plan, strata = planned(made)
     found = []
     for seed in range(SEEDS):
-        rows = review.draw(made.left, made.right, strata, plan, seed)
+        rows = sampling.draw(made.left, made.right, strata, plan, seed)
         assert len(rows.left) == SAMPLE
-        found.append(review.estimate(rows, judged(made, rows)))
+        found.append(sampling.estimate(rows, judged(made, rows)))
     truth = {"precision": made.precision, "recall": made.recall, "duplicates": float(made.same.sum())}
     for measure, value in truth.items():
         intervals = np.array([getattr(estimate, measure) for estimate in found])
@@ -74,23 +74,23 @@ def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: floa
 def test_the_draw_depends_on_neither_the_order_of_rows_nor_their_files() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    expected = review.draw(made.left, made.right, strata, plan, 7)
+    expected = sampling.draw(made.left, made.right, strata, plan, 7)
     assert np.array_equal(np.bincount(expected.strata), plan.drawn)
     order = np.random.default_rng(0).permutation(20_000)
     files = [order[:1], order[1:1], order[1:9_000], order[9_000:]]
-    parts = [review.draw(made.left[rows], made.right[rows], strata[rows], plan, 7) for rows in files]
-    for merged in (review.merge(parts), review.merge([review.merge(parts[2:][::-1]), review.merge(parts[:2])])):
+    parts = [sampling.draw(made.left[rows], made.right[rows], strata[rows], plan, 7) for rows in files]
+    for merged in (sampling.merge(parts), sampling.merge([sampling.merge(parts[2:][::-1]), sampling.merge(parts[:2])])):
         for column, same in zip(expected, merged, strict=True):
             assert np.array_equal(column, same)
             assert column.dtype == same.dtype
-    assert not np.array_equal(expected.left, review.draw(made.left, made.right, strata, plan, 8).left)
+    assert not np.array_equal(expected.left, sampling.draw(made.left, made.right, strata, plan, 8).left)
 
 
 def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
     made = population(1.5, 20_000)
-    whole = review.histogram(made.probabilities, made.joined)
+    whole = sampling.histogram(made.probabilities, made.joined)
     cuts = [0, 1, 1, 9_000, 20_000]
-    parts = [review.histogram(made.probabilities[a:b], made.joined[a:b]) for a, b in pairwise(cuts)]
+    parts = [sampling.histogram(made.probabilities[a:b], made.joined[a:b]) for a, b in pairwise(cuts)]
     total = parts[3] + (parts[1] + parts[2]) + parts[0]
     assert np.array_equal(total.counts, whole.counts)
     assert np.array_equal(total.sums, whole.sums)
@@ -105,13 +105,13 @@ def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
 def test_every_row_of_a_stratum_has_the_same_chance() -> None:
     probabilities = np.repeat([0.05, 0.5, 0.9], [30, 20, 10])
     joined = probabilities > 0.4
-    plan = review.plan(review.histogram(probabilities, joined), 24)
-    strata = review.strata(probabilities, joined, plan)
+    plan = sampling.plan(sampling.histogram(probabilities, joined), 24)
+    strata = sampling.strata(probabilities, joined, plan)
     left, right = np.arange(60), np.full(60, 1 << 48)
     draws = 4_000
     times = np.zeros(60)
     for seed in range(draws):
-        times[review.draw(left, right, strata, plan, seed).left] += 1
+        times[sampling.draw(left, right, strata, plan, seed).left] += 1
     chance = (plan.drawn / plan.sizes)[strata]
     deviations = (times - draws * chance) / np.sqrt(draws * chance * (1 - chance) + 1e-9)
     assert np.abs(deviations).max() < 4.5
@@ -120,25 +120,25 @@ def test_every_row_of_a_stratum_has_the_same_chance() -> None:
 
 def test_people_are_asked_about_each_stratum_in_turn() -> None:
     sizes, drawn, keys = np.array([40, 40, 40]), np.array([2, 5, 30]), np.arange(120)
-    of_three = review.Plan(
-        np.zeros((2, review.BINS), np.int64), np.array([True, True, False]), sizes, sizes / 80, drawn
+    of_three = sampling.Plan(
+        np.zeros((2, sampling.BINS), np.int64), np.array([True, True, False]), sizes, sizes / 80, drawn
     )
-    rows = review.draw(keys, keys + 200, np.repeat(np.arange(3), sizes), of_three, 1)
-    shown = [int(rows.strata[row]) for row in review.asking_order(rows)]
+    rows = sampling.draw(keys, keys + 200, np.repeat(np.arange(3), sizes), of_three, 1)
+    shown = [int(rows.strata[row]) for row in sampling.asking_order(rows)]
     assert [sorted(shown[start : start + 3]) for start in (0, 3)] == [[0, 1, 2]] * 2
     assert [sorted(shown[6 + start : 8 + start]) for start in (0, 2, 4)] == [[1, 2]] * 3
     assert shown[12:] == [2] * 25
     shuffled = np.random.default_rng(1).permutation(len(rows.left))
-    other = review.Rows(*(column[shuffled] for column in rows))
-    assert shuffled[review.asking_order(other)].tolist() == review.asking_order(rows).tolist()
+    other = sampling.Rows(*(column[shuffled] for column in rows))
+    assert shuffled[sampling.asking_order(other)].tolist() == sampling.asking_order(rows).tolist()
 
 
 def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
     left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
-    hashes = review.pair_hashes(left, right, 1)
-    assert len(np.unique(np.concatenate([hashes, review.pair_hashes(right, left, 1)]))) == 20_000
-    assert not np.isin(review.pair_hashes(left, right, 2), hashes).any()
-    assert np.array_equal(hashes[::-1], review.pair_hashes(left[::-1], right[::-1], 1))
+    hashes = sampling.pair_hashes(left, right, 1)
+    assert len(np.unique(np.concatenate([hashes, sampling.pair_hashes(right, left, 1)]))) == 20_000
+    assert not np.isin(sampling.pair_hashes(left, right, 2), hashes).any()
+    assert np.array_equal(hashes[::-1], sampling.pair_hashes(left[::-1], right[::-1], 1))
     for bit in range(64):
         assert abs((hashes >> np.uint64(bit) & np.uint64(1)).mean() - 0.5) < 0.03
 
@@ -152,7 +152,7 @@ def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
 ) -> None:
     counts = np.array([others, joined])
     middles = np.arange(5_000, 1_000_000, 10_000)
-    plan = review.plan(review.Histogram(counts, counts * middles), sample)
+    plan = sampling.plan(sampling.Histogram(counts, counts * middles), sample)
     assert plan.drawn.sum() == min(sample, counts.sum())
     assert np.all(plan.drawn >= np.minimum(plan.sizes, 2))
     assert np.all(plan.drawn <= plan.sizes)
@@ -172,16 +172,16 @@ def test_more_is_drawn_where_verdicts_tell_more() -> None:
 
 def test_a_sample_that_is_too_small_is_refused() -> None:
     with pytest.raises(SettingError, match="3 pairs"):
-        review.plan(review.histogram(np.array([0.5]), np.array([True])), 3)
+        sampling.plan(sampling.histogram(np.array([0.5]), np.array([True])), 3)
 
 
 def test_a_probability_out_of_range_and_an_uncounted_pair_are_refused() -> None:
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match="between 0 and 1"):
-            review.histogram(np.array([0.5, wrong]), np.array([True, False]))
-    plan = review.plan(review.histogram(np.array([0.5, 1.0]), np.array([True, True])), 4)
+            sampling.histogram(np.array([0.5, wrong]), np.array([True, False]))
+    plan = sampling.plan(sampling.histogram(np.array([0.5, 1.0]), np.array([True, True])), 4)
     with pytest.raises(ValueError, match="does not count"):
-        review.strata(np.array([0.2]), np.array([True]), plan)
+        sampling.strata(np.array([0.2]), np.array([True]), plan)
 
 
 def slow_estimates(rows: Rows, verdicts: np.ndarray) -> tuple[float, float, float]:
@@ -202,27 +202,27 @@ def test_the_estimates_are_those_of_a_slow_twin() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
     for seed in range(10):
-        rows = review.draw(made.left, made.right, strata, plan, seed)
+        rows = sampling.draw(made.left, made.right, strata, plan, seed)
         verdicts = judged(made, rows)
         random = np.random.default_rng(seed)
         later = random.permutation(SAMPLE) > 60
         later[np.unique(rows.strata, return_index=True)[1]] = True  # one verdict at least in each stratum
         verdicts[~later] = random.choice([UNSURE, UNJUDGED], (~later).sum())
-        found = review.estimate(rows, verdicts)
+        found = sampling.estimate(rows, verdicts)
         expected = slow_estimates(rows, verdicts)
         values = found.precision.value, found.recall.value, found.duplicates.value
         assert values == pytest.approx(expected)
         assert found.judged == later.sum()
         assert (found.unsure, found.unjudged) == ((verdicts == UNSURE).sum(), (verdicts == UNJUDGED).sum())
         assert found.strata_without_verdicts == 0
-        assert found == review.estimate(rows, verdicts)
+        assert found == sampling.estimate(rows, verdicts)
 
 
 def test_a_population_judged_to_its_last_pair_is_certain() -> None:
     made = population(1.5, 300)
     plan, strata = planned(made, 300)
-    rows = review.draw(made.left, made.right, strata, plan, 0)
-    found = review.estimate(rows, judged(made, rows))
+    rows = sampling.draw(made.left, made.right, strata, plan, 0)
+    found = sampling.estimate(rows, judged(made, rows))
     assert found.precision == pytest.approx((made.precision,) * 3)
     assert found.recall == pytest.approx((made.recall,) * 3)
     assert found.duplicates == (made.same.sum(),) * 3
@@ -231,11 +231,11 @@ def test_a_population_judged_to_its_last_pair_is_certain() -> None:
 def test_a_stratum_without_verdicts_widens_the_interval() -> None:
     made = population(1.5)
     plan, strata = planned(made)
-    rows = review.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.left, made.right, strata, plan, 0)
     verdicts = judged(made, rows)
-    before = review.estimate(rows, verdicts)
+    before = sampling.estimate(rows, verdicts)
     verdicts[rows.strata == rows.strata[rows.joined].max()] = UNSURE
-    after = review.estimate(rows, verdicts)
+    after = sampling.estimate(rows, verdicts)
     assert after.strata_without_verdicts == 1
     assert after.precision.upper - after.precision.lower > 1.5 * (before.precision.upper - before.precision.lower)
     assert after.precision.lower < made.precision < after.precision.upper
@@ -244,8 +244,8 @@ def test_a_stratum_without_verdicts_widens_the_interval() -> None:
 def test_twenty_verdicts_all_alike_are_not_certain() -> None:
     probabilities = np.full(10_000, 0.99)
     plan, strata = planned(Population(*(np.zeros(0),) * 2, probabilities, probabilities > 0, probabilities > 0), 20)
-    rows = review.draw(np.arange(10_000), np.arange(10_000, 20_000), strata, plan, 0)
-    precision = review.estimate(rows, np.full(20, SAME, np.int8)).precision
+    rows = sampling.draw(np.arange(10_000), np.arange(10_000, 20_000), strata, plan, 0)
+    precision = sampling.estimate(rows, np.full(20, SAME, np.int8)).precision
     assert precision.value == precision.upper == 1.0
     assert 0.75 < precision.lower < 0.95
 
@@ -253,28 +253,28 @@ def test_twenty_verdicts_all_alike_are_not_certain() -> None:
 def test_a_measure_without_verdicts_is_none() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    rows = review.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.left, made.right, strata, plan, 0)
     truth = judged(made, rows)
-    nothing = review.estimate(rows, np.full(SAMPLE, UNJUDGED, np.int8))
+    nothing = sampling.estimate(rows, np.full(SAMPLE, UNJUDGED, np.int8))
     assert (nothing.precision, nothing.recall, nothing.duplicates, nothing.judged) == (None, None, None, 0)
-    only_joined = review.estimate(rows, np.where(rows.joined, truth, UNSURE))
+    only_joined = sampling.estimate(rows, np.where(rows.joined, truth, UNSURE))
     assert only_joined.precision is not None
     assert (only_joined.recall, only_joined.duplicates) == (None, None)
-    no_duplicate = review.estimate(rows, np.full(SAMPLE, DIFFERENT, np.int8))
+    no_duplicate = sampling.estimate(rows, np.full(SAMPLE, DIFFERENT, np.int8))
     assert no_duplicate.precision.value == no_duplicate.duplicates.value == 0
     assert no_duplicate.recall is None
-    empty = review.plan(review.histogram(np.zeros(0), np.zeros(0, bool)), 10)
-    drawn = review.draw(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), empty, 0)
-    assert review.estimate(drawn, np.zeros(0, np.int8)).precision is None
+    empty = sampling.plan(sampling.histogram(np.zeros(0), np.zeros(0, bool)), 10)
+    drawn = sampling.draw(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), empty, 0)
+    assert sampling.estimate(drawn, np.zeros(0, np.int8)).precision is None
 
 
 def test_verdicts_meet_their_rows() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    rows = review.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.left, made.right, strata, plan, 0)
     picked = np.array([150, 3, 77])
     left, right = np.append(rows.left[picked], 5), np.append(rows.right[picked], 6)
-    verdicts, others = review.verdicts_of(rows, left, right, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))
+    verdicts, others = sampling.verdicts_of(rows, left, right, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))
     assert others == 1
     assert verdicts[picked].tolist() == [SAME, UNSURE, DIFFERENT]
     assert (verdicts == UNJUDGED).sum() == SAMPLE - 3

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dupq.evaluation.significance import bootstrap_interval
+from dupq.evaluation.measures import bootstrap_interval
 
 VALUES = st.lists(st.integers(0, 8).map(lambda part: part / 8), min_size=1, max_size=9)
 

@@ -15,9 +15,9 @@ from dupq.execution.gpus import NO_GPUS, Gpus, gpus_for
 WITH_TWO = """
 import json, os, time
 import ray
-from dupq import devices
+from dupq import system
 from dupq.errors import DupqError
-from dupq.execution import gpu_workers, gpus, tasks
+from dupq.execution import gpus, tasks
 
 ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
 
@@ -39,7 +39,7 @@ def lines_of(count, work=seen):
     return sorted(open(said).read().splitlines())
 
 def asked():
-    devices.usable(devices.GPU)
+    system.usable(system.GPU)
 
 def where(number, said):
     time.sleep((0.6, 0.2, 0.1)[number % 3])
@@ -58,7 +58,7 @@ def dies_once(mark):
     return {"rows_out": 1}
 
 def are_left(names):
-    gpu_workers.WORKERS.end()
+    gpus.WORKERS.end()
     wait = time.monotonic() + 30
     while any(os.path.exists(f"/proc/{name}") for name in names) and time.monotonic() < wait:
         time.sleep(0.05)

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import ray
 
+from dupq.archive import Shard
+from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
+from dupq.encoders.steps.shard_encoding import Crew, Place, Work
 from dupq.errors import ClusterError
 from dupq.execution import cluster, nodes, tasks
 from dupq.execution.tasks import run_tasks
 from dupq.runs import log
-from dupq.shards import Shard
-from dupq.stages.encoding.crew import Crew
-from dupq.stages.encoding.pipeline import encode_by_pipeline
-from dupq.stages.encoding.shard import Place, Work
-from dupq.stages.training import fit
+from dupq.training.steps import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
@@ -166,7 +165,7 @@ OUT_OF_MEMORY = """
 import time
 from dupq import cli
 from dupq.execution import cluster, tasks
-from dupq.shards import Shard
+from dupq.archive import Shard
 
 def job():
     cluster.connect("local")

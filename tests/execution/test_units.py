@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.execution.units import mark_of, skip_or
-from dupq.recording import Written, recording
+from dupq.execution.task_files import mark_of, skip_or
+from dupq.system import Written, recording
 
 
 class Unit:

@@ -8,7 +8,7 @@ import pytest
 import ray
 
 from dupq import patience
-from dupq.execution import waits
+from dupq.execution import nodes
 from dupq.execution.tasks import run_tasks
 from dupq.patience import Trouble
 
@@ -26,7 +26,7 @@ def waiting(number: int) -> dict[str, int]:
 @pytest.fixture
 def said() -> Iterator[list[logging.LogRecord]]:
     """What the driver logs."""
-    waits.show()  # what other tests left
+    nodes.show()  # what other tests left
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -37,7 +37,7 @@ def said() -> Iterator[list[logging.LogRecord]]:
 
 def test_what_tasks_wait_for_is_one_line_of_the_driver(said: list[logging.LogRecord]) -> None:
     run_tasks("texts", waiting, [(number,) for number in range(3)])
-    waits.show()
+    nodes.show()
     [record] = said
     message = record.getMessage()
     processes, _, rest = message.partition(" ")
@@ -45,14 +45,14 @@ def test_what_tasks_wait_for_is_one_line_of_the_driver(said: list[logging.LogRec
     assert rest.startswith("process(es) of tasks wait for S3, one of them for 70 s: s3://bucket/")
     assert rest.endswith(": throttled (503); trying again for 530 s")
     assert record.levelname == "WARNING"
-    waits.show()
+    nodes.show()
     assert said == [record]  # nothing is said twice, nor where nothing waits
 
 
 def test_a_thread_asks_until_the_job_has_left_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, asked = iter(["ours", "ours", "another"]), []
-    monkeypatch.setattr(waits, "_SECONDS", 0.01)
-    monkeypatch.setattr(waits, "_ours", lambda: next(jobs))
-    monkeypatch.setattr(waits, "show", lambda: asked.append(True))
-    waits._watch("ours")
+    monkeypatch.setattr(nodes, "_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "_ours", lambda: next(jobs))
+    monkeypatch.setattr(nodes, "show", lambda: asked.append(True))
+    nodes._waits_watch("ours")
     assert asked == [True, True]

@@ -21,22 +21,20 @@ import pyarrow.parquet as pq
 from encoder_settings import QUICK_LEARNER
 
 from dupq import storage
-from dupq.encoders.build import build
 from dupq.encoders.description import SPLIT, encoder_at
-from dupq.encoders.fitness import fitness
-from dupq.encoders.reader import Reader
+from dupq.encoders.encoding import build
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save
+from dupq.encoders.text_reader import Reader, fitness
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs import versions
+from dupq.runs import writer
 from dupq.runs.writer import Run
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 from dupq.settings import config
-from dupq.settings.encoder import EncoderSettings
+from dupq.settings.sections import EncoderSettings
 from dupq.text.normalisation import Normaliser
-from dupq.text.questions import texts_table, token_ids
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary, texts_table, token_ids
 
 ANSWERS = Path(__file__).parent / "answers.json"
 Answers = dict[str, dict[str, Any]]  # by job and stage
@@ -155,7 +153,7 @@ def of_run(run: Run) -> Answers:
 
 def numbers() -> dict[str, dict[str, int]]:
     """The versions of all stages."""
-    return {"ingest": versions.INGEST, "training": versions.TRAINING, "dedup": versions.DEDUP}
+    return {"ingest": writer.INGEST_VERSIONS, "training": writer.TRAINING_VERSIONS, "dedup": writer.DEDUP_VERSIONS}
 
 
 def main() -> None:

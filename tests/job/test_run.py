@@ -9,6 +9,7 @@ import pytest
 from inline import without_ray
 from run_tables import by_home, contents, cut_off, home_of, question_row, table, write_rows
 
+from dupq.archive import Shard, pinned
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
 from dupq.job.table import (
@@ -27,7 +28,6 @@ from dupq.job.table import (
     Table,
     Whole,
 )
-from dupq.shards import Shard, pinned
 from dupq.tables import KEYS, QUESTIONS
 
 NUMBERS = pa.schema([pa.field("key", pa.int64(), False), pa.field("number", pa.int64(), False)])

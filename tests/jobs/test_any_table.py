@@ -13,10 +13,10 @@ import pytest
 from inline import without_ray
 
 from dupq.cli import main
-from dupq.dump.columns import Columns
+from dupq.dump.files import Columns
 from dupq.errors import RejectsError
-from dupq.pipelines.from_dump import FromDumpJob, from_dump
 from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import FromDumpJob, from_dump
 
 COUNT = 5_000
 FIELDS = ("key", "question", "answer")

@@ -17,6 +17,7 @@ from inline import without_ray
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError, GateError, LeaseError, SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
@@ -25,8 +26,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs import lease
 from dupq.runs.writer import Run
-from dupq.settings.dedup import CalibrationSettings
-from dupq.shards import Shard, question_shards
+from dupq.settings.sections import CalibrationSettings
 from dupq.text.keys import Sites
 
 WORK = "run.keep_work=true"  # some tests look at it

@@ -15,7 +15,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.embeddings import read_embeddings
+from dupq.runs.question_tables import read_embeddings
 from dupq.text.keys import Sites
 
 QUICK = ("training.epochs=1", "training.negatives=3")

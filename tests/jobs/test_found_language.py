@@ -10,12 +10,11 @@ from inline import without_ray
 import dupq
 from benchmarks.generator.household import Question, write_site
 from dupq import storage
+from dupq.archive import Shard
 from dupq.encoders.description import encoder_at, read_description, read_settings
-from dupq.pipelines.from_dump import FromDumpJob, from_dump
-from dupq.pipelines.train import TrainingJob, train
+from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.runs.reader import Run
-from dupq.shards import Shard
 from dupq.tables import QUESTIONS
 from dupq.text.steps import language_of_shards
 

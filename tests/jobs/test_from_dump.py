@@ -10,9 +10,9 @@ import pytest
 from dupq import storage
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.from_dump import FromDumpJob, from_dump
+from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import log, progress
-from dupq.sample.archive import SampleFiles, write_sample
+from dupq.sample.made_dump import SampleFiles, write_sample
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
 
@@ -66,7 +66,7 @@ def test_what_dedup_says_is_not_kept_with_the_trainings_run(tmp_path: Path, monk
         logger.error("of dedup")
 
     for name, other in {"ingest": lambda *_: None, "train": trained, "dedup": refused}.items():
-        monkeypatch.setattr(f"dupq.pipelines.from_dump.{name}", other)
+        monkeypatch.setattr(f"dupq.pipelines.{name}.{name}", other)
     from_dump(FromDumpJob((), str(tmp_path)))
     kept = (tmp_path / "training" / "run.log").read_text().splitlines()
     assert [json.loads(line)["message"] for line in kept] == ["of the training"]

@@ -20,10 +20,10 @@ from inline import without_ray
 from lxml import etree
 
 from benchmarks import big_archive
-from dupq.dump import accounting
+from dupq.dump import parsing
+from dupq.dump.steps import IngestProgress
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
-from dupq.stages.ingest.progress import IngestProgress
 
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
 
@@ -238,7 +238,7 @@ def test_a_question_table_from_elsewhere_becomes_an_archive(shared_data: Path, t
 def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", 0)
+    monkeypatch.setattr(parsing, "REJECTS_ALLOWED", 0)
     strict = ("ingest.maximum_reject_share=0.00001", SHARD_ROWS)
     with pytest.raises(DupqError, match=r"2 of [0-9,]+ rows are broken.*1e-05.*--max-reject-share.*rejects"):
         ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))

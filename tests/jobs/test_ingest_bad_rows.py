@@ -11,7 +11,7 @@ import pytest
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
 from dupq.dump.parsing import Contents, Format, links_format, posts_format
-from dupq.dump.xml.posts import PostChoice
+from dupq.dump.posts import PostChoice
 from dupq.errors import DupqError
 
 QUESTIONS = posts_format(PostChoice(maximum_body=2_000))

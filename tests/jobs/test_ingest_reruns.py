@@ -22,12 +22,11 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.dump import accounting
+from dupq.archive import question_shards
+from dupq.dump import parsing, steps
 from dupq.errors import FAULT, ClusterError, DupqError, HeadLostError, LeaseError
+from dupq.pipelines import ingest as stage
 from dupq.pipelines.ingest import IngestJob, ingest
-from dupq.shards import question_shards
-from dupq.stages.ingest import ingest as stage
-from dupq.stages.ingest import unfinished
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +183,7 @@ def test_what_only_decides_on_failing_reads_nothing_again(
     content = posts.read_bytes()
     row = content.index(b"<row ")
     posts.write_bytes(content[:row] + b'<row Id="1" PostTypeId="1" Body="& no XML" />\r\n  ' + content[row:])
-    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", 0)
+    monkeypatch.setattr(parsing, "REJECTS_ALLOWED", 0)
     with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
         small("ingest.maximum_reject_share=0")
     parts = {path: time for path, time in times(tmp_path / "out" / "_parts").items() if path.endswith(".arrow")}
@@ -265,7 +264,7 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
 _INTERRUPTED = """
 import os, signal
 from dupq.cli import command
-from dupq.stages.ingest import ingest
+from dupq.pipelines import ingest
 
 collect = ingest._SiteIngest._collect
 
@@ -330,15 +329,15 @@ def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Pa
 
 def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
     folder = str(tmp_path / "site")
-    assert not unfinished.is_there(folder)
-    part = Path(unfinished.begin(folder, {"files": ["a"]})) / "part.arrow"
+    assert not steps.is_there(folder)
+    part = Path(steps.begin(folder, {"files": ["a"]})) / "part.arrow"
     part.parent.mkdir()
     part.touch()
-    assert unfinished.begin(folder, {"files": ["a"]}) == str(part.parent)
+    assert steps.begin(folder, {"files": ["a"]}) == str(part.parent)
     assert part.exists()
-    assert unfinished.begin(folder, {"files": ["b"]}) != str(part.parent)
+    assert steps.begin(folder, {"files": ["b"]}) != str(part.parent)
     assert not part.exists()
-    assert unfinished.is_there(folder)
+    assert steps.is_there(folder)
 
 
 def test_a_job_whose_site_another_one_took_over_replaces_no_table(
@@ -353,7 +352,7 @@ def test_a_job_whose_site_another_one_took_over_replaces_no_table(
         storage.write_json(f"{leases}/999999.json", {})
         return f"{folder}/work"
 
-    monkeypatch.setattr(unfinished, "begin", taken_over)
+    monkeypatch.setattr(steps, "begin", taken_over)
     with pytest.raises(LeaseError, match="took this one for dead"):
         small()
     assert tables(tmp_path / "out") == old

@@ -8,7 +8,7 @@ import pytest
 from inline import without_ray
 from trained import TrainedSample
 
-from dupq import extras
+from dupq import system
 from dupq.cli import COMMANDS, Parser
 from dupq.errors import SettingError
 from dupq.settings import config
@@ -38,7 +38,7 @@ def test_a_table_of_the_papers_is_measured(
 def test_without_their_package_a_table_is_refused_in_one_line(
     names: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "is_installed", lambda module: module != "dupq_papers")
+    monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
     assert "bogdanova-max" in config.preset_names()
     assert "mappsent" not in config.preset_names()
     given = arguments(small_sample.questions, small_sample.links, tmp_path, *(f"--table={name}" for name in names))

@@ -17,7 +17,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 
 SITES = ("a.example.com", "b.example.com", "c.example.com")
 FIRST = f"site={SITES[0]}/part-00000.parquet"

@@ -6,10 +6,10 @@ import pytest
 import sentence_stand_in
 from trained import TrainedSample
 
-from dupq import extras, storage
+from dupq import storage, system
 from dupq.errors import DupqError
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.from_dump import FromDumpJob
+from dupq.pipelines.train import FromDumpJob
 from dupq.text.keys import MAXIMUM_ID
 
 
@@ -45,7 +45,7 @@ def test_a_teacher_that_is_not_there_is_told_before_any_work(
     sentence_stand_in.install(monkeypatch)
     for job in jobs:
         with monkeypatch.context() as patch:
-            patch.setattr(extras, "is_installed", lambda module: module != "sentence_transformers")
+            patch.setattr(system, "is_installed", lambda module: module != "sentence_transformers")
             with pytest.raises(DupqError, match=r"--teacher .*nowhere needs .* pip install 'dupq\[teacher\]'"):
                 job.check()
         with pytest.raises(DupqError, match=r"--teacher .*nowhere: neither the folder"):

@@ -24,7 +24,7 @@ from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 
 ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))
@@ -234,8 +234,8 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
 def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stops_early(
     archive: Archive, tmp_path: Path
 ) -> None:
-    from dupq.links.tables import known_duplicates
-    from dupq.shards import question_shards
+    from dupq.archive import question_shards
+    from dupq.links.link_files import known_duplicates
 
     sites = question_shards(archive.questions)[1]
     pairs = known_duplicates(archive.links, sites)

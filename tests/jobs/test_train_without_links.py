@@ -13,17 +13,16 @@ from inline import without_ray
 
 from dupq import storage
 from dupq.encoders.description import Description, encoder_at, read_description
-from dupq.encoders.kinds import presets_without_links
+from dupq.encoders.encoding import presets_without_links
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.from_dump import FromDumpJob, from_dump
-from dupq.pipelines.train import TrainingJob, train
+from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 from dupq.settings import config
-from dupq.stages.training import development, prepare
 from dupq.training.checkpoints import Checkpoints
+from dupq.training.steps import development, prepare
 
 QUESTIONS = 600
 QUICK = (

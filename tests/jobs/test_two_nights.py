@@ -17,7 +17,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.reader import Key, ends_of
-from dupq.sample.archive import write_sample
+from dupq.sample.made_dump import write_sample
 
 JUDGED, NEAR = 50, 5
 MOST = 120

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.links.known import LabelledPairs, known_pairs
+from dupq.links.split import LabelledPairs, known_pairs
 from dupq.settings.training import TrainingSettings
 
 SETTINGS = TrainingSettings()

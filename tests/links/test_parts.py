@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.links.parts import represented_split, run_split
+from dupq.links.split import represented_split, run_split
 
 PARTS = ("train", "development", "test")
 KEYS = st.integers(0, 20)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
+from dupq.near_duplicates.pairing import boilerplate, most_titles, titled_shingles, without_boilerplate
 from dupq.near_duplicates.shingles import shingle_sets
 
 TEXT = st.lists(st.sampled_from("abcd"), max_size=6).map(" ".join)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dupq import storage, tables
 from dupq.errors import DupqError
-from dupq.near_duplicates.datasketch_lsh import (
+from dupq.near_duplicates.in_memory import (
     lean_minhash,
     minhash,
     run_lsh,
@@ -20,9 +20,9 @@ from dupq.near_duplicates.datasketch_lsh import (
     shingle_hash,
     text_minhash,
 )
-from dupq.near_duplicates.signatures import text_signatures
+from dupq.near_duplicates.minhash import text_signatures
 from dupq.settings import config
-from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.settings.sections import NearDuplicateSettings
 
 BAKE = "how do i bake bread that is not flat at all in a small oven with an old fan on the left"
 WORDS = BAKE.split()

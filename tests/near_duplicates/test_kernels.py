@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.slow_shingles import slow_hashes, words_of
 
+from dupq.near_duplicates.minhash import EMPTY, signatures, text_signatures
 from dupq.near_duplicates.shingles import compared, shingle, shingle_sets
-from dupq.near_duplicates.signatures import EMPTY, signatures, text_signatures
-from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.settings.sections import NearDuplicateSettings
 
 TOKEN = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1, max_size=30)
 TEXT = st.lists(TOKEN | st.sampled_from(["a", "b", "LINK", "don't", "ünï", "كتاب", "😀"]), max_size=12).map(" ".join)

@@ -8,10 +8,8 @@ from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.near_duplicates.bands import band_keys
-from dupq.near_duplicates.shingles import shingle, shingle_sets
-from dupq.near_duplicates.signatures import EMPTY, signatures
-from dupq.near_duplicates.verification import jaccard
+from dupq.near_duplicates.minhash import EMPTY, band_keys, signatures
+from dupq.near_duplicates.shingles import jaccard, shingle, shingle_sets
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "é", "😀", "LINK"]), max_size=12).map(" ".join)
 

@@ -10,10 +10,10 @@ import pytest
 from datasketch import MinHash
 from real_texts import real_texts
 
+from dupq.near_duplicates.minhash import text_signatures
 from dupq.near_duplicates.shingles import shingle
-from dupq.near_duplicates.signatures import text_signatures
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.text.token_columns import token_texts
+from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
 
 pytestmark = pytest.mark.realdata

@@ -12,7 +12,7 @@ from test_near_steps import find
 
 from benchmarks.all_pairs import all_pairs, edited
 from dupq.tables import TEXTS
-from dupq.text.token_columns import token_texts
+from dupq.text.token_arrays import token_texts
 
 pytestmark = [pytest.mark.realdata, pytest.mark.usefixtures("quick")]
 

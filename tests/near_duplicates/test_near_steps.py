@@ -19,16 +19,14 @@ from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.near_duplicates import steps
 from dupq.near_duplicates.asking import Asking, signs_of
-from dupq.near_duplicates.band_choice import bands_of
-from dupq.near_duplicates.signatures import text_signatures
+from dupq.near_duplicates.minhash import bands_of, text_signatures
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
-from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
-from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
+from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
 from dupq.text.steps import TextTables
-from dupq.text.terms import document_counts, rarities, terms_of
-from dupq.text.token_columns import token_texts
+from dupq.text.token_arrays import token_texts
 
 SETTINGS = NearDuplicateSettings()
 BANDS, _ = bands_of(SETTINGS)

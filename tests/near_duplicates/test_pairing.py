@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from dupq.errors import SettingError
-from dupq.near_duplicates.band_choice import bands_of, collision_probability, optimal_bands
-from dupq.near_duplicates.bands import band_keys
-from dupq.near_duplicates.exact import Hashed, copies
-from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, candidate_pairs, distinct_pairs, shared
-from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.near_duplicates.minhash import band_keys, bands_of, collision_probability, optimal_bands
+from dupq.near_duplicates.pairing import (
+    Bucketed,
+    ChainRule,
+    Hashed,
+    bucket_pairs,
+    candidate_pairs,
+    copies,
+    distinct_pairs,
+    shared,
+)
+from dupq.settings.sections import NearDuplicateSettings
 
 ALL = ChainRule(links=1000, limit=1000)
 

@@ -11,16 +11,13 @@ from oracles.slow_neighbours import archives, as_rows, exact_order, random_bags,
 from scipy import sparse
 
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
-from dupq.neighbours.gpu import lists as lists_module
+from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
-from dupq.neighbours.gpu.lists import empty_lists
-from dupq.neighbours.gpu.questions import below, columns_of_words, quick_of, slack_of, upload
+from dupq.neighbours.gpu.device_questions import below, columns_of_words, empty_lists, quick_of, slack_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs, as_neighbours, top_k
-from dupq.neighbours.tiles import Search, block
+from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block, top_k
 
 HOST = torch.device("cpu")
 HYBRID = Measure("cosine", 0.7, 1.3)

@@ -7,15 +7,12 @@ from hypothesis import strategies as st
 from oracles.slow_neighbours import archives, as_rows, assert_all_are_found, exact_order, random_bags, slow_top_k
 from scipy import sparse
 
-from dupq.neighbours.embeddings import Embeddings, blocks, gathered
-from dupq.neighbours.exact import pair_scores, rule_of
-from dupq.neighbours.fingerprints import fingerprints
-from dupq.neighbours.measure import Measure
+from dupq.neighbours.candidates import complete
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
+from dupq.neighbours.exact import fingerprints, pair_scores, rule_of
 from dupq.neighbours.products import Products, padded
 from dupq.neighbours.rounded import Bfloat16Products
-from dupq.neighbours.scan import complete
-from dupq.neighbours.search import all_pairs, top_k
-from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
+from dupq.neighbours.tiles import Block, Pairs, Search, all_pairs, block, search_tile, top_k
 
 COSINE = Measure()
 MEASURES = [

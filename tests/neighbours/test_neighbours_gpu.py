@@ -14,16 +14,22 @@ import pytest
 import torch
 from oracles.slow_neighbours import as_rows, random_bags, slow_top_k
 
-from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import rule_of
+from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import kernels, plain, search
-from dupq.neighbours.gpu import lists as lists_module
+from dupq.neighbours.gpu.device_questions import (
+    Lists,
+    Questions,
+    Quick,
+    columns_of_words,
+    empty_lists,
+    quick_of,
+    upload,
+)
 from dupq.neighbours.gpu.kernels import Tiles
-from dupq.neighbours.gpu.lists import Lists, empty_lists
-from dupq.neighbours.gpu.questions import Questions, Quick, columns_of_words, quick_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import as_neighbours
+from dupq.neighbours.tiles import as_neighbours
 
 HYBRID = Measure("cosine", 0.7, 1.3)
 MEASURES = [Measure(), HYBRID, Measure("manhattan"), Measure("euclidean")]

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.neighbours.plan import Span, block_rows, cut, plan_in, waves
+from dupq.neighbours.search_plan import Span, block_rows, cut, plan_in, waves
 
 
 def numbered(sizes: list[int]) -> list[list[int]]:

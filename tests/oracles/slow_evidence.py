@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.evidence import Words
-from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
-from dupq.text.terms import BUCKETS, Terms
+from dupq.clusters.evidence import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, Words
+from dupq.text.questions import BUCKETS, Terms
 
 SATURATION = 1.2
 

@@ -4,11 +4,9 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours, blocks
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs, as_neighbours
-from dupq.neighbours.tiles import Search, block
+from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block
 
 
 def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from dupq.encoders.batches import padded_length
-from dupq.text.vocabulary import PADDING
+from dupq.encoders.protocol import padded_length
+from dupq.text.questions import PADDING
 
 
 def pad(texts: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,8 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from dupq.text.stop_words import is_stop_word
-from dupq.text.word_forms import stems
+from dupq.text.languages import is_stop_word, stems
 
 
 def stemmed(text: str, language: str) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.report.axes import round_edges, round_step, ticks
+from dupq.report.charts import round_edges, round_step, ticks
 
 SCORES = st.floats(-100, 100, width=32, allow_subnormal=False)
 

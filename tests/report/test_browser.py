@@ -11,11 +11,10 @@ from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import CS, PAIR, TITLES, TRAVEL, TRIPLE
 
 from dupq import storage
-from dupq.evaluation.review import Rows, estimate, verdicts_of
-from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.sampling import Rows, estimate, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import SAME, UNJUDGED, parse_verdicts
 from dupq.report import page as report
-from dupq.runs.sample import estimated
+from dupq.runs.queries import estimated
 from dupq.text.keys import Sites
 
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}

@@ -19,12 +19,10 @@ from lxml import html
 from scipy import sparse
 
 from dupq import storage, tables
-from dupq.neighbours.contributions import parts_of
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
-from dupq.report import assets, page
-from dupq.report.explorer import choice, contents, thresholds
-from dupq.report.explorer.data import script_text
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.exact import parts_of
+from dupq.report import explorer_clusters, explorer_data, page
+from dupq.report.explorer_data import script_text
 from dupq.runs.reader import Run, open_run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.text.keys import Sites
@@ -93,7 +91,7 @@ def test_scripts_make_no_markup_of_data() -> None:
     written = "".join(file.read_text() for file in sorted(folder.glob("**/*.js")))
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
         assert name not in written
-    assert "fetch(" not in assets.script()  # what the report holds asks for nothing
+    assert "fetch(" not in page.page_script()  # what the report holds asks for nothing
 
 
 def test_clusters_begin_with_their_canonical_question(data: dict) -> None:
@@ -128,7 +126,7 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    held = contents.gather(open_run(own), set(), {(CS, 1), (TRAVEL, 5)}, {(CS, 2)})
+    held = explorer_clusters.gather(open_run(own), set(), {(CS, 1), (TRAVEL, 5)}, {(CS, 2)})
     assert {key: text.title for key, text in held.texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
     assert held.whole == {(CS, 2): (TITLES[(CS, 2)], "")}
 
@@ -141,7 +139,7 @@ def test_changes_since_the_last_run_are_told(data: dict) -> None:
 
 
 def test_whatever_changed_is_taken(run: str) -> None:
-    assert choice._changed(open_run(run), 9).to_pylist() == sorted(map(cluster_id, (PAIR, TRIPLE, COPIES)))
+    assert explorer_clusters._changed(open_run(run), 9).to_pylist() == sorted(map(cluster_id, (PAIR, TRIPLE, COPIES)))
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
@@ -182,8 +180,8 @@ def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytes
 
 def test_telling_clusters_are_taken_in_turn() -> None:
     one, two, three, four = ({"cluster_id": name} for name in "abcd")
-    assert choice._in_turn([[one, two], [one, three, four]], 3) == [one, three, two]
-    assert choice._in_turn([[one], []], 9) == [one]
+    assert explorer_clusters._in_turn([[one, two], [one, three, four]], 3) == [one, three, two]
+    assert explorer_clusters._in_turn([[one], []], 9) == [one]
 
 
 def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
@@ -200,8 +198,8 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
         for left in range(30)
         for right in range(left + 1, 30)
     ]
-    shown = contents.telling(rows)
-    assert len(shown) == contents.PAIRS < len(rows)
+    shown = explorer_clusters.telling(rows)
+    assert len(shown) == explorer_clusters.PAIRS < len(rows)
     graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
     assert nx.number_connected_components(graph) == 1
     assert graph.number_of_nodes() == 30
@@ -210,22 +208,22 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
 
 @pytest.mark.parametrize("body", ["<p>" + "word " * 5_000, "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000])
 def test_an_excerpt_of_a_long_body_with_few_tags_is_its_beginning(body: str) -> None:
-    said = contents.excerpt(body)
-    assert len(said) == contents.EXCERPT + 1
+    said = explorer_clusters.excerpt(body)
+    assert len(said) == explorer_clusters.EXCERPT + 1
     assert "word" in said
 
 
 def test_an_excerpt_ends_in_no_unfinished_tag() -> None:
-    body = "<p>word</p>" + " " * (contents._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
-    assert contents.excerpt(body) == "word…"
+    body = "<p>word</p>" + " " * (explorer_clusters._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
+    assert explorer_clusters.excerpt(body) == "word…"
 
 
 def test_an_excerpt_is_plain_text_of_limited_length() -> None:
     body = "<p>See <a href='javascript:alert(1)'>this</a> &lt;b&gt;</p><pre><code>x = 1</code></pre>"
-    assert contents.excerpt(body) == "See [link] <b> x = 1"
-    long = contents.excerpt("<p>word</p>" * 5_000)
+    assert explorer_clusters.excerpt(body) == "See [link] <b> x = 1"
+    long = explorer_clusters.excerpt("<p>word</p>" * 5_000)
     assert long.endswith("…")
-    assert len(long) == contents.EXCERPT + 1
+    assert len(long) == explorer_clusters.EXCERPT + 1
 
 
 @pytest.mark.parametrize("kind", ["cosine", "manhattan"])
@@ -261,18 +259,18 @@ def random_pairs(seed: int) -> list[dict]:
     ]
 
 
-def survey(rows: list[dict], threshold: float | None = None) -> thresholds.Steps | None:
+def survey(rows: list[dict], threshold: float | None = None) -> explorer_data.Steps | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
     run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
-    return thresholds.at_thresholds(run)  # type: ignore[arg-type]
+    return explorer_data.at_thresholds(run)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("most", [thresholds.PAIRS, 40])
+@pytest.mark.parametrize("most", [explorer_data.PAIRS, 40])
 def test_thresholds_count_the_components_that_networkx_finds(
     seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thresholds, "PAIRS", most)
+    monkeypatch.setattr(explorer_data, "PAIRS", most)
     rows = random_pairs(seed)
     found = survey(rows, 0.445)
     encoders = [row for row in rows if row["source"] == "encoder"]
@@ -304,9 +302,9 @@ def test_known_links_of_a_run_without_links_are_unknown() -> None:
 
 @pytest.mark.parametrize("files", [1, 7])
 def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thresholds, "PAIRS", 40)
+    monkeypatch.setattr(explorer_data, "PAIRS", 40)
     rows = random_pairs(1)
-    survey = thresholds._Survey(Sites([CS]), None)
+    survey = explorer_data._Survey(Sites([CS]), None)
     for place in range(files):
         survey.add(pa.Table.from_pylist(rows[place::files], tables.PAIRS), "pairs")
     steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
@@ -316,11 +314,11 @@ def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: 
 
 
 def test_a_run_with_too_many_pairs_at_every_step_has_no_slider_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thresholds, "PAIRS", 2)
+    monkeypatch.setattr(explorer_data, "PAIRS", 2)
     rows = random_pairs(0)
     assert sum(row["joined"] for row in rows) > 2
     assert survey(rows) is None
-    counted = thresholds._Survey(Sites([CS]), None)
+    counted = explorer_data._Survey(Sites([CS]), None)
     for row in rows:
         counted.add(pa.Table.from_pylist([row], tables.PAIRS), "pairs")
         assert sum(len(own) for _, own in counted._pieces) <= 2
@@ -339,7 +337,7 @@ def test_the_slider_says_where_it_begins_and_what_is_left_out(
 
     assert said in text()
     assert "too many to be held" not in text()
-    monkeypatch.setattr(thresholds, "PAIRS", 30)
+    monkeypatch.setattr(explorer_data, "PAIRS", 30)
     assert "Below 0.42 is 1 more pair" in text()
 
 
@@ -359,8 +357,8 @@ def test_the_questions_of_a_cluster_are_the_same_however_few_are_held_at_once(
 ) -> None:
     one = open_run(build_explored_run(str(tmp_path)))
     ids = [row["cluster_id"] for row in one.cluster_stats.arrow().to_pylist()]
-    monkeypatch.setattr(contents, "QUESTIONS", 2)
-    wanted = contents.members(one, ids)
+    monkeypatch.setattr(explorer_clusters, "QUESTIONS_HELD", 2)
+    wanted = explorer_clusters.members(one, ids)
     assert {len(each.keys) for each in wanted.values()} == {2}
-    monkeypatch.setattr(contents, "_ROWS", 0)
-    assert contents.members(one, ids) == wanted
+    monkeypatch.setattr(explorer_clusters, "_ROWS", 0)
+    assert explorer_clusters.members(one, ids) == wanted

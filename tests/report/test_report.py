@@ -25,10 +25,10 @@ from lxml import html
 
 from dupq import storage, tables
 from dupq.errors import DupqError
-from dupq.report import caps, charts, figures, formats, page
-from dupq.report.collisions import Point
-from dupq.report.findings import Labelled
-from dupq.report.streaming import Histogram, Selection
+from dupq.report import charts, figures, page
+from dupq.report import summary as formats
+from dupq.report.explorer_clusters import Histogram, Selection
+from dupq.report.findings import Labelled, Point
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
 
@@ -455,12 +455,12 @@ def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.Htm
 
 
 def test_limits_are_explained_in_words() -> None:
-    assert "beginning of these texts, also for the words in its score" in caps.meaning(
+    assert "beginning of these texts, also for the words in its score" in page.meaning(
         "texts cut at encoder.maximum_tokens"
     )
     beyond = "pairs above the floor, more than the limit per question"
-    assert "all of them were left out" in caps.meaning(beyond)
-    assert caps.meaning("something new") == ""
+    assert "all of them were left out" in page.meaning(beyond)
+    assert page.meaning("something new") == ""
 
 
 def test_bars_are_as_long_as_their_values() -> None:

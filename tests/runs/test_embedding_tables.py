@@ -7,7 +7,7 @@ import pytest
 
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.embeddings import read_embeddings, write_embeddings
+from dupq.runs.question_tables import read_embeddings, write_embeddings
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = Sites(["a.example.com", "b.example.com"])

@@ -10,12 +10,9 @@ import pytest
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.runs import inventory, progress
-from dupq.runs.inventory import encoder_leftovers, known_run, known_runs
-from dupq.runs.listing import status
-from dupq.runs.pruning import prune
+from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, status
+from dupq.runs.pruning import prune, tidy
 from dupq.runs.records import Output, Success
-from dupq.runs.retention import Keep, State
-from dupq.runs.tidying import tidy
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)

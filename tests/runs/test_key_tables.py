@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq import storage
-from dupq.runs.keys import all_keys, key_span, pairs_in, read_around, read_keys, write_keys
+from dupq.runs.question_tables import all_keys, key_span, pairs_in, read_around, read_keys, write_keys
 from dupq.tables import KEY_PAIRS, KEYS
 
 ROWS = 65_536  # of a row group

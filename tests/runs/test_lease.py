@@ -13,8 +13,8 @@ import pytest
 
 from dupq import storage
 from dupq.errors import LeaseError, StorageError
-from dupq.repeating import repeating
 from dupq.runs import lease
+from dupq.system import repeating
 
 HOLD = """
 import sys, time

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dupq.runs import live, log, terminal
-from dupq.runs.live import Line, pace
-from dupq.runs.terminal import Drawn
+from dupq.runs import log, progress
+from dupq.runs.log import Drawn
+from dupq.runs.progress import Line, pace
 
 LOGGER = logging.getLogger("dupq.tests.live")
 
@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def no_line_left() -> Iterator[None]:
     yield
-    terminal.clear()
+    log.clear()
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -41,13 +41,13 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def ticking(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """A clock that goes on by `seconds` each time it is looked at."""
     times = iter(range(1_000_000))
-    monkeypatch.setattr(live.time, "monotonic", lambda: seconds * next(times))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds * next(times))
 
 
 def test_on_a_terminal_it_says_stage_done_rate_time_left_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     on_terminal(monkeypatch)
     drawn: list[Drawn] = []
-    monkeypatch.setattr(terminal, "draw", drawn.append)
+    monkeypatch.setattr(log, "draw", drawn.append)
     ticking(monkeypatch, 2.0)
     Line("encode").show(10, 40, 704.4)
     assert drawn == [Drawn("encode", 0.25, "10/40, 5.0/s, 704 MB", 6.0)]
@@ -67,7 +67,7 @@ def test_the_line_is_gone_before_another_one_is_printed_and_at_the_end(monkeypat
     line.show(2, 3)
     assert "2/3" in shown.getvalue()
     line.show(3, 3)
-    assert terminal._live is None
+    assert log._live is None
 
 
 def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +128,4 @@ def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, said: str) -> N
 
 
 def test_times_are_given_in_minutes_and_hours() -> None:
-    assert [terminal.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]
+    assert [log.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.runs.retention import YOUNG, Keep, KnownRun, State, removable
+from dupq.runs.inventory import YOUNG, Keep, KnownRun, State, removable
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
+from dupq.archive import question_shards
 from dupq.errors import DupqError, LeaseError
 from dupq.execution.tasks import Report
-from dupq.runs import lease, progress, stage_records, writer
+from dupq.runs import lease, progress, records, writer
 from dupq.settings.config import Settings
-from dupq.shards import question_shards
 
 FILES = {"first": ("work/a", "work/b"), "second": ("work/drop/c", "table/d"), "third": ("work/e", "metrics.json")}
 
@@ -130,7 +130,7 @@ def test_of_what_was_lost_only_what_is_there_is_removed(job: Job, monkeypatch: p
     cut(run.path("work/b"))
     flip(run.path("table/d"))
     monkeypatch.setattr(storage, "delete", lambda uri: (removed.append(uri), delete(uri))[1])
-    assert stage_records.recover(run.uri) == {}
+    assert records.recover(run.uri) == {}
     assert {*removed} == {run.path(path) for path in ("work/b", "table/d", "stages/first.json", "stages/second.json")}
 
 
@@ -233,12 +233,12 @@ def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, mon
     monkeypatch.setattr(storage, "checksum", lambda uri: (read.append(uri), checksum(uri))[1])
     for _ in range(2):
         assert writer.previous_run(job.output) == run.uri
-        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),))
+        assert records.is_intact(run.uri, "second", (run.path("embeddings"),))
     assert sorted(read) == [run.path(path) for path in ("clusters/d", "embeddings/e", "metrics.json")]
     content = Path(run.path("embeddings/e")).read_bytes()
     for other in (content.swapcase(), content):
         storage.write_bytes(run.path("embeddings/e"), other)
-        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),)) == (other == content)
+        assert records.is_intact(run.uri, "second", (run.path("embeddings"),)) == (other == content)
         assert read.pop() == run.path("embeddings/e")
 
 

@@ -13,7 +13,7 @@ from lxml import etree, html
 from scipy import sparse
 
 from dupq.errors import SettingError
-from dupq.sample.archive import SITE, SampleFiles, main, write_sample
+from dupq.sample.made_dump import SITE, SampleFiles, main, write_sample
 
 NOTE = re.compile(r"<blockquote>.*?</blockquote>", re.DOTALL)
 CODE = re.compile(r"<pre>.*?</pre>|<code>.*?</code>", re.DOTALL)

@@ -12,15 +12,13 @@ from fabricated_run import CS, LARGE, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
 from made_clusters import build_many
 
-from dupq import storage
+from dupq import serve, storage
 from dupq.evaluation.verdicts import Verdict, last_verdicts
+from dupq.report import explorer_clusters
 from dupq.report import page as report
-from dupq.report.explorer import choice
-from dupq.runs.queries import queries
+from dupq.runs.queries import open_queries
 from dupq.runs.reader import Run, ends_of, open_run
-from dupq.serve import contents
-from dupq.serve.contents import Contents, RequestError
-from dupq.serve.server import Answer, answer
+from dupq.serve import Answer, Contents, RequestError, answer
 
 TABLES = ["pairs", "clusters", "cluster_stats", "questions", "changes"]
 
@@ -28,7 +26,7 @@ TABLES = ["pairs", "clusters", "cluster_stats", "questions", "changes"]
 @contextlib.contextmanager
 def opened(uri: str) -> Iterator[Contents]:
     run = open_run(uri)
-    with queries(run, {name: getattr(run, name).dataset for name in TABLES}) as found:
+    with open_queries(run, {name: getattr(run, name).dataset for name in TABLES}) as found:
         yield Contents(run, found)
 
 
@@ -80,7 +78,9 @@ def all_pages(held: Contents, asked: dict[str, str]) -> list[dict]:
 
 
 def in_meaning(pair: dict) -> bool:
-    is_low = (pair["title_overlap"] or 1) < choice.TITLE_OVERLAP and (pair["text_overlap"] or 1) < choice.TEXT_OVERLAP
+    is_low = (pair["title_overlap"] or 1) < explorer_clusters.TITLE_OVERLAP and (
+        pair["text_overlap"] or 1
+    ) < explorer_clusters.TEXT_OVERLAP
     return pair["source"] == "encoder" and is_low
 
 
@@ -128,7 +128,7 @@ def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
         ("most", "weakest_link", True),
     ):
         values = [entry["cluster"][column] for entry in all_pages(many, {"sort": sort})]
-        assert len(values) > 2 * contents.PAGE
+        assert len(values) > 2 * serve.PAGE
         assert values == sorted(values, reverse=falls)
     first = [entry["cluster"] for entry in many.clusters({})["entries"][:3]]
     weakest = [round(one["weakest_link"], 4) for one in facts]
@@ -142,8 +142,8 @@ def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
 def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
     many: Contents, facts: list[dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "QUESTIONS", 7)
-    monkeypatch.setattr(contents, "PAGE", 6)
+    monkeypatch.setattr(serve, "QUESTIONS", 7)
+    monkeypatch.setattr(serve, "PAGE", 6)
     held = Contents(many.run, many._found)
     for one in sorted(facts, key=lambda one: -one["size"])[:5]:
         shown = held.cluster({"id": one["cluster_id"]})

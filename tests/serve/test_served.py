@@ -20,11 +20,10 @@ from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
 from made_clusters import build_many
 
-from dupq import cli, storage
+from dupq import cli, serve, storage
 from dupq.errors import TERMINATED
 from dupq.evaluation.verdicts import last_verdicts, parse_verdicts
 from dupq.runs.reader import open_run
-from dupq.serve import server
 
 COMMAND = [sys.executable, "-c", "from dupq.cli import command; command()", "serve"]
 
@@ -158,8 +157,8 @@ def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server, in this process, of a run with more than a page holds at once."""
     folder = tmp_path_factory.mktemp("many")
-    run, listening = open_run(build_many(str(folder))), queue.Queue[server.Server]()
-    thread = threading.Thread(target=server.serve, args=(run, 0, listening.put))
+    run, listening = open_run(build_many(str(folder))), queue.Queue[serve.Server]()
+    thread = threading.Thread(target=serve.serve, args=(run, 0, listening.put))
     thread.start()
     many = listening.get(timeout=20)
     yield f"http://localhost:{many.server_port}/"
@@ -248,11 +247,11 @@ def test_a_run_without_its_archive_shows_its_clusters(tmp_path: Path) -> None:
     run, told = build_explored_run(str(tmp_path)), queue.Queue[str]()
     storage.delete_folder(str(tmp_path / "questions"))
 
-    def ready(listening: server.Server) -> None:
+    def ready(listening: serve.Server) -> None:
         told.put(f"http://127.0.0.1:{listening.server_port}/api/clusters")
         threading.Thread(target=lambda: (told.join(), listening.shutdown())).start()
 
-    thread = threading.Thread(target=server.serve, args=(open_run(run), 0, ready))
+    thread = threading.Thread(target=serve.serve, args=(open_run(run), 0, ready))
     thread.start()
     with urllib.request.urlopen(told.get(timeout=20), timeout=20) as answer:
         entries = json.loads(answer.read())["entries"]

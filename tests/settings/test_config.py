@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dupq.encoders.kinds import kinds
+from dupq.encoders.encoding import kinds
 from dupq.errors import SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
-from dupq.links.known import Known
-from dupq.links.split import split_links
+from dupq.links.split import Known, split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training import development
-from dupq.stages.training.development import Development
+from dupq.training.steps import development
+from dupq.training.steps.development import Development
 
 SEQUENCES = {key: np.random.default_rng([1, key // 2]).integers(2, 40, 6) for key in range(60)}  # pairs of copies
 LINKS = np.arange(60).reshape(-1, 2)

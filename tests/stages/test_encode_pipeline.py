@@ -16,32 +16,29 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.encoders.description import read_description
+from dupq.encoders.steps import encode, shard_encoding
+from dupq.encoders.steps.encode import encode_shards, gpus_to_make, tokenise_shard
+from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
+from dupq.encoders.steps.shard_encoding import Crew, Place, Tokens, Work, crew_for, encode_shard
 from dupq.errors import DupqError
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Outcome
 from dupq.neighbours.embeddings import Embeddings
-from dupq.recording import Written, recording
 from dupq.runs.layout import Encoding
-from dupq.settings.dedup import EncodeSettings
-from dupq.stages import encode
-from dupq.stages.encoding import rows
-from dupq.stages.encoding.by_gpu import encode_shards, tokenise_shard
-from dupq.stages.encoding.crew import Crew, crew_for
-from dupq.stages.encoding.device import gpus_to_make
-from dupq.stages.encoding.pipeline import encode_by_pipeline
-from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard
+from dupq.settings.sections import EncodeSettings
+from dupq.system import Written, recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
-from dupq.text.token_ids import TokenIds
+from dupq.text.token_arrays import TokenIds
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
 WITH_GPUS = """
 import pickle, sys
 import ray
-from dupq.settings.dedup import EncodeSettings
-from dupq.stages.encoding.crew import crew_for
-from dupq.stages.encoding.device import gpus_to_make
-from dupq.stages.encoding.pipeline import encode_by_pipeline
+from dupq.settings.sections import EncodeSettings
+from dupq.encoders.steps.shard_encoding import crew_for
+from dupq.encoders.steps.encode import gpus_to_make
+from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
 work, places = pickle.load(open(sys.argv[1], "rb"))
@@ -140,7 +137,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
         taken.append(left)
         return by_pipeline(work, left, crew)
 
-    monkeypatch.setattr("dupq.stages.encoding.pipeline.encode_by_pipeline", watched)
+    monkeypatch.setattr("dupq.encoders.steps.encode_pipeline.encode_by_pipeline", watched)
     job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
                    f"{folder}/as.json", f"{folder}/again")  # fmt: skip
     report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
@@ -174,20 +171,20 @@ def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> No
     place, keys = Place("t", "c", "o"), np.arange(size) << 50
     texts = TokenIds.of([np.arange(number, dtype=np.int32) for number in range(size)])
     tokens = Tokens(keys, keys[:1], ["f"], texts, {"rows_in": size})
-    assert rows.place_in(pa.Table.from_pylist([rows.row_of_place(place)])) == place
-    there, found, peak = rows.tokens_in(rows.row_of_tokens(place, tokens, 1.5))
+    assert shard_encoding.place_in(pa.Table.from_pylist([shard_encoding.row_of_place(place)])) == place
+    there, found, peak = shard_encoding.tokens_in(shard_encoding.row_of_tokens(place, tokens, 1.5))
     assert (there, found.files, found.counts, peak) == (place, ["f"], {"rows_in": size}, 1.5)
     assert [ids.tolist() for ids in found.texts] == [ids.tolist() for ids in texts]
     bags = sparse.csr_array(np.eye(size, 7, dtype=np.float32)) if is_lexical else None
     encoded = Embeddings(keys, np.arange(size * 4, dtype=np.float16).reshape(size, 4), bags)
-    *_, back, _ = rows.embeddings_in(rows.row_of_embeddings(place, tokens, encoded, 0.0))
+    *_, back, _ = shard_encoding.embeddings_in(shard_encoding.row_of_embeddings(place, tokens, encoded, 0.0))
     assert back.keys.tolist() == keys.tolist()
     assert back.vectors.tolist() == encoded.vectors.tolist()
     assert back.vectors.dtype == np.float16
     assert (back.words is None) == (bags is None)
     assert bags is None or (back.words is not None and back.words.data.tolist() == bags.data.tolist())
     outcome = ({"rows_in": size}, 2.5, {"o": Written(1, "checksum", size)})
-    assert rows.outcome_in(rows.row_of_outcome(outcome)) == outcome
+    assert shard_encoding.outcome_in(shard_encoding.row_of_outcome(outcome)) == outcome
 
 
 @pytest.mark.parametrize(

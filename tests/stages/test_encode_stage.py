@@ -6,14 +6,14 @@ import pytest
 import ray
 
 from dupq import storage
+from dupq.encoders.steps import encode
+from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_go_on, gpus_to_make, was_begun_on_cpus
 from dupq.errors import DupqError
 from dupq.execution import cluster, gpus
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.tasks import Report
 from dupq.runs.layout import Encoding
-from dupq.settings.dedup import EncodeSettings
-from dupq.stages import encode
-from dupq.stages.encoding.device import gpus_to_encode, gpus_to_go_on, gpus_to_make, was_begun_on_cpus
+from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.links.tables import known_duplicates
-from dupq.stages.inputs import copy_inputs, input_files
+from dupq.job.run_inputs import copy_inputs, input_files
+from dupq.links.link_files import known_duplicates
 from dupq.tables import LINKS
 from dupq.text.keys import Sites
 

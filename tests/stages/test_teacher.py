@@ -14,13 +14,13 @@ from dupq.encoders.description import encoder_at
 from dupq.encoders.saved import load, save
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.keys import all_keys
-from dupq.runs.training_layout import TrainingFiles
+from dupq.runs.layout import TrainingFiles
+from dupq.runs.question_tables import all_keys
 from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training.teacher import FROM_EARLIER, _pieces, read_targets, word_teacher
-from dupq.text.word_forms import stems
+from dupq.text.languages import stems
+from dupq.training.steps.teach import FROM_EARLIER, _pieces, read_targets, word_teacher
 
 QUICK = (
     "title_body.epochs=1",

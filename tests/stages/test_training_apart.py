@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.settings import config
-from dupq.stages.training import development
-from dupq.stages.training.development import FEWEST_TITLES, TitlesApart, body_map, keys_apart, set_apart
 from dupq.text.keys import ID_BITS
-from dupq.text.token_ids import TokenIds
-from dupq.training.title_body import TitlesAndBodies
+from dupq.text.token_arrays import TokenIds
+from dupq.training.one_process import TitlesAndBodies
+from dupq.training.steps import development
+from dupq.training.steps.development import FEWEST_TITLES, TitlesApart, body_map, keys_apart, set_apart
 
 WORDS = 40
 SETTINGS = config.load("dupq", ["training.development_pool=120"])
@@ -81,7 +81,7 @@ def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
     titles = [np.append(body[:2], generator.integers(2, WORDS, 2, dtype=np.int32)) for body in bodies[:12]]
 
     def embedded(some: list[np.ndarray]) -> np.ndarray:
-        from dupq.encoders.encode import encode
+        from dupq.encoders.encoding import encode
 
         return encode(network, some, 8).vectors.astype(np.float64)
 

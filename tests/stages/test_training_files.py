@@ -10,14 +10,19 @@ from inline import without_ray
 
 from dupq import storage
 from dupq.execution.gpus import NO_GPUS
-from dupq.runs.keys import write_keys
-from dupq.runs.training_layout import TrainingFiles
+from dupq.runs.layout import TrainingFiles
+from dupq.runs.question_tables import write_keys
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training import teacher, words
-from dupq.stages.training.teacher import read_targets
-from dupq.stages.training.title_buckets import TitleBuckets
-from dupq.stages.training.token_files import (
+from dupq.tables import TEXTS
+from dupq.text.keys import hash_limit
+from dupq.text.normalisation import Normaliser
+from dupq.text.questions import Vocabulary, token_ids
+from dupq.training.steps import archive_words, teach
+from dupq.training.steps.archive_words import Corpus, count_words, frequent_words, word_files, written_counts
+from dupq.training.steps.development import TitleBuckets
+from dupq.training.steps.teach import read_targets
+from dupq.training.steps.token_files import (
     Sequences,
     Titles,
     picked_files,
@@ -26,12 +31,6 @@ from dupq.stages.training.token_files import (
     read_examples,
     write_token_ids,
 )
-from dupq.stages.training.words import Corpus, count_words, frequent_words, word_files, written_counts
-from dupq.tables import TEXTS
-from dupq.text.keys import hash_limit
-from dupq.text.normalisation import Normaliser
-from dupq.text.questions import token_ids
-from dupq.text.vocabulary import Vocabulary
 from dupq.training.word_vectors import SENTENCE_WORDS
 
 ALL = (1 << 64) - 1
@@ -70,7 +69,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_parts(
     expected = Counter(word for text in texts for word in Normaliser(STEMS.text).all_words(text))
     frequent = sorted((-count, word) for word, count in expected.items() if count > 1)
     for per_part, most in ((32, 100), (1, 100), (1, 3)):
-        monkeypatch.setattr(words, "_FILES_PER_PART", per_part)
+        monkeypatch.setattr(archive_words, "_FILES_PER_PART", per_part)
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
         again = TrainingFiles(files.texts, None, str(tmp_path / f"{per_part}-{most}"), files.answers)
         report = count_words(again, [ALL, ALL], settings)
@@ -140,12 +139,12 @@ def test_token_ids_are_those_of_the_texts_and_some_are_left_out(tmp_path: Path) 
 def test_a_task_of_the_teacher_reads_the_files_that_have_its_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, picked = [], teacher.picked_texts
-    monkeypatch.setattr(teacher, "_pieces", lambda keys: np.split(keys, range(3, len(keys), 3)))
-    monkeypatch.setattr(teacher, "picked_texts", lambda uris, keys: read.append(uris) or picked(uris, keys))
-    monkeypatch.setattr(teacher, "fingerprint", lambda uri: uri)
+    read, picked = [], teach.picked_texts
+    monkeypatch.setattr(teach, "_pieces", lambda keys: np.split(keys, range(3, len(keys), 3)))
+    monkeypatch.setattr(teach, "picked_texts", lambda uris, keys: read.append(uris) or picked(uris, keys))
+    monkeypatch.setattr(teach, "fingerprint", lambda uri: uri)
     monkeypatch.setattr(
-        teacher, "_embeddings", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
+        teach, "_embeddings", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
     )
     settings = STEMS.changed(teacher=STEMS.teacher.changed(encoder="one"))
     found = []
@@ -154,7 +153,7 @@ def test_a_task_of_the_teacher_reads_the_files_that_have_its_questions(
         files = written(tmp_path / name, archive)
         write_keys(files.taught_keys, np.arange(0, 40, 4))
         read_all(files, STEMS)
-        teacher.teach(files, settings, NO_GPUS)
+        teach.teach(files, settings, NO_GPUS)
         found.append([storage.read_bytes(file.uri) for file in storage.list_files(files.taught)])
     assert found[0] == found[1]
     assert read_targets(files, 1).left.tolist() == list(range(0, 40, 4))

@@ -11,17 +11,11 @@ from dupq.errors import SettingError
 from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.in_memory import Said, near_pairs
 from dupq.settings import config
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.settings.text import WITHOUT_LEMMAS, Language, TextSettings
-from dupq.text.contents import content_hashes
-from dupq.text.korean import bare
-from dupq.text.languages import language_of
-from dupq.text.questions import texts_table
-from dupq.text.stop_words import is_stop_word, stop_words
-from dupq.text.terms import document_counts, rare_words, rarities, terms_of
-from dupq.text.token_columns import token_texts
+from dupq.settings.sections import WITHOUT_LEMMAS, Language, NearDuplicateSettings, TextSettings
+from dupq.text.languages import LEMMA_CODES, bare_korean, is_stop_word, language_of, lemmas, stems, stop_words
+from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, terms_of, texts_table
+from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
-from dupq.text.word_forms import LEMMA_CODES, lemmas, stems
 
 QUESTIONS = 150
 
@@ -124,7 +118,7 @@ def test_languages_without_lemmas_are_named() -> None:
     ],
 )
 def test_the_forms_of_a_korean_word_are_one(forms: str, word: str) -> None:
-    assert {bare(form) for form in forms.split()} == {word}
+    assert {bare_korean(form) for form in forms.split()} == {word}
 
 
 def test_another_language_than_english_is_learned_from_nothing() -> None:

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from dupq.errors import SettingError
 from dupq.settings import config
-from dupq.settings.text import TextSettings
-from dupq.text import arabic
-from dupq.text.normalisation import Normaliser
-from dupq.text.numbers import mask_numbers
-from dupq.text.questions import question_text
-from dupq.text.stop_words import is_stop_word, stop_words
-from dupq.text.vocabulary import UNKNOWN, Vocabulary
+from dupq.settings.sections import TextSettings
+from dupq.text import languages
+from dupq.text.languages import is_stop_word, stop_words
+from dupq.text.normalisation import Normaliser, mask_numbers
+from dupq.text.questions import UNKNOWN, Vocabulary, question_text
 
 TRAVEL = "do i need a transit visa to change planes at LINK while the 2 flights are on 12 05 2014"
 
@@ -147,11 +145,11 @@ def test_masking_leaves_every_other_word(tokens: list[str]) -> None:
 
 
 def test_the_three_steps_of_arabic_spelling() -> None:
-    assert arabic.without_diacritics("التّغميس كِتَابٌ") == "التغميس كتاب"
-    assert arabic.without_stretching("الـــكـتاب") == "الكتاب"
-    assert arabic.with_plain_letters("أسماء إدارة آخر مصطفى کتابی") == "اسماء اداره اخر مصطفي كتابي"
-    assert arabic.normalised("الإداريّـة") == "الاداريه"
-    assert arabic.normalised("café naïve don’t") == "café naïve don’t"
+    assert languages.without_diacritics("التّغميس كِتَابٌ") == "التغميس كتاب"
+    assert languages.without_stretching("الـــكـتاب") == "الكتاب"
+    assert languages.with_plain_letters("أسماء إدارة آخر مصطفى کتابی") == "اسماء اداره اخر مصطفي كتابي"
+    assert languages.normalised_arabic("الإداريّـة") == "الاداريه"
+    assert languages.normalised_arabic("café naïve don’t") == "café naïve don’t"
 
 
 def test_a_token_of_nothing_but_strokes_goes() -> None:
@@ -166,7 +164,7 @@ def test_normalising_brings_spellings_of_real_arabic_questions_together(shared_d
     normaliser = Normaliser(TextSettings(language="arabic", arabic="normalised"))
     normalised = {word for question in questions for word in normaliser.words(question)}
     assert len(normalised) < 0.95 * len(written)
-    assert not any(arabic.normalised(word) != word for word in normalised)
+    assert not any(languages.normalised_arabic(word) != word for word in normalised)
     settings = {"language": "arabic", "arabic": "normalised", "stop_words": "removed", "word_form": "stems"}
     left, right = "كيف احضر صلصة التّغميس مع الخرشوف والسّبانخ؟", "من طرق تحضير صلصة التغميس مع الخرشوف"
     assert [read(question_text(side, "", TextSettings())[1], **settings) for side in (left, right)] == [

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from dupq.errors import SettingError
 from dupq.settings import config
-from dupq.settings.text import TextSettings
-from dupq.text.normalisation import Normaliser
-from dupq.text.parts_of_speech import content_words_of_sentences
-from dupq.text.punctuation import punctuated
+from dupq.settings.sections import TextSettings
+from dupq.text.normalisation import Normaliser, content_words_of_sentences
 from dupq.text.questions import question_text, texts_table
+from dupq.text.tokens import punctuated
 
 CODE = "<p>Use <code>x[0] += 1;</code> (always).</p>"
 

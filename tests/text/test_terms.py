@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.text.terms import BUCKETS, Terms, document_counts, rare_words, rarities, terms_of
+from dupq.text.questions import BUCKETS, Terms, document_counts, rare_words, rarities, terms_of
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))

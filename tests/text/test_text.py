@@ -3,11 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.errors import DupqError
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.text.keys import MAXIMUM_ID, Sites, parse_id
-from dupq.text.questions import question_text
+from dupq.text.questions import PADDING, UNKNOWN, Vocabulary, question_text
 from dupq.text.tokens import tokens
-from dupq.text.vocabulary import PADDING, UNKNOWN, Vocabulary
 
 CODE = "<p>Use a <code>for loop</code> or</p><pre><code>while x:\n  y</code></pre><p>maybe</p>"
 

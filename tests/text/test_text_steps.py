@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from dupq.errors import DupqError
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS, TEXTS
-from dupq.text.contents import Contents, content_hashes
+from dupq.text.questions import Contents, content_hashes
 from dupq.text.steps import Then, no_repeated, texts_of, texts_of_answers, texts_since
 
 SITE = 1 << 48

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.slow_shingles import slow_hashes
 
+from dupq.near_duplicates.minhash import text_signatures
 from dupq.near_duplicates.shingles import shingle
-from dupq.near_duplicates.signatures import text_signatures
-from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.text.token_columns import token_texts
+from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
 
 # What is treated specially: marks, addresses, apostrophes, capitals, sigmas, marks that compose or change places,

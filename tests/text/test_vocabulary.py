@@ -10,11 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from real_texts import real_texts
 
-from dupq.settings.text import TextSettings
-from dupq.text.token_columns import token_texts
-from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import Vocabulary
-from dupq.text.words import distinct_words
+from dupq.settings.sections import TextSettings
+from dupq.text.questions import Vocabulary
+from dupq.text.token_arrays import TokenIds, distinct_words, token_texts
 
 SETTINGS = [
     {},

@@ -14,18 +14,17 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from dupq import storage
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.links.split import split_links
-from dupq.report.learning_curve import picture
+from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training.progress import progress_line, shown
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, epoch_scalars, event_file, file_name, measured
 from dupq.training.loop import Losses, epoch_examples, train_epoch
-from dupq.training.optimizers import optimizer_for
-from dupq.training.tensorboard import epoch_scalars, event_file, file_name
+from dupq.training.optimisation import optimizer_for
+from dupq.training.steps.training_progress import progress_line, shown
 
 DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
 

@@ -8,7 +8,7 @@ import safetensors.numpy
 import torch
 from encoder_settings import where_read
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import weights
 from dupq.settings import config
@@ -16,11 +16,9 @@ from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings
 from dupq.text.keys import ID_BITS
 from dupq.training.checkpoints import Checkpoints
-from dupq.training.distillation import Distillation, cosines, targets, targets_in_order
-from dupq.training.epochs import TEMPERATURE
 from dupq.training.loop import train_epoch
-from dupq.training.optimizers import optimizer_for
-from dupq.training.teacher_loss import TeacherLoss
+from dupq.training.optimisation import TEMPERATURE, TeacherLoss, optimizer_for
+from dupq.training.pairs import Distillation, cosines, targets, targets_in_order
 
 
 def keys_of(sizes: list[int]) -> np.ndarray:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dupq.training.optimizers import Adadelta, Adam, clip_gradients
+from dupq.training.optimisation import Adadelta, Adam, clip_gradients
 
 
 def trained(optimizer: torch.optim.Optimizer, table: torch.nn.Embedding, steps: list[list[int]]) -> torch.Tensor:

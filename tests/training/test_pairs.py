@@ -5,20 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.errors import DupqError
-from dupq.links.pair_files import read_lines, read_pairs
+from dupq.links.link_files import read_lines, read_pairs
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
-from dupq.stages.training import known_pairs
-from dupq.stages.training.known_pairs import negative_pool
 from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
-from dupq.training.distillation import targets
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import Mined, id_shingles, mine
-from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, with_random_negatives
+from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, targets, with_random_negatives
+from dupq.training.steps import prepare
+from dupq.training.steps.prepare import negative_pool
 
 SETTINGS = TrainingSettings()
 TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions
@@ -95,7 +94,7 @@ def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
 def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_pairs, "NEGATIVE_POOL", most)
+    monkeypatch.setattr(prepare, "NEGATIVE_POOL", most)
     split = split_links(TREES, SETTINGS)
     part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
     allowed = [key for key in range(100) if part_of.get(key, "train") == "train"]
@@ -173,7 +172,7 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     few = mine(network, sequences, used, np.array([99]), split, chosen, 1)
     assert (few.negatives == 99).all()  # all that a small pool has
 
-    from dupq.encoders.encode import encode
+    from dupq.encoders.encoding import encode
 
     vectors = encode(network, [sequences[key] for key in range(100)], 64).vectors.astype(np.float64)
     for (left, _), negatives in zip(used.tolist(), found.tolist(), strict=True):

@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from dupq.encoders.description import FITNESS_QUESTIONS
-from dupq.encoders.fitness import Fitness
-from dupq.encoders.packed import Start
-from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.saved import SavedEncoder, Start, save
+from dupq.encoders.text_reader import Fitness
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
-from dupq.text.vocabulary import Vocabulary
+from dupq.text.questions import Vocabulary
+from dupq.training.one_process import learn
 from dupq.training.start import check_start, read_start
-from dupq.training.unsupervised import learn
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
 CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dupq.settings.training import TitleBodySettings
 from dupq.text.keys import ID_BITS
-from dupq.text.token_ids import TokenIds
-from dupq.training import title_body
-from dupq.training.title_body import TitlesAndBodies, title_body_examples
+from dupq.text.token_arrays import TokenIds
+from dupq.training import one_process
+from dupq.training.one_process import TitlesAndBodies, title_body_examples
 
 SIZE = 70
 
@@ -62,7 +62,7 @@ def test_epochs_differ_and_the_same_one_does_not() -> None:
 
 @pytest.mark.parametrize("span", [4, 1_000])
 def test_titles_and_halves_of_bodies_are_both_queries(span: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(title_body, "SPAN", span)
+    monkeypatch.setattr(one_process, "SPAN", span)
     archive = texts([0] * 400)
     sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE), 1, 1)
     titles = [archive.titles[key // 2].tolist() for key in examples.left.tolist()]

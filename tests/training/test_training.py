@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_padding import pad
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.errors import SettingError
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.training.loop import epoch_examples, train_epoch
-from dupq.training.optimizers import optimizer_for
+from dupq.training.optimisation import optimizer_for
 from dupq.training.pairs import Rankings, with_random_negatives
 
 SETTINGS = TrainingSettings()

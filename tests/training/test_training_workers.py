@@ -11,17 +11,14 @@ import torch
 from encoder_settings import where_read
 from torch import distributed, multiprocessing
 
-from dupq.encoders.build import build
+from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.distillation import Distillation
 from dupq.training.loop import embed, epoch_examples, train_epoch
-from dupq.training.losses import score_matrix
-from dupq.training.optimizers import optimizer_for
-from dupq.training.pairs import Pairs, Rankings
-from dupq.training.teacher_loss import TeacherLoss
+from dupq.training.optimisation import TeacherLoss, optimizer_for, score_matrix
+from dupq.training.pairs import Distillation, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.optimizer=adam")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
+from dupq.training.vector_files import file_of_written_words, spellings
 from dupq.training.word_vectors import count_words, make_word_vectors
-from dupq.training.written_words import file_of_written_words, spellings
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]

@@ -4,7 +4,7 @@
     questions    each of them once, with its partition; then with its shard: asked
     vectors      what the teacher makes of them, or made of them in the earlier run
     vectors_for  those that the pairs of a partition need
-    model        how much a cosine says in this archive (clusters/teacher_evidence.py)
+    model        how much a cosine says in this archive (dupq/clusters/calibration.py)
     scored       the pairs again, with cosine and probability
 
 A shard is cut into slices, so that a small archive has work for all workers. On CPUs a vector depends on its text and
@@ -24,20 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import devices, storage
-from dupq.clusters.calibration import Labelled
-from dupq.clusters.prior import read_prior
+from dupq import storage, system
+from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
 from dupq.clusters.steps.make_worklist import keys_of_pairs
-from dupq.clusters.teacher_evidence import TeacherModel, fit_teacher
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
-from dupq.execution import exchange
+from dupq.encoders.steps.encode import gpus_to_make
+from dupq.execution import task_files
 from dupq.execution.gpus import Gpus
 from dupq.job.run import Counted, Run
+from dupq.job.run_inputs import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.table import Each, Shards, Slices, Table
-from dupq.runs import versions
+from dupq.runs import writer
 from dupq.runs.layout import RunLayout
-from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
-from dupq.stages.encoding.device import gpus_to_make
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
 
@@ -53,7 +51,7 @@ class Reading:
     teacher: Teacher
     code: str  # the setting text.code
     sites: list[str]
-    device: str = devices.CPU
+    device: str = system.CPU
     earlier: Earlier | None = None
 
 
@@ -81,11 +79,11 @@ def ask_teacher(
     asked = run.map("asked", hashes_of, contents, Each(every), into=CONTENT_HASHES)
 
     made_by: dict[str, object] = {"model": teacher.fingerprint, "code": reading.code}
-    made_by |= {"algorithm": versions.TEACHER["teacher"], "torch": importlib.metadata.version("torch")}
+    made_by |= {"algorithm": writer.TEACHER_VERSIONS["teacher"], "torch": importlib.metadata.version("torch")}
     made_as = storage.join(run.folder, "made_as.json")
     taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), gpus, made_by)
     earlier = earlier_vectors(since, storage.read_json(made_as))
-    reading = replace(reading, device=devices.GPU if taken else devices.CPU, earlier=earlier)
+    reading = replace(reading, device=system.GPU if taken else system.CPU, earlier=earlier)
 
     slices = -(-min(_SLICES, 1 + every.rows // _SLICE) // questions.parts)
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(slices)))
@@ -156,7 +154,7 @@ def _vectors_then(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray
         return found
     for name in names:
         file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
-        keys, vectors = _columns(pa.Table.from_batches(exchange.read_all(file)))
+        keys, vectors = _columns(pa.Table.from_batches(task_files.read_all(file)))
         places, are_here = places_among(keys & MAXIMUM_ID, ids)  # which are of one site
         found[are_here] = vectors[places[are_here]]
     return found

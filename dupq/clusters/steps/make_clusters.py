@@ -20,15 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.archive import partitions
 from dupq.clusters import identity
-from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
-from dupq.clusters.components import represented, with_represented
-from dupq.clusters.statistics import cluster_statistics
+from dupq.clusters.components import cluster_statistics, represented, with_represented
+from dupq.clusters.identity import REASONS, CanonicalCriteria, canonical_questions
 from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
-from dupq.links.tables import link_targets, links_table
-from dupq.runs.keys import pairs_in
-from dupq.shards import partitions
+from dupq.links.link_files import link_targets, links_table
+from dupq.runs.question_tables import pairs_in
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,

@@ -20,21 +20,19 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.components import components, represented
+from dupq.clusters.decision import Rarity, Titled, in_words, likeliest, unlinked
 from dupq.clusters.steps.make_clusters import Clustered, Decided, make_clusters
-from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
-from dupq.evaluation.verdict_files import Judged
+from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
-from dupq.links.tables import links_table
-from dupq.runs.keys import pairs_in
-from dupq.runs.links import link
-from dupq.runs.reader import TableRow, ends_of
+from dupq.links.link_files import links_table
+from dupq.runs.question_tables import pairs_in
+from dupq.runs.reader import TableRow, ends_of, link
 from dupq.tables import KEY_PAIRS, LABELS, PAIRS, QUESTIONS, TEXTS, WORKLIST
 from dupq.text.keys import Sites, are_among, are_pairs_among, distinct
-from dupq.text.stop_words import is_stop_word
-from dupq.text.terms import bucket_of
-from dupq.text.word_forms import stems
+from dupq.text.languages import is_stop_word, stems
+from dupq.text.questions import bucket_of
 
 _CHOSEN = pa.schema([*KEY_PAIRS, *PAIRS])
 TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])

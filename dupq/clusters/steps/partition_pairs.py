@@ -17,23 +17,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.clusters.components import components, forest_of
-from dupq.clusters.constraints import constraints
-from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_sets, missing_pairs
+from dupq.clusters.components import components, constraints, forest_of
+from dupq.clusters.decision import (
+    SCORED_SIZE,
+    Scale,
+    Thresholds,
+    among,
+    arounds,
+    best_partition,
+    linked_sets,
+    missing_pairs,
+    scored_table,
+    unlisted,
+)
 from dupq.clusters.evidence import shared
-from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
-from dupq.clusters.steps.make_terms import TermTables, words_of
-from dupq.clusters.steps.score_pairs import choose_threshold
-from dupq.clusters.thresholds import Thresholds
-from dupq.evaluation.verdict_files import Judged
+from dupq.clusters.steps.score_pairs import TermTables, choose_threshold, words_of
+from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Each, Table, Whole
-from dupq.links.parts import represented_by
-from dupq.links.tables import links_table
-from dupq.neighbours.measure import Measure
-from dupq.runs.embeddings import embeddings_of
-from dupq.runs.keys import pairs_in, sorted_keys
+from dupq.links.link_files import links_table
+from dupq.links.split import represented_by
+from dupq.neighbours.embeddings import Measure
+from dupq.runs.question_tables import embeddings_of, pairs_in, sorted_keys
 from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED
 from dupq.text.keys import Sites, are_among, places_among
 

@@ -11,12 +11,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.network_settings import NetworkSettings
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.protocol import Embedding, Encoder, NetworkSettings, word_table
 from dupq.encoders.sentence_models import load_model, model_fingerprint, model_folder
-from dupq.encoders.words import word_table
 from dupq.errors import DupqError
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.text.questions import FIRST_WORD
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

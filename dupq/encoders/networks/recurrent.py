@@ -7,14 +7,11 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.batches import padded
-from dupq.encoders.network_settings import LearnedSettings
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, full_precision, inside, padded
 from dupq.encoders.unpadded import word_products
-from dupq.encoders.words import full_precision, inside
-from dupq.neighbours.measure import Kind
-from dupq.settings.section import Length
-from dupq.text.token_ids import TokenIds
+from dupq.neighbours.embeddings import Kind
+from dupq.settings.sections import Length
+from dupq.text.token_arrays import TokenIds
 
 _ROWS = 256  # texts that are stepped through together
 

@@ -1,4 +1,6 @@
-"""dupq's own encoder: a weighted bag of words, dense and lexical at once, designed to learn from titles and bodies."""
+"""dupq's own encoder: a weighted bag of words, dense and lexical at once, designed to learn from titles and bodies;
+and the same with word order, each word changed by the words beside it.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -8,20 +10,31 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.bag_sums import rows_of, weighted_sums
-from dupq.encoders.bags import (
-    FIRST_POWER,
-    LEAST_RARITY,
-    USUAL_LEXICAL_WEIGHT,
-    flat_bags,
-    inverse_document_frequencies,
+from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
+from dupq.encoders.networks.cnn import bags
+from dupq.encoders.protocol import (
+    Dropout,
+    Embedding,
+    Encoder,
+    LearnedSettings,
+    Window,
+    convolve,
+    inside,
+    known,
+    window_products,
 )
-from dupq.encoders.network_settings import Dropout, LearnedSettings
-from dupq.encoders.networks.bow_cnn import bags
-from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.unpadded import frequencies, sums_of_words
-from dupq.encoders.words import known
-from dupq.text.token_ids import TokenIds
+from dupq.encoders.unpadded import (
+    frequencies,
+    in_blocks,
+    rows_of,
+    sums_of_rows,
+    sums_of_words,
+    weighted_sums,
+    window_sums,
+)
+from dupq.settings.sections import Length
+from dupq.text.questions import FIRST_WORD
+from dupq.text.token_arrays import TokenIds
 
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
 
@@ -144,3 +157,63 @@ def _kept(words: TokenIds, counts: np.ndarray, is_kept: torch.Tensor) -> tuple[T
     kept = is_kept.numpy()
     before = np.concatenate([[0], np.cumsum(kept)])
     return TokenIds(words.ids[kept], before[words.offsets]), counts[kept]
+
+
+class WordBagCNNSettings(LearnedSettings):
+    """Of WordBagCNN."""
+
+    kind: Literal["word_bag_cnn"] = "word_bag_cnn"
+    units: Length = Field(300, description="Features of a window.")
+    window: Window = Field(3, description="Words of a window, odd.")
+    dropout: Dropout = Field(0.5, description="Share of the words left out of the bag in a training step.")
+
+    def network(self, word_vectors: np.ndarray) -> "WordBagCNN":
+        """See NetworkSettings."""
+        return WordBagCNN(self.words(word_vectors), self.dropout, self.units, self.window)
+
+
+class WordBagCNN(WordBag):
+    """WordBag, and in its dense vector each word v_w becomes v_w + U relu(W1 z_n + b1): sum_n a_w n^(p - 1) of these.
+
+    z_n are the k word vectors around the word (dos Santos et al. 2015, section 2.3). U starts as zero, so that training
+    begins with the bag. What a bag cannot express (who does what to whom, phrases) is what a teacher can add. Dropout
+    leaves words out of the bag, not out of windows.
+    """
+
+    def __init__(self, words: nn.Embedding, dropout: float, units: int, window: int) -> None:
+        """`words` has one row an id of the vocabulary; `units` is the number of rows of W1, `window` is k, odd."""
+        super().__init__(words, dropout)
+        self.window = window
+        self.convolution = nn.Linear(window * words.embedding_dim, units)
+        self.change = nn.Linear(units, words.embedding_dim, bias=False)  # U
+        nn.init.zeros_(self.change.weight)
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        found = super().forward(ids, lengths)
+        local = torch.relu(convolve(self.words, self.convolution, self.window, ids))
+        pooled = (local * self._weights(found.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
+        return found._replace(dense=found.dense + self.change(pooled))
+
+    def flat(self, texts: TokenIds) -> None:
+        """See Encoder."""
+
+    def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """a_w n^(p - 1) (B, L) of each word at its position; 0 for padding and unknown words. `words`: see bags."""
+        counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)
+        is_known = inside(ids, lengths) & (ids >= FIRST_WORD)
+        weights = self.log_weights(ids)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power - 1)
+        return weights * is_known
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder."""
+        counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
+        factors = self.log_weights.weight[:, 0].exp() * known(self.words.num_embeddings)
+        weights = factors[torch.from_numpy(texts.ids)] * counts.to(factors).pow(self.power - 1)
+        products = window_products(self.words, self.convolution, self.window, texts)
+        pooled = products.table.new_empty(len(texts), self.convolution.out_features)
+        for some, local, begins in window_sums(products):
+            first = int(texts.offsets[some.start])
+            local.add_(self.convolution.bias).relu_().mul_(weights[first : first + len(local), None])
+            pooled[some] = sums_of_rows(local, begins)
+        return super().dense_of(texts) + in_blocks(self.change, pooled)

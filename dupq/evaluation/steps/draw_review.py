@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.steps.make_worklist import TITLES, keys_of_pairs, titles_of
-from dupq.evaluation import review
+from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Table, Whole
@@ -35,7 +35,7 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
             storage.write_bytes(sheet, format_verdicts([]).encode())
         return
     columns = (column.to_numpy().reshape(pairs.parts, 2, -1).sum(axis=0) for column in Whole(counts).read().columns)
-    planned = review.plan(review.Histogram(*columns), max(size, 4))
+    planned = sampling.plan(sampling.Histogram(*columns), max(size, 4))
     drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
     sample = run.map("sample", merge, Each(drawn), into=REVIEW)
     storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)
@@ -50,7 +50,7 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
 def counts_of(pairs: pa.Table) -> Counted:
     """Return how many of the encoder's pairs have each probability (REVIEW_COUNTS)."""
     pairs = _of_encoder(pairs)
-    found = review.histogram(pairs["probability"].to_numpy(), pairs["joined"].to_numpy())
+    found = sampling.histogram(pairs["probability"].to_numpy(), pairs["joined"].to_numpy())
     counts = pa.table([found.counts.ravel(), found.sums.ravel()], schema=REVIEW_COUNTS)
     return Counted(counts, {"rows_in": len(pairs)})
 
@@ -59,28 +59,28 @@ def _of_encoder(pairs: pa.Table) -> pa.Table:
     return pairs.filter(pc.equal(pairs["source"], "encoder"))
 
 
-def draw(pairs: pa.Table, planned: review.Plan, sites: list[str]) -> pa.Table:
+def draw(pairs: pa.Table, planned: sampling.Plan, sites: list[str]) -> pa.Table:
     """Return the pairs of a partition that may be in the sample (REVIEW)."""
     pairs = _of_encoder(pairs)
-    strata = review.strata(pairs["probability"].to_numpy(), pairs["joined"].to_numpy(), planned)
+    strata = sampling.strata(pairs["probability"].to_numpy(), pairs["joined"].to_numpy(), planned)
     left, right = keys_of_pairs(pairs, Sites(sites)).T
-    return _table(review.draw(left, right, strata, planned, _SEED))
+    return _table(sampling.draw(left, right, strata, planned, _SEED))
 
 
 def merge(drawn: Iterator[pa.Table]) -> pa.Table:
     """Return the sample (REVIEW) of what was drawn of each partition."""
-    return _table(review.merge([_rows(table) for table in drawn]))
+    return _table(sampling.merge([_rows(table) for table in drawn]))
 
 
-def _rows(table: pa.Table) -> review.Rows:
-    return review.Rows(*(column.to_numpy() for column in table.columns))
+def _rows(table: pa.Table) -> sampling.Rows:
+    return sampling.Rows(*(column.to_numpy() for column in table.columns))
 
 
-def _table(rows: review.Rows) -> pa.Table:
+def _table(rows: sampling.Rows) -> pa.Table:
     return pa.table([*map(pa.array, rows)], schema=REVIEW)
 
 
-def _sheet(rows: review.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
+def _sheet(rows: sampling.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
     ends = [sites.unpack(side) for side in (rows.left, rows.right)]
     asked = [
         Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
@@ -90,6 +90,6 @@ def _sheet(rows: review.Rows, titles: dict[int, str], sites: Sites, run_id: str)
         "title_right": [titles.get(key, "") for key in rows.right.tolist()],
         "run_id": [run_id] * len(asked),
     }
-    order = review.asking_order(rows).tolist()
+    order = sampling.asking_order(rows).tolist()
     shuffled = {name: [column[place] for place in order] for name, column in more.items()}
     return format_verdicts([asked[place] for place in order], shuffled)

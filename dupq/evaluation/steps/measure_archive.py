@@ -14,17 +14,13 @@ import pyarrow as pa
 from dupq import storage
 from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
-from dupq.evaluation import shingle_jaccard
-from dupq.evaluation.bm25 import BM25
-from dupq.evaluation.known_duplicates import Seen, measure_known
-from dupq.evaluation.labels import usable
-from dupq.evaluation.protocol import Scorer
-from dupq.evaluation.shingle_jaccard import ShingleJaccard
-from dupq.execution.units import Counts
-from dupq.links.pair_files import read_lines
-from dupq.links.tables import known_duplicates
-from dupq.runs.embeddings import read_embeddings
-from dupq.runs.keys import all_keys
+from dupq.evaluation import rankers
+from dupq.evaluation.known_duplicates import Seen, measure_known, usable
+from dupq.evaluation.measures import Scorer
+from dupq.evaluation.rankers import BM25, ShingleJaccard
+from dupq.execution.task_files import Counts
+from dupq.links.link_files import known_duplicates, read_lines
+from dupq.runs.question_tables import all_keys, read_embeddings
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
@@ -89,7 +85,7 @@ def systems(archive: Archive, language: str) -> dict[str, Scorer]:
         embedded = _Parts(archive.embeddings, lambda uri: read_embeddings(uri, Sites(archive.sites)))
         found["encoder"] = EncoderRanker(embedded, read_measure(archive.encoder))
     found["bm25"] = BM25(texts, language)
-    return found | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in shingle_jaccard.SIZES}
+    return found | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in rankers.SIZES}
 
 
 def _read_texts(uri: str) -> tuple[np.ndarray, pa.StringArray]:

@@ -17,20 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.clusters.calibration import Calibrated
+from dupq.clusters.calibration import Calibrated, Model
+from dupq.clusters.decision import Thresholds
+from dupq.clusters.steps.calibrate import Known
 from dupq.clusters.steps.make_clusters import Clustered, previous_clusters
-from dupq.clusters.thresholds import Thresholds
-from dupq.evaluation.clusters import partners_changed
-from dupq.evaluation.not_measured import not_measured
-from dupq.evaluation.truth_files import planted_keys
-from dupq.evaluation.verdict_files import Judged
-from dupq.evaluation.verdicts import VERDICTS
-from dupq.job.run import Run
-from dupq.job.table import Each, Table, Whole
+from dupq.clusters.steps.make_worklist import keys_of_pairs
+from dupq.evaluation import measures
+from dupq.evaluation.measures import partners_changed
+from dupq.evaluation.sampling import Judged
+from dupq.evaluation.summaries import not_measured
+from dupq.evaluation.verdicts import VERDICTS, planted_keys
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, Shards, Table, Whole
+from dupq.links.split import Split, represented_by, run_split, sets_in, sets_table
+from dupq.near_duplicates.pairing import distinct_pairs
+from dupq.runs.queries import estimated
+from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
-from dupq.runs.records import LinkQuality
-from dupq.runs.sample import estimated
-from dupq.text.keys import Sites, are_among, distinct
+from dupq.runs.records import TITLE_WORDS, LinkQuality
+from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
 _FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -166,3 +172,214 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[st
     order, now = np.argsort(earlier.keys), (members["key"].to_numpy(), members["id"].to_numpy())
     then = earlier.keys[order], earlier.clusters[order]
     return {"questions_of_clusters_changed": partners_changed(now, then)}
+
+
+# A run's clusters beside the known duplicates that nothing was fitted on, at any size of the archive.
+#
+#     tested    the links of the test part; beside them the sets that all links form
+#     searched  those of them that near duplicates leave to the encoder
+#     pairs     the encoder's pairs with a linked question
+#     said      the length of the title and the year of linked questions
+#     links     what is measured (`link_quality`)
+#
+# Links are far fewer than questions. Memory: the links, and in the first task 8 bytes a question, twice that while they
+# are read; a shard or a file of pairs; in the last task 24 bytes a pair with a linked question and about 50 a question
+# in clusters. Links are incomplete, so every precision here is a lower bound.
+
+SAID_COLUMNS = ("question_id", "title", "creation_date")
+_COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank")
+_EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
+_FOUND = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
+_NEAREST = (1, 5, 10)  # of either question
+_UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
+_SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
+
+
+def measure_all(
+    run: Run,
+    tables: Clustered,
+    worklist: Table,
+    known: Known,
+    texts: Table,
+    questions: Shards,
+    has_links: bool,
+    facts: Facts,
+) -> None:
+    """Write metrics.json: what was found, and how good it is on known duplicates."""
+    links = measure_links(run, known, texts, questions, tables, facts) if has_links else None
+    measure_run(run, tables, worklist, links, has_links, facts)
+
+
+def measure_links(
+    run: Run,
+    known: Known,
+    texts: Table,
+    questions: Shards,
+    tables: Clustered,
+    facts: Facts,
+) -> LinkQuality | None:
+    """Record recall, lower-bound precision and calibration on the links of the test part; None without any."""
+    made, sites = run.table("sets", KNOWN_SETS), facts.sites
+    found = run.map(
+        "tested", links_to_measure, Each(texts.only("key")), known.links, known.seen, into=KEY_PAIRS, beside=made
+    )
+    if not found.rows:
+        return None
+    tested, sets = Whole(found), Whole(made)
+    searched = Whole(run.map("searched", searched_links, tested, known.representatives, into=KEY_PAIRS))
+    near = Whole(run.map("pairs", pairs_of_linked, tables.pairs.only(*_COLUMNS), sets, searched, sites, into=_FOUND))
+    said = Whole(run.map("said", said_by, questions, tested, into=_SAID))
+    clusters = Whole(tables.members.only("key", "cluster"))
+    thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
+    share = Model.from_dict(facts.calibration["model"]).linked_share
+    measured: LinkQuality = run.record(
+        "links", link_quality, tested, searched, sets, near, said, clusters, thresholds, share, sites
+    )
+    return measured
+
+
+def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
+    """Return the links of the test part (KEY_PAIRS); the second table are the sets that all links form."""
+    pairs = pairs_in(links)
+    pairs = pairs[are_among(sorted_keys(keys), pairs).all(axis=1)]  # dumps name questions that are deleted
+    split = run_split(pairs, seen)
+    return Counted(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
+
+
+def searched_links(tested: pa.Table, representatives: pa.Table) -> pa.Table:
+    """Return the links that near duplicates leave to the encoder: pairs of two representatives (KEY_PAIRS)."""
+    pairs = distinct_pairs(np.sort(represented_by(representatives)(pairs_in(tested)), axis=1))
+    return pa.table([*pairs[pairs[:, 0] != pairs[:, 1]].T], schema=KEY_PAIRS)
+
+
+def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: list[str]) -> pa.Table:
+    """Return the encoder's pairs, rows of PAIRS, that have a linked question of the test part, by keys."""
+    linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), pairs_in(searched).ravel()]))
+    pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
+    ends = keys_of_pairs(pairs, Sites(sites))
+    rows = np.flatnonzero(are_among(linked, ends).any(axis=1))
+    return pa.table([*ends[rows].T, *pairs.select(["probability", "rank"]).take(pa.array(rows)).columns], schema=_FOUND)
+
+
+def said_by(questions: Iterator[pa.RecordBatch], tested: pa.Table) -> pa.Table:
+    """Return the words of the title and the year of the left questions of links in a shard."""
+    wanted, found = distinct(tested["left"].to_numpy()), [_SAID.empty_table()]
+    for batch in questions:
+        some = batch.filter(pa.array(are_among(wanted, batch["key"].to_numpy())))
+        words = pc.add(pc.count_substring(some["title"], " ").cast(pa.int64()), 1)
+        years = pc.fill_null(pc.year(some["creation_date"]), 0)
+        found.append(pa.table([some["key"], words, years], schema=_SAID))
+    return pa.concat_tables(found)
+
+
+def link_quality(
+    tested: pa.Table,
+    searched: pa.Table,
+    sets: pa.Table,
+    pairs: pa.Table,
+    said: pa.Table,
+    members: pa.Table,
+    thresholds: list[dict[str, float]],
+    linked_share: float,
+    sites: list[str],
+) -> dict[str, object]:
+    """Return recall, lower-bound precision and calibration on the `tested` links, of which there are some.
+
+    `linked_share` is the share of the duplicates that is linked.
+    """
+    links, split = pairs_in(tested), sets_in(sets)
+    linked = split.questions_of("test")
+    keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
+    every, ranks = pairs_in(pairs), pc.fill_null(pairs["rank"], _UNLISTED).to_numpy()
+    is_tested = are_among(linked, every).any(axis=1)  # not only of a question that represents a linked one
+    ends, p = every[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
+    together = measures.joined(links, keys, clusters)
+    is_known = _same_set(split, *ends.T)
+    bins = measures.calibration(p, is_known, edges=_EDGES)
+    found = _found_as(links, linked, ends, p)
+    apart = pairs_in(searched)
+    rank = _found_as(apart, distinct(apart), every, ranks)
+    return {
+        "test_links": len(links),
+        "in_pairs": float((found >= 0).mean()),
+        "searched_links": len(apart),
+        "among_nearest": {str(n): float(((rank > 0) & (rank <= n)).mean()) for n in _NEAREST if len(apart)},
+        "in_one_cluster": float(together.mean()),
+        "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
+        "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
+        "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
+        "thresholds": [_at_threshold(row, found, p, is_known) for row in thresholds],
+        "by_threshold": [_at_threshold({"threshold": float(at)}, found, p, is_known) for at in _THRESHOLDS],
+        "calibration": {
+            **{name: column.tolist() for name, column in bins._asdict().items()},
+            "share_of_duplicates_linked": linked_share,
+            "error_on_links": measures.calibration_error(bins),
+        },
+        **_by_kind(said, sites, links, together),
+    }
+
+
+def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value (float64) of each of the links `tested` among `pairs`; -1 of one that is not among them."""
+    inside = are_among(linked, pairs).all(axis=1)
+    numbers = pair_numbers(linked, pairs[inside])
+    order = np.argsort(numbers, kind="stable")
+    places, are_there = places_among(numbers[order], pair_numbers(linked, tested))
+    found = np.full(len(tested), -1.0)
+    found[are_there] = values[inside][order][places[are_there]]
+    return found
+
+
+def _same_set(split: Split, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    sets = split.set_of(left)
+    return (sets >= 0) & (sets == split.set_of(right))
+
+
+def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> float | None:
+    """Of the partners in clusters of the questions `linked`, the share that is a known duplicate; None without any.
+
+    Counted, not listed: a large cluster has as many partners for each of its linked questions. `linked` are whole sets
+    of known duplicates, so that a known partner is one of them.
+    """
+    queries = linked[are_among(keys, linked)]
+    own, by_cluster = clusters[np.searchsorted(keys, queries)], np.sort(clusters)
+    sizes = np.searchsorted(by_cluster, own, "right") - np.searchsorted(by_cluster, own)
+    partners = int((sizes - 1).sum())
+    both = np.unique(np.stack([own, split.set_of(queries)]), axis=1, return_counts=True)[1]
+    return int((both * (both - 1)).sum()) / partners if partners else None
+
+
+def _at_threshold(
+    row: dict[str, float], found: np.ndarray, p: np.ndarray, known: np.ndarray
+) -> dict[str, float | None]:
+    """What pairs of that probability would find and be worth, before any partition; `found` is that of each link."""
+    above, threshold = p >= np.float32(row["threshold"]), np.float32(row["threshold"])
+    return {
+        **row,
+        "links_found": float(((found >= 0) & (found >= threshold)).mean()),
+        "lower_bound_precision": float(known[above].mean()) if above.any() else None,
+    }
+
+
+def _by_kind(
+    said: pa.Table, sites: list[str], links: np.ndarray, together: np.ndarray
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The recall of links by their left question's site, length of title and year."""
+    keys, words, years = (column.to_numpy() for column in said.sort_by("key").columns)
+    rows = np.searchsorted(keys, links[:, 0])
+    begins = np.array(TITLE_WORDS)
+    groups = {
+        "by_site": np.array(sites)[links[:, 0] >> ID_BITS],
+        "by_title_words": begins[np.searchsorted(begins, words[rows], "right") - 1],
+        "by_year": years[rows],
+    }
+    shown = {}
+    for name, labels in groups.items():
+        names, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        hits = np.bincount(places, together)
+        shown[name] = {
+            str(label): {"links": int(count), "in_one_cluster": float(hit / count)}
+            for label, count, hit in zip(names.tolist(), counts, hits, strict=True)
+        }
+    return shown

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import torch
 
+from dupq.local_files import can_write, own_folder
 from dupq.neighbours.exact import Rule
-from dupq.neighbours.gpu.lists import Lists
-from dupq.neighbours.gpu.questions import Questions
-from dupq.own_folder import can_write, own_folder
+from dupq.neighbours.gpu.device_questions import Lists, Questions
 
 try:
     import triton

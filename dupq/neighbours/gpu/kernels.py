@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from dupq.neighbours.gpu.device_questions import STEP, Lists, Quick
 from dupq.neighbours.gpu.exact_kernels import scored as scored
 from dupq.neighbours.gpu.exact_kernels import settle as settle
 from dupq.neighbours.gpu.exact_kernels import tl, triton
-from dupq.neighbours.gpu.lists import Lists
 from dupq.neighbours.gpu.plain import Span
-from dupq.neighbours.gpu.questions import STEP, Quick
 
 if triton is not None:
     from triton.tools.tensor_descriptor import TensorDescriptor

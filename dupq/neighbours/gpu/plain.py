@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from dupq.neighbours.exact import COSINE, MANHATTAN, Rule
-from dupq.neighbours.gpu.lists import Lists
-from dupq.neighbours.gpu.questions import Questions, Quick
+from dupq.neighbours.gpu.device_questions import Lists, Questions, Quick
 
 _SCORES_AT_ONCE = 1 << 26
 _NUMBERS_AT_ONCE = 1 << 23  # dimensions and words of pairs, each of which takes some 60 bytes

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
-from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.candidates import Nearest, empty_nearest, merge
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import Rule, rule_of
 from dupq.neighbours.gpu import kernels, plain
-from dupq.neighbours.gpu.lists import Lists, empty_lists
-from dupq.neighbours.gpu.plain import Span
-from dupq.neighbours.gpu.questions import (
+from dupq.neighbours.gpu.device_questions import (
+    Lists,
     Questions,
     Quick,
     below,
     columns_of_words,
+    empty_lists,
     quick_of,
     slack_of,
     together,
     upload,
 )
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest, empty_nearest, merge
+from dupq.neighbours.gpu.plain import Span
 
 _SMALLEST_PANEL, _LARGEST_PANEL, _PANELS = 1 << 12, 1 << 17, 16
 _SAMPLE = 1_024  # questions for each of k: at least four groups, of which one score counts

@@ -8,23 +8,22 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.scoring import ranked
+from dupq.clusters.decision import ranked
 from dupq.execution.gpus import NO_GPUS, Gpus
-from dupq.execution.steps import free_with_the_step
+from dupq.execution.tasks import free_with_the_step
 from dupq.job.run import Counted, Run
 from dupq.job.table import PerTask, Readable, Table
-from dupq.neighbours.fingerprints import EMPTY
-from dupq.neighbours.lists import nearest_table
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.plan import Plan, Span
-from dupq.runs import versions
-from dupq.runs.embeddings import embeddings_of
-from dupq.settings.dedup import NeighbourSettings
-from dupq.side_by_side import side_by_side
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.exact import EMPTY
+from dupq.neighbours.search_plan import Plan, Span, nearest_table
+from dupq.runs import writer
+from dupq.runs.question_tables import embeddings_of
+from dupq.settings.sections import NeighbourSettings
+from dupq.system import side_by_side
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
-    from dupq.neighbours.nearest import Nearest
+    from dupq.neighbours.candidates import Nearest
     from dupq.neighbours.tiles import Block
 
 MARKS = ("site", "question_id", "fingerprint")
@@ -51,7 +50,7 @@ class SearchRequest:
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),
-            "algorithm": versions.DEDUP["neighbours"],
+            "algorithm": writer.DEDUP_VERSIONS["neighbours"],
         }
 
 

@@ -23,11 +23,10 @@ import pyarrow.compute as pc
 
 from dupq.job.run import Counted, Run
 from dupq.job.table import Files, PerTask, Whole
-from dupq.neighbours.lists import nearest_in
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.plan import plan_in
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.search_plan import nearest_in, plan_in
 from dupq.neighbours.steps.blocks import SearchRequest, as_read, blocks_of, chosen, one_thread, with_left
-from dupq.side_by_side import side_by_side
+from dupq.system import side_by_side
 from dupq.tables import BLOCKS, KEYS, NEIGHBOURS, PIECES, SIMILAR_PAIRS
 
 if TYPE_CHECKING:

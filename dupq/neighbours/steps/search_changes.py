@@ -22,31 +22,32 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.errors import DupqError, StorageError
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Files, One, PerTask, Table, Whole
 from dupq.json_files import read_as
-from dupq.neighbours.lists import nearest_in, nearest_table
-from dupq.neighbours.nearest import empty_nearest
-from dupq.neighbours.plan import Plan, in_scope
+from dupq.neighbours.candidates import empty_nearest
+from dupq.neighbours.search_plan import Plan, in_scope, nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import MARKS, Marked, SearchRequest, blocks_of, chosen, marks_in
-from dupq.neighbours.steps.search_on_gpus import compared_pairs, gpus_of_search, seconds
-from dupq.neighbours.steps.search_tiles import (
+from dupq.neighbours.steps.search_all import (
     OF_A_PLAN,
     Side,
+    compared_pairs,
     find_neighbours,
     finish,
+    gpus_of_search,
     lists_made,
     planned,
     search_tiles,
     searched_alone,
+    seconds,
     write_lists,
 )
-from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
-from dupq.runs.stage_records import is_intact
-from dupq.shards import Shard
-from dupq.side_by_side import side_by_side
+from dupq.runs.question_tables import key_span
+from dupq.runs.records import is_intact
+from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, places_among
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dupq.archive import question_shards, read_shard
 from dupq.errors import DupqError
-from dupq.evaluation.labels import Labels, usable
-from dupq.links.pair_files import read_lines
-from dupq.links.tables import known_duplicates
-from dupq.settings.text import TextSettings
-from dupq.shards import question_shards, read_shard
+from dupq.evaluation.known_duplicates import Labels, usable
+from dupq.links.link_files import known_duplicates, read_lines
+from dupq.settings.sections import TextSettings
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites, parse_id
 from dupq.text.questions import texts_table

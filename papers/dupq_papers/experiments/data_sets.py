@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dupq.errors import DupqError
 from dupq.links.split import Split, split_links
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
 from dupq_papers.data import pair_sets

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq.encoders.kinds import network_settings
-from dupq.encoders.reader import Reader
+from dupq.encoders.encoding import network_settings
+from dupq.encoders.text_reader import Reader
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
-from dupq.training.in_memory import QUALITY, KnownPairs, train
+from dupq.training.one_process import QUALITY, KnownPairs, train
 from dupq.training.pairs import NEGATIVE_POOL, Pairs
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import Experiment

@@ -4,7 +4,7 @@ import dataclasses
 
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq_papers.data.examples import ExampleSettings
 from dupq_papers.experiments.rows import PRESET, Part
 from dupq_papers.experiments.sources import Source

@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dupq import storage
+from dupq.archive import Shard, link_files, question_shards, read_shard
 from dupq.encoders.description import PARTS
 from dupq.errors import DupqError
+from dupq.links.link_files import known_duplicates
 from dupq.links.split import split_links
-from dupq.links.tables import known_duplicates
 from dupq.settings.training import TrainingSettings
-from dupq.shards import Shard, link_files, question_shards, read_shard
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 from dupq_papers.data.text_files import read_text

@@ -11,11 +11,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.protocol import Embedding, Encoder, full_precision, known, word_table
 from dupq.encoders.unpadded import in_blocks, sums_of_words
-from dupq.encoders.words import full_precision, known, word_table
-from dupq.settings.section import Components, MoreThanZero
-from dupq.text.token_ids import TokenIds
+from dupq.settings.sections import Components, MoreThanZero
+from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.word_sums import (
     CountedSettings,
     count_ids,

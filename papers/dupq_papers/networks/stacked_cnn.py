@@ -7,11 +7,9 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.network_settings import Dropout, LearnedSettings
-from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.words import inside
-from dupq.neighbours.measure import Kind
-from dupq.settings.section import Length, Words
+from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, inside
+from dupq.neighbours.embeddings import Kind
+from dupq.settings.sections import Length, Words
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 
 

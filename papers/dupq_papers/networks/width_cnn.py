@@ -7,13 +7,11 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.network_settings import Dropout, LearnedSettings
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, inside
 from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
-from dupq.encoders.words import inside
-from dupq.neighbours.measure import Kind
-from dupq.settings.section import Length, Widths
-from dupq.text.token_ids import TokenIds
+from dupq.neighbours.embeddings import Kind
+from dupq.settings.sections import Length, Widths
+from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 
 

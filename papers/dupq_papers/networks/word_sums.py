@@ -9,10 +9,8 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import some_at_once
-from dupq.encoders.batches import batches
-from dupq.encoders.network_settings import NetworkSettings
-from dupq.encoders.words import inside
-from dupq.text.token_ids import TokenIds
+from dupq.encoders.protocol import NetworkSettings, batches, inside
+from dupq.text.token_arrays import TokenIds
 
 _ROWS = 64
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.significance import bootstrap_interval
+from dupq.evaluation.measures import bootstrap_interval
 from dupq_papers.experiments.results import Result
 from dupq_papers.experiments.rows import QUOTED, Row, Table
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dupq.evaluation.significance import rows_at_once
+from dupq.evaluation.measures import rows_at_once
 
 _CLOSE = 1e-12  # sums in another order differ by less
 

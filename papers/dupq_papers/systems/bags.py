@@ -7,9 +7,8 @@ import pyarrow as pa
 import xxhash
 from scipy import sparse
 
-from dupq.text.stop_words import is_stop_word
-from dupq.text.word_forms import stems
-from dupq.text.words import distinct_words
+from dupq.text.languages import is_stop_word, stems
+from dupq.text.token_arrays import distinct_words
 from dupq_papers.systems.sparse_search import columns_of, matrix
 
 

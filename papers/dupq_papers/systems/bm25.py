@@ -3,14 +3,14 @@
     score(q, d) = sum over the terms t of q of n_q(t) idf(t) n_d(t) / (k1 (1 - b + b |d| / mean) + n_d(t))
     idf(t)      = ln(1 + (N - N_t + 1/2) / (N_t + 1/2))
 
-It is the formula of `dupq.evaluation.bm25`, over the counts that the other systems read.
+It is the formula of `dupq.evaluation.rankers`, over the counts that the other systems read.
 """
 
 import itertools
 
 import numpy as np
 
-from dupq.evaluation.bm25 import K1, B
+from dupq.evaluation.rankers import K1, B
 from dupq_papers.systems.term_counts import Occurrences, TermCounts
 from dupq_papers.systems.term_ranker import TermRanker
 

@@ -22,7 +22,7 @@ class Collection:
     titles: pa.StringArray
     bodies: pa.StringArray
     tags: tuple[tuple[str, ...], ...]  # of each question; () where it has none
-    language: str  # of stop words and stems, as in `dupq.settings.text`
+    language: str  # of stop words and stems, as in `dupq.settings.sections`
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
         """The row of each of `keys`, all of which are there (int64)."""

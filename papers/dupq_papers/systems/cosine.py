@@ -20,7 +20,7 @@ def rounded(scores: np.ndarray) -> np.ndarray:
 
 
 class CosineRanker:
-    """A Ranker (dupq/evaluation/protocol.py) over vectors.
+    """A Ranker (dupq/evaluation/measures.py) over vectors.
 
     Questions without a vector (a zero one) are not ranked, and score 0; all others are, those of a negative cosine
     last. `vectors` (n, d) are of length 1, or zero. `groups` (any integers, (n,)) limit `rank` only: a query is

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from dupq.text.words import distinct_words
+from dupq.text.token_arrays import distinct_words
 
 LONGEST = 4  # words of an n-gram
 

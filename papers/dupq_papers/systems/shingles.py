@@ -3,16 +3,16 @@
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation import shingle_jaccard
+from dupq.evaluation import rankers
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
 from dupq.text.keys import distinct
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.sparse_search import as_lists, best, columns_of, matrix
 
-GRID = tuple({"size": size} for size in shingle_jaccard.SIZES)  # the default first
+GRID = tuple({"size": size} for size in rankers.SIZES)  # the default first
 
 
-class ShingleJaccard(shingle_jaccard.ShingleJaccard):
+class ShingleJaccard(rankers.ShingleJaccard):
     """A Ranker by the coefficient of the sets of shingles of `size` words."""
 
     def __init__(self, collection: Collection, *, size: int = 1) -> None:

@@ -13,7 +13,7 @@ vocabulary squared. A word without a vector is related to itself alone, as there
 import numpy as np
 from scipy import sparse
 
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.cosine import rounded, unit_rows
 from dupq_papers.systems.sparse_search import first

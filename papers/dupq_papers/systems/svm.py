@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.svm import SVC
 
-from dupq.evaluation.shingle_jaccard import SIZES, ShingleJaccard
+from dupq.evaluation.rankers import SIZES, ShingleJaccard
 from dupq.training.pairs import Pairs
 from dupq_papers.systems.collection import Collection, Examples
 from dupq_papers.systems.ngrams import frequent_ngrams, pair_features

@@ -12,10 +12,10 @@ import pyarrow as pa
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq.settings.training import WordVectorSettings
 from dupq.text.normalisation import Normaliser
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.text.questions import FIRST_WORD
 from dupq.training import word_vectors
 
 AS_STORED = TextSettings()

@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from dupq.settings.text import TextSettings
+from dupq.settings.sections import TextSettings
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.cosine import CosineRanker
 from dupq_papers.systems.vectors import AS_STORED, WordVectors, bags, tf_idf

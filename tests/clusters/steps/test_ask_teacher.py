@@ -11,11 +11,11 @@ from run_tables import contents, cut_off, key_of, question_row, scored_pairs, ta
 from sentence_stand_in import READ, SIZE, unit, write_model
 
 from dupq import storage
-from dupq.clusters.calibration import FEATURES
+from dupq.archive import Shard
+from dupq.clusters.calibration import FEATURES, TeacherModel
 from dupq.clusters.steps.ask_teacher import COLUMNS, Reading, ask_teacher, cosines_in
-from dupq.clusters.teacher_evidence import TeacherModel
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
-from dupq.execution import exchange
+from dupq.execution import task_files
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
@@ -23,10 +23,9 @@ from dupq.job.table import Shards, Table
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings
-from dupq.shards import Shard
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
-from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
+from dupq.text.questions import content_hashes
 
 PARTS = 3
 WORDS = ["flat", "bread", "rises", "blue", "sails", "over", "seven", "hills"]
@@ -109,7 +108,7 @@ class Archive:
     def vectors(self) -> dict[tuple[str, int], bytes]:
         """What is kept, by question."""
         uris = [file.uri for file in storage.list_files(f"{self.uri}/work/teacher/vectors", ".arrow")]
-        rows = [row for home in range(PARTS) for batch in exchange.read_part(uris, home) for row in batch.to_pylist()]
+        rows = [row for home in range(PARTS) for batch in task_files.read_part(uris, home) for row in batch.to_pylist()]
         names = [self.sites.unpack(np.array([row["key"]])) for row in rows]
         found = {
             (site, int(number)): np.array(row["vector"], np.float16).tobytes()

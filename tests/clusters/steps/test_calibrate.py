@@ -5,16 +5,25 @@ import pyarrow as pa
 import pytest
 from oracles.slow_evidence import Question, words_of
 
-from dupq.clusters.steps.calibrate import _are_titles, lists_of, lists_of_neighbours, sample_of, terms_of_lists
-from dupq.clusters.steps.make_terms import terms_table
-from dupq.clusters.steps.sampled_pairs import SampledPairs, _weight, lists_in, sampled_pairs
-from dupq.evaluation.verdict_files import Judged, judged
+from dupq.clusters.steps.calibrate import (
+    SampledPairs,
+    _are_titles,
+    _weight,
+    lists_in,
+    lists_of,
+    lists_of_neighbours,
+    sample_of,
+    sampled_pairs,
+    terms_of_lists,
+)
+from dupq.clusters.steps.score_pairs import terms_table
+from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
-from dupq.links.parts import sets_in
-from dupq.neighbours.lists import nearest_table
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import empty_nearest
-from dupq.settings.dedup import CalibrationSettings
+from dupq.links.split import sets_in
+from dupq.neighbours.candidates import empty_nearest
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.search_plan import nearest_table
+from dupq.settings.sections import CalibrationSettings
 from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, REPRESENTATIVES, SAMPLE
 from dupq.text.keys import Sites
 

@@ -12,14 +12,14 @@ import pytest
 from run_tables import Question, by_home, key_of, on, question_row, scored_pairs, table, write_rows
 
 from dupq import storage
+from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters, previous_clusters
 from dupq.clusters.steps.partition_pairs import hold
-from dupq.evaluation.verdict_files import NONE_JUDGED
+from dupq.evaluation.sampling import NONE_JUDGED
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
-from dupq.shards import Shard
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,

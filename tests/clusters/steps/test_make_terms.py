@@ -10,14 +10,14 @@ from oracles.slow_evidence import Question, words_of
 from run_tables import key_of, question_row, table, write_rows
 
 from dupq import tables
-from dupq.clusters.marks import CITED, SELF
-from dupq.clusters.steps import make_terms as stage
-from dupq.clusters.steps.make_terms import make_terms, terms_table, titles_only
+from dupq.archive import Shard
+from dupq.clusters.evidence import CITED, SELF
+from dupq.clusters.steps import score_pairs as stage
+from dupq.clusters.steps.score_pairs import make_terms, terms_table, titles_only
 from dupq.job.run import Run
 from dupq.job.table import Shards
-from dupq.shards import Shard
 from dupq.text.keys import Sites
-from dupq.text.terms import BUCKETS, Terms
+from dupq.text.questions import BUCKETS, Terms
 
 QUESTIONS = {
     3: Question({1: 2}, {1: 3, 4: 1}, {2: 1}, {}),

@@ -16,22 +16,21 @@ from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of
+from dupq.clusters.decision import Scale
 from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
-from dupq.clusters.scoring import Scale
 from dupq.clusters.steps import partition_pairs as stage
 from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, partition_pairs
 from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.job import run as runner
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
-from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
-from dupq.neighbours.measure import Measure
-from dupq.runs.embeddings import write_embeddings
+from dupq.runs.question_tables import write_embeddings
 from dupq.tables import AROUND, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
-from dupq.text.terms import Terms
+from dupq.text.questions import Terms
 
 SITES = Sites(["a.example.com", "b.example.com"])
 MEASURE = Measure("cosine", 1.0, 0.5)

@@ -11,15 +11,15 @@ import pytest
 from run_tables import key_of, question_row, table, write_rows
 
 from dupq import storage
+from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError
-from dupq.evaluation import review, verdicts
+from dupq.evaluation import sampling, verdicts
+from dupq.evaluation.sampling import read_rows, read_verdicts
 from dupq.evaluation.steps.draw_review import draw_review
-from dupq.evaluation.verdict_files import read_rows, read_verdicts
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table
-from dupq.runs.sample import estimated
-from dupq.shards import Shard, question_shards
+from dupq.runs.queries import estimated
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 
@@ -65,7 +65,7 @@ class Made(NamedTuple):
         return self.run / "review.tsv"
 
     @property
-    def rows(self) -> review.Rows:
+    def rows(self) -> sampling.Rows:
         return read_rows(str(self.output))
 
     @property
@@ -236,8 +236,8 @@ def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(m
     given = verdicts.parse_verdicts(sheet, "")
     ends = [[key_of(SITES, row[at : at + 2]) for row in given] for at in (0, 2)]
     codes = np.array([verdicts.VERDICTS[row.verdict] for row in given], np.int8)
-    on_rows, elsewhere = review.verdicts_of(made.rows, *(np.array(side, np.int64) for side in ends), codes)
-    expected = review.estimate(made.rows, on_rows)
+    on_rows, elsewhere = sampling.verdicts_of(made.rows, *(np.array(side, np.int64) for side in ends), codes)
+    expected = sampling.estimate(made.rows, on_rows)
     assert elsewhere == 0
     assert found == {
         "run_id": RUN,

@@ -11,11 +11,11 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.description import read_measure
-from dupq.evaluation.protocol import Ranker
+from dupq.encoders.steps.shard_encoding import Place, Work, encode_shard
+from dupq.evaluation.measures import Ranker
 from dupq.evaluation.steps.measure_archive import Archive, systems
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.embeddings import read_embeddings
-from dupq.stages.encoding.shard import Place, Work, encode_shard
+from dupq.runs.question_tables import read_embeddings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 

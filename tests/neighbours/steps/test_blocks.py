@@ -10,13 +10,12 @@ import ray
 from searched import MIX, made_up
 
 from dupq import storage
-from dupq.execution import cluster, steps, tasks
-from dupq.neighbours.plan import Span
-from dupq.neighbours.search import tile_places
+from dupq.execution import cluster, tasks
+from dupq.neighbours.search_plan import Span
 from dupq.neighbours.steps import blocks
 from dupq.neighbours.steps.blocks import Questions, forget_blocks, kept
-from dupq.neighbours.tiles import block
-from dupq.runs.embeddings import embeddings_table
+from dupq.neighbours.tiles import block, tile_places
+from dupq.runs.question_tables import embeddings_table
 from dupq.text.keys import Sites
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
@@ -112,7 +111,7 @@ def test_what_is_kept_is_freed_with_the_step(where: str) -> None:
 def test_steps_that_the_runner_calls_are_told_apart() -> None:
     were_kept = []
     for step in (keeping, keeping, looking):
-        steps.begin(tasks.run_tasks, 3, step)
+        tasks.begin(tasks.run_tasks, 3, step)
         were_kept.append("block" in blocks._kept)
         keeping("block")
     assert were_kept == [False, True, False]

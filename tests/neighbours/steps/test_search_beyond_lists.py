@@ -25,8 +25,8 @@ from searched import (
 
 from dupq import storage
 from dupq.neighbours.steps import search_beyond_lists
+from dupq.neighbours.steps.search_all import directed_in
 from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, pairs_of_piece, pieces_of, unranked
-from dupq.neighbours.steps.search_tiles import directed_in
 from dupq.neighbours.tiles import block
 
 

@@ -12,9 +12,9 @@ from dupq import storage
 from dupq.execution import cluster
 from dupq.execution.gpus import Gpus
 from dupq.job.run import Run
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.plan import Plan, Span
-from dupq.neighbours.steps.search_on_gpus import gpus_of_search
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.search_plan import Plan, Span
+from dupq.neighbours.steps.search_all import gpus_of_search
 
 
 @pytest.mark.parametrize("scope", ["all", "site"])

@@ -36,12 +36,11 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
+from dupq.execution.task_files import mark_of
 from dupq.execution.tasks import run_tasks
-from dupq.execution.units import mark_of
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.measure import Measure
-from dupq.neighbours.plan import waves
-from dupq.neighbours.steps import search_tiles
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.search_plan import waves
+from dupq.neighbours.steps import search_all
 from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT
 from dupq.text.keys import ID_BITS
 
@@ -93,7 +92,7 @@ def test_a_plan_is_for_the_chosen_sites_alone_and_stays_as_the_first_attempt_mad
         questions.append(arguments[0])
         return next(rows)
 
-    monkeypatch.setattr(search_tiles, "block_rows", block_rows)
+    monkeypatch.setattr(search_all, "block_rows", block_rows)
     plan = planned_for(files, shards, wanted)
     chosen = [shard.file for shard in shards if shard.site != SITES[1]]
     assert sorted({span.file for spans in plan.blocks for span in spans}) == chosen
@@ -150,7 +149,7 @@ SCRIPT = """
 import pickle, sys
 from dupq.execution import cluster
 from dupq.job.run import Run
-from dupq.neighbours.steps.search_tiles import find_neighbours
+from dupq.neighbours.steps.search_all import find_neighbours
 cluster.connect("local")
 uri, *rest = pickle.load(open(sys.argv[1], "rb"))
 find_neighbours(Run(uri, "neighbours"), *rest)

@@ -1,1 +1,0 @@
-"""Reading the files of dumps as streams, packed or not."""

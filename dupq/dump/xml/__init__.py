@@ -1,1 +1,0 @@
-"""Parsing the XML files of Stack Exchange dumps."""

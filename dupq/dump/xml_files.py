@@ -1,0 +1,295 @@
+"""A dump's XML file: how it begins and ends, its cut into segments of whole rows, and the parsing of these rows by
+lxml.
+
+All rows of a segment are parsed at once, or each alone if the segment has anything odd: so a broken row costs no other.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from lxml import etree
+
+from dupq.errors import DupqError
+
+# Cutting an XML file into segments of whole rows, the same ones whether it is read as a stream or in ranges.
+#
+# Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A raw `<` can be nowhere
+# in a well-formed attribute, so `<row` and white space is the start of a row wherever it is found.
+
+SIZE = 16 << 20  # bytes
+MAXIMUM_ROW = 8 << 20  # bytes; the XML parser takes no attribute of more than 10 MB
+ROW_START = re.compile(rb"<row[ \t\r\n]")
+
+_OVERLAP = len(b"<row ") - 1  # bytes in which a row may begin whose start is not whole
+
+
+class Stream(Protocol):
+    """Bytes in order."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read up to `size` bytes, fewer only at the end."""
+
+
+class Segment(NamedTuple):
+    """Some rows of a file; the first also holds what precedes all rows."""
+
+    number: int
+    position: int  # byte offset of `data` in the unpacked file
+    data: bytes
+    reaches_end: bool  # of the file
+
+
+def cut(stream: Stream, source: str, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
+    """Yield the segments `first` up to `stop` of a file, of which `stream` is at byte `first * size`.
+
+    A segment without rows is left out, but for the first of the file. Memory: three segments. Raises DupqError naming
+    `source` for a row that is longer than MAXIMUM_ROW and reaches into another segment.
+    """
+    position, data = first * size, stream.read(size)
+    is_whole = len(data) < size
+    while first and ROW_START.search(data) is None:
+        if is_whole or (stop is not None and position >= stop * size):
+            return
+        position, data = position + len(data[:-_OVERLAP]), data[-_OVERLAP:] + (more := stream.read(size))
+        is_whole = len(more) < size
+    if first and (match := ROW_START.search(data)) is not None:
+        position, data = position + match.start(), data[match.start() :]
+    while stop is None or position < stop * size:
+        number = position // size
+        border = begin = (number + 1) * size - position
+        while (match := ROW_START.search(data, begin)) is None and not is_whole:
+            if len(data) - border > MAXIMUM_ROW:
+                raise DupqError(
+                    f"{source}: no row begins in {MAXIMUM_ROW >> 20} MiB from byte {position + border:,} on"
+                )
+            begin = max(border, len(data) - _OVERLAP)
+            data += (more := stream.read(size))
+            is_whole = len(more) < size
+        if match is None:
+            yield Segment(number, position, data, True)
+            return
+        yield Segment(number, position, data[: match.start()], False)
+        position, data = position + match.start(), data[match.start() :]
+
+
+# Checking how a dump's XML file begins and ends.
+#
+# Perhaps a byte-order mark and a declaration, then its root element; comments and processing instructions may stand
+# before and behind it.
+
+LIMIT = 1 << 16  # bytes that an opening may take
+WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
+
+_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?")
+_ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
+_TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
+_COMMENT = rb"<!--[^-]*+(?:-[^-]++)*+-->"
+_INSTRUCTION = rb"<\?(?!(?i:xml)[\s?])[A-Za-z_:][^?]*+(?:\?++[^?>][^?]*+)*+\?++>"
+_MISCELLANEOUS = re.compile(rb"(?:[ \t\r\n]++|" + _COMMENT + rb"|" + _INSTRUCTION + rb")*+")
+
+
+class Opening(NamedTuple):
+    """The bytes up to the end of the root's start tag, and whether that tag closes the root at once."""
+
+    length: int
+    is_empty: bool
+
+
+def read_opening(head: bytes, root: str, source: str) -> Opening:
+    """The opening of a file that begins with `head` (`LIMIT` bytes, or all if it has fewer).
+
+    Raises DupqError naming `source` for another root element, another encoding than UTF-8, or a document
+    type declaration, the door to entities that expand without bound or name files of this machine.
+    """
+    if head.startswith(WIDE_ENCODINGS):
+        raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; dumps are UTF-8")
+    declaration = _DECLARATION.match(head)
+    assert declaration is not None
+    encoding = _ENCODING.search(declaration["attributes"] or b"")
+    if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8"):
+        raise DupqError(f"{source}: declares the encoding {_shown(encoding[1])}; dumps are UTF-8")
+    start = _skip_miscellaneous(head, declaration.end())
+    if head.startswith((b"<!DOCTYPE", b"<!ENTITY"), start):
+        raise DupqError(f"{source}: refused, for dumps have no DOCTYPE or ENTITY declaration")
+    tag = _TAG.match(head, start)
+    if tag is None or tag["name"] != root.encode():
+        found = _found(head[start:], tag)
+        raise DupqError(f"{source}: no Stack Exchange dump: expected <{root}>, found {found}")
+    return Opening(tag.end(), bool(tag["empty"]))
+
+
+def read_closing(data: bytes, root: str, source: str, position: int) -> int:
+    """Return where in `data`, which reaches from byte `position` to the end of a file, the root element is closed.
+
+    Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but comments and
+    processing instructions follows.
+    """
+    start = data.rfind(b"</" + root.encode())
+    closing = re.match(rb"</%b\s*>" % root.encode(), data[start:]) if start >= 0 else None
+    if closing is None:
+        ending = ", but with NUL bytes" if data.endswith(b"\0") else ""
+        raise DupqError(f"{source}: cut short: it does not end with </{root}>{ending}")
+    end = start + closing.end()
+    check_nothing_follows(data[end:], f"/{root}", source, position + end)
+    return start
+
+
+def check_nothing_follows(content: bytes, tag: str, source: str, place: int) -> None:
+    """Raise DupqError naming `source` if anything but the miscellaneous is in `content`, which follows a tag."""
+    junk = _skip_miscellaneous(content, 0)
+    if junk < len(content):
+        raise DupqError(f"{source}: {_junk(content[junk:])} behind <{tag}>, at byte {place + junk:,}")
+
+
+def _skip_miscellaneous(content: bytes, start: int) -> int:
+    match = _MISCELLANEOUS.match(content, start)
+    assert match is not None
+    return match.end()
+
+
+def _junk(content: bytes) -> str:
+    return _shown(content[:40]) if content.strip(b"\0") else "NUL bytes"
+
+
+def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:
+    if not rest:
+        return "an empty file"
+    return _shown(rest[:40]) if tag is None else f"<{_shown(tag['name'])[1:-1]}>"
+
+
+def _shown(content: bytes) -> str:
+    """`content` as printable ASCII, for it may be anything."""
+    return ascii(content.decode("utf-8", "replace"))
+
+
+EXCERPT = 200  # characters
+
+_ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
+_SUSPECT = re.compile(  # characters that XML forbids, and references, which may be to one
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));"
+)
+_OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+_PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
+
+
+class RawRow(NamedTuple):
+    """A row as it is in the file, with all that follows it up to the next one."""
+
+    position: int  # byte offset in the uncompressed XML
+    content: bytes
+
+
+class Row(NamedTuple):
+    """A parsed row."""
+
+    position: int
+    attributes: dict[str, str]
+    content: bytes
+    forbidden: int = 0  # characters that XML forbids, which are left out of the attributes
+
+    @property
+    def excerpt(self) -> str:
+        """The beginning of the row as it is in the file, for a report on it."""
+        return excerpt(self.content)
+
+
+class BrokenRow(NamedTuple):
+    """A row that is no XML, or text where only rows may be."""
+
+    position: int
+    reason: str
+    excerpt: str
+
+
+def parse_together(rows: bytes, count: int) -> "list[etree._Element] | None":
+    """Return `count` rows with nothing but white space between them, as elements; None for anything else.
+
+    An element makes a text of an attribute when it is asked for it: of answers, which are the most, hardly any is.
+    """
+    try:
+        root = etree.fromstring(b"<rows>" + rows + b"</rows>", etree.XMLParser(huge_tree=True, **_OPTIONS))
+    except etree.XMLSyntaxError:
+        return None
+    if len(root) != count or root.xpath("count(row)") != count or root.xpath("count(//*)") != count + 1:
+        return None
+    return None if root.xpath("string()").strip() else list(root)
+
+
+def parse_row(row: RawRow) -> list[Row | BrokenRow]:
+    """The row, parsed; followed by what comes after its end, if that is not just white space or a comment.
+
+    Those alone are no row. Characters that XML forbids are left out: dumps have `&#x0E;` in their texts.
+    """
+    if not row.content.strip():
+        return []
+    if len(row.content) > MAXIMUM_ROW:
+        return [BrokenRow(row.position, f"longer than {MAXIMUM_ROW >> 20} MiB", excerpt(row.content))]
+    if ROW_START.match(row.content) is None:
+        return _parse_text(row)
+    attributes = _attributes(row.content)
+    if attributes is not None:
+        return [Row(row.position, attributes, row.content)]
+    tag = _ROW_TAG.match(row.content)
+    if tag is not None:
+        written, forbidden = _without_forbidden(tag[0])
+        rest = RawRow(row.position + tag.end(), row.content[tag.end() :])
+        attributes = _attributes(written + rest.content) if forbidden else None
+        if attributes is not None:
+            return [Row(row.position, attributes, row.content, forbidden)]
+        attributes = _attributes(written)
+        if attributes is not None:
+            return [Row(row.position, attributes, tag[0], forbidden), *_parse_text(rest)]
+    return [BrokenRow(row.position, _fault(row.content), excerpt(row.content))]
+
+
+def _parse_text(text: RawRow) -> list[Row | BrokenRow]:
+    """What is made of text outside rows."""
+    if _attributes(b"<row />" + text.content) is not None:
+        return []
+    return [BrokenRow(text.position, "text outside rows", excerpt(text.content))]
+
+
+def excerpt(content: bytes) -> str:
+    """The first EXCERPT characters of `content`, bytes that are no UTF-8 replaced."""
+    return content[: 4 * EXCERPT].decode("utf-8", "replace")[:EXCERPT]
+
+
+def _attributes(content: bytes) -> dict[str, str] | None:
+    """The attributes of the one element that `content` is; None if it is not well-formed."""
+    try:
+        return dict(etree.fromstring(content, _PARSER).items())
+    except etree.XMLSyntaxError:
+        return None
+
+
+def _without_forbidden(content: bytes) -> tuple[bytes, int]:
+    """`content` without the characters that XML forbids, as they are or by reference, and how many those were.
+
+    Nothing is changed where NUL bytes follow one another: a disk has them where a text is lost.
+    """
+    if b"\0\0" in content:
+        return content, 0
+    forbidden = sum(map(_is_forbidden, _SUSPECT.finditer(content)))
+    return _SUSPECT.sub(lambda match: b"" if _is_forbidden(match) else match[0], content), forbidden
+
+
+def _fault(content: bytes) -> str:
+    """Why `content` is no XML."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.finditer(content))) else "not well-formed"
+
+
+def _is_forbidden(match: re.Match[bytes]) -> bool:
+    """Whether XML forbids what _SUSPECT has found."""
+    hexadecimal, decimal = match.groups()
+    return not (hexadecimal or decimal) or not _is_allowed(int(hexadecimal, 16) if hexadecimal else int(decimal))
+
+
+def _is_allowed(code_point: int) -> bool:
+    if code_point < 0x20:
+        return code_point in (0x9, 0xA, 0xD)
+    return code_point < 0xD800 or 0xE000 <= code_point < 0xFFFE or 0x10000 <= code_point < 0x110000

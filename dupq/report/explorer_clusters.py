@@ -1,0 +1,356 @@
+"""The clusters that the explorer holds: all of a small run, of a large one the most telling; their questions and
+pairs, and what the score of a pair is made of.
+"""
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.encoders.description import read_measure
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.exact import Parts, parts_of
+from dupq.runs.question_tables import embeddings_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.text.keys import Sites
+from dupq.text.questions import Vocabulary
+from dupq.text.tokens import LINK_MARK, html_to_text
+
+# The questions and the pairs of the clusters that the page shows, in one pass over each table.
+#
+# A pass holds one file and its finds.
+
+QUESTIONS_HELD = 40  # of a cluster
+PAIRS = 120  # of a cluster
+EXCERPT = 500  # characters of a body
+_ROWS = 100_000  # held before those beyond QUESTIONS_HELD are dropped
+_HTML = 8_000  # characters of a body that its excerpt is made from
+
+
+class Text(NamedTuple):
+    """What a reader is shown of a question. All of it is its author's: hostile text."""
+
+    title: str
+    excerpt: str
+    score: int | None
+    tags: list[str]
+
+
+class Members(NamedTuple):
+    """The first questions of a cluster, the canonical one before all, and why it is that."""
+
+    keys: list[Key]
+    reason: str | None
+
+
+class Contents(NamedTuple):
+    """What the run and its archive say of the clusters and the questions that the page shows."""
+
+    members: dict[str, Members]  # by cluster
+    pairs: dict[str, list[TableRow]]  # the rows of `pairs` that join two of these members, by cluster, in any order
+    texts: dict[Key, Text]  # of the members and of other questions; those no longer in the archive are left out
+    whole: dict[Key, tuple[str, str]]  # titles and bodies (HTML) of questions that are compared, not shown; likewise
+
+
+def gather(run: Run, cluster_ids: set[str], keys: set[Key], compared: set[Key]) -> Contents:
+    """The contents of clusters, the texts of the questions `keys` too, and the whole ones of `compared`."""
+    own = members(run, cluster_ids)
+    shown = keys.union(*(some.keys for some in own.values()))
+    found = Contents(own, _pairs(run, own), {}, {})
+    for key, row in run.question_rows(shown | compared, ["title", "body_html", "score", "tags"]):
+        if key in shown:
+            found.texts[key] = Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"])
+        if key in compared:
+            found.whole[key] = row["title"], row["body_html"]
+    return found
+
+
+def clusters_of(run: Run, keys: set[Key]) -> set[str]:
+    """The ids of the clusters of questions."""
+    ids = pa.array(sorted({number for _, number in keys}), pa.int64())
+    found: set[str] = set()
+    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
+        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
+        found |= {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in keys}
+    return found
+
+
+def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
+    """At most QUESTIONS_HELD questions of each cluster, by id."""
+    wanted = pa.array(sorted(cluster_ids), pa.string())
+    kept: list[pa.Table] = []
+    most = _ROWS
+    for table in run.clusters.files(["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]):
+        kept.append(table.filter(pc.is_in(table["cluster_id"], wanted)))
+        if sum(map(len, kept)) > most:
+            kept = [_first(pa.concat_tables(kept))]
+            most = _ROWS + 2 * len(kept[0])
+    found: dict[str, Members] = {}
+    for row in _first(pa.concat_tables(kept)).to_pylist() if kept else []:
+        own = found.setdefault(row["cluster_id"], Members([], row["canonical_reason"]))
+        own.keys.append((row["site"], row["question_id"]))
+    return found
+
+
+def _first(rows: pa.Table) -> pa.Table:
+    """The first QUESTIONS_HELD rows of each cluster."""
+    columns = [("cluster_id", "ascending"), ("is_canonical", "descending")]
+    rows = rows.sort_by([*columns, ("site", "ascending"), ("question_id", "ascending")])
+    ids = rows["cluster_id"].to_numpy()
+    begins = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]]) if len(ids) else np.zeros(0, np.int64)
+    lengths = np.diff(np.r_[begins, len(ids)])
+    places = np.arange(len(ids)) - np.repeat(begins, lengths)
+    return rows.filter(pa.array(places < QUESTIONS_HELD))
+
+
+def _pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
+    home = {key: cluster_id for cluster_id, own in of_clusters.items() for key in own.keys}
+    ids = pa.array(sorted({number for _, number in home}), pa.int64())
+    found: dict[str, list[TableRow]] = defaultdict(list)
+    for table in run.pairs.files():
+        inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
+        for row in table.filter(pc.and_(inside, table["joined"])).to_pylist():
+            left, right = ends_of(row)
+            if left in home and home[left] == home.get(right):
+                found[home[left]].append(row)
+    return found
+
+
+def least_probable(rows: list[TableRow]) -> list[TableRow]:
+    """Rows of `pairs`, the least probable first."""
+    return sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
+
+
+def telling(rows: list[TableRow]) -> list[TableRow]:
+    """At most PAIRS of the pairs of a cluster, the least probable first.
+
+    Of more pairs those are taken that hold the cluster together at best (a maximum spanning tree), and then the least
+    probable.
+    """
+    rows = least_probable(rows)
+    if len(rows) <= PAIRS:
+        return rows
+    graph = nx.Graph()
+    for place, row in enumerate(rows):
+        graph.add_edge(*ends_of(row), weight=row["probability"], place=place)
+    tree = {data["place"] for _, _, data in nx.maximum_spanning_edges(graph, data=True)}
+    least = [place for place in range(len(rows)) if place not in tree][: PAIRS - len(tree)]
+    return [rows[place] for place in sorted(tree.union(least))]
+
+
+def excerpt(body_html: str) -> str:
+    """The first EXCERPT characters of a body's text, code and all, with "…" where it goes on."""
+    cut = body_html if len(body_html) <= _HTML else _without_unfinished_tag(body_html[:_HTML])
+    text = " ".join(html_to_text(cut, "kept").replace(LINK_MARK, " [link] ").split())
+    return text if len(text) <= EXCERPT and cut == body_html else text[:EXCERPT] + "…"
+
+
+def _without_unfinished_tag(html: str) -> str:
+    begin = html.rfind("<")
+    return html[:begin] if begin > html.rfind(">") else html
+
+
+Order = list[tuple[str, str]]  # columns, each "ascending" or "descending"
+
+
+class Histogram:
+    """Counts between fixed edges; values beyond the ends count in the end bins."""
+
+    def __init__(self, edges: np.ndarray) -> None:
+        """All counts are zero; the last edge may be infinite."""
+        self.edges = edges
+        self.counts = np.zeros(len(edges) - 1, np.int64)
+
+    def add(self, values: pa.ChunkedArray) -> None:
+        """Count `values`; nulls are left out."""
+        inside = np.clip(values.drop_null().to_numpy(), self.edges[0], self.edges[-1])
+        self.counts += np.histogram(inside, self.edges)[0]
+
+    @property
+    def total(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+    def occupied(self, *places: float) -> tuple[list[float], list[int]]:
+        """Edges and counts from the first to the last bin that holds a value or one of `places`."""
+        marks = np.histogram(np.array(places, np.float64), self.edges)[0]
+        used = np.flatnonzero(self.counts + marks)
+        first, last = (used[0], used[-1]) if used.size else (0, 0)
+        return self.edges[first : last + 2].tolist(), self.counts[first : last + 1].tolist()
+
+
+class Selection:
+    """The first `limit` rows, in an order, nulls last, of all the tables added; never more are held."""
+
+    def __init__(self, limit: int, order: Order) -> None:
+        """If no two rows are equal in `order`, the answer depends neither on the files nor on their order."""
+        self._limit = limit
+        self._order = order
+        self._kept: pa.Table | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Let the rows of `table` compete."""
+        pool = table if self._kept is None else pa.concat_tables([self._kept, table])
+        # select_k_unstable is faster, but until pyarrow 26 it fails without rows, and up to 24 it drops nulls
+        self._kept = pool.take(pc.sort_indices(pool, sort_keys=self._order)[: self._limit])
+
+    def rows(self) -> list[TableRow]:
+        """The rows that won, first to last."""
+        return [] if self._kept is None else self._kept.to_pylist()
+
+
+WORDS = 8  # of a pair; the others are added up
+
+
+class Weighing:
+    """The parts of the scores of pairs among some questions."""
+
+    def __init__(self, measure: Measure, vocabulary: Vocabulary, embedded: Embeddings, rows: dict[Key, int]) -> None:
+        """`rows` are the places in `embedded`; see `weighing`."""
+        self.vocabulary = vocabulary
+        self._measure, self._embedded, self._rows = measure, embedded, rows
+
+    def parts(self, left: Key, right: Key) -> Parts | None:
+        """The score's parts; None where either has no embedding: near copies are represented by another question."""
+        if left not in self._rows or right not in self._rows:
+            return None
+        return parts_of(self._measure, self._embedded, self._rows[left], self._rows[right])
+
+
+def weighing(run: Run, keys: Iterable[Key]) -> Weighing | None:
+    """Reads the embeddings of `keys`; None where the run's encoder or its embeddings are gone."""
+    encoder = _encoder(run.manifest["inputs"].get("encoder"))
+    if encoder is None or not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
+        return None
+    wanted, stored = set(keys), run.embeddings
+    sites = Sites(sorted({site for site, _ in wanted}))
+    ids = pa.array(sorted({number for _, number in wanted}), pa.int64())
+    is_wanted = pc.field("question_id").isin(ids) & pc.field("site").isin(pa.array(sites.names, pa.string()))
+    rows = stored.arrow(filter=is_wanted)  # of row groups without such ids nothing is read
+    if not len(rows):
+        return None
+    embedded = embeddings_of(rows, sites, stored.place)
+    places, numbers = sites.unpack(embedded.keys)
+    labels = zip(places, numbers.tolist(), strict=True)
+    rows_of = {key: row for row, key in enumerate(labels) if key in wanted}
+    return Weighing(*encoder, embedded, rows_of)
+
+
+def has_words(run: Run) -> bool:
+    """Whether words are a part of any score of the run's encoder; not if that is gone."""
+    encoder = _encoder(run.manifest["inputs"].get("encoder"))
+    return encoder is not None and encoder[0].lexical != 0
+
+
+@functools.lru_cache(1)
+def _encoder(uri: str | None) -> tuple[Measure, Vocabulary] | None:
+    """How the encoder at `uri` scores, and its words; an encoder's folder never changes."""
+    if uri is None or not storage.exists(storage.join(uri, "vocabulary.txt")):
+        return None
+    return read_measure(uri), Vocabulary.from_bytes(storage.read_bytes(storage.join(uri, "vocabulary.txt")))
+
+
+# Which clusters the explorer holds: all of a small run, of a large one the most telling.
+#
+# One is taken from each of several orders in turn, until they are used up: the largest, the least and the most certain,
+# those that changed since the last run, and those whose questions are alike in meaning and not in words.
+
+CLUSTERS = 6_000  # at most, in each order and in all
+MEANING_PAIRS = 3_000  # whose clusters are candidates
+TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
+
+_BY_ID = ("cluster_id", "ascending")
+_ORDERS: list[Order] = [
+    [("size", "descending"), _BY_ID],
+    [("weakest_link", "ascending"), _BY_ID],
+    [("weakest_link", "descending"), _BY_ID],
+]
+
+
+def is_alike_in_meaning(pairs: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `pairs` are the encoder's, joined, and share few words (bool)."""
+    return pc.and_(pc.and_(pc.equal(pairs["source"], "encoder"), pairs["joined"]), share_few_words(pairs))
+
+
+def share_few_words(pairs: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `pairs` share few words, as far as that was counted (bool)."""
+    limits = (("title_overlap", TITLE_OVERLAP), ("text_overlap", TEXT_OVERLAP))
+    few = [pc.fill_null(pc.less(pairs[name], limit), False) for name, limit in limits]
+    return pc.and_(*few)
+
+
+def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:
+    """At most `most` rows of the run's `cluster_stats`, of clusters of two and more, the most telling first."""
+    wanted = [_changed(run, most), _alike_in_meaning(run)]
+    selections = [Selection(most, order) for order in _ORDERS] + [Selection(most, _ORDERS[0]) for _ in wanted]
+    for table in run.cluster_stats.files():
+        several = table.filter(pc.greater(table["size"], 1))
+        for selection in selections[: len(_ORDERS)]:
+            selection.add(several)
+        for selection, ids in zip(selections[len(_ORDERS) :], wanted, strict=True):
+            selection.add(several.filter(pc.is_in(several["cluster_id"], ids)))
+    return _in_turn([selection.rows() for selection in selections], most)
+
+
+def changes(run: Run, cluster_ids: list[str]) -> dict[str, list[str]]:
+    """The kinds of change, of clusters.identity.KINDS, of each of the clusters that changed since the last run."""
+    ids = pa.array(cluster_ids, pa.string())
+    found = defaultdict[str, set[str]](set)
+    for table in _change_files(run):
+        for row in table.filter(pc.is_in(table["cluster_id"], ids)).to_pylist():
+            found[row["cluster_id"]].add(row["kind"])
+    return {cluster_id: sorted(kinds) for cluster_id, kinds in found.items()}
+
+
+def is_compared(run: Run) -> bool:
+    """Whether the run was given an earlier one."""
+    return bool(storage.list_files(storage.join(run.uri, "changes"), ".parquet"))
+
+
+def worklist(run: Run) -> list[TableRow]:
+    """The rows of the run's `worklist`; none of a run of an older version."""
+    is_there = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
+    return run.worklist.arrow().to_pylist() if is_there else []
+
+
+def _change_files(run: Run) -> Iterator[pa.Table]:
+    if is_compared(run):
+        yield from run.changes.files(["kind", "cluster_id", "size"])
+
+
+def _changed(run: Run, most: int) -> pa.Array:
+    selection = Selection(most, [("size", "descending"), _BY_ID])
+    for table in _change_files(run):
+        selection.add(table.filter(pc.is_valid(table["cluster_id"])))  # the others are gone
+    return pa.array(sorted({row["cluster_id"] for row in selection.rows()}), pa.string())
+
+
+def _alike_in_meaning(run: Run) -> pa.Array:
+    """The clusters of the surest such pairs."""
+    columns = ["site_left", "question_id_left", "site_right", "question_id_right"]
+    order: Order = [("probability", "descending"), *((name, "ascending") for name in columns)]
+    selection = Selection(MEANING_PAIRS, order)
+    more = ["source", "probability", "title_overlap", "text_overlap", "joined"]
+    for table in run.pairs.files([*columns, *more]):
+        selection.add(table.filter(is_alike_in_meaning(table)))
+    return pa.array(sorted(clusters_of(run, {ends_of(row)[0] for row in selection.rows()})), pa.string())
+
+
+def _in_turn(orders: list[list[TableRow]], most: int) -> list[TableRow]:
+    chosen: dict[str, TableRow] = {}
+    places = [iter(order) for order in orders]
+    while places and len(chosen) < most:
+        left = []
+        for rows in places:
+            fresh = next((row for row in rows if row["cluster_id"] not in chosen), None)
+            if fresh is not None and len(chosen) < most:
+                chosen[fresh["cluster_id"]] = fresh
+                left.append(rows)
+        places = left
+    return list(chosen.values())

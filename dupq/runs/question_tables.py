@@ -1,0 +1,133 @@
+"""Tables of a run's questions: the keys of all, tables of those of some or of pairs of them, and their embeddings."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy import sparse
+
+from dupq import storage, tables
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import fingerprints
+from dupq.tables import KEYS, TEXTS, conform
+from dupq.text.keys import Sites, distinct
+
+
+def write_keys(uri: str, keys: np.ndarray) -> None:
+    """Write each of `keys` once, sorted."""
+    storage.write_table(uri, pa.table([pa.array(distinct(keys))], schema=KEYS), KEYS)
+
+
+def read_keys(uri: str) -> np.ndarray:
+    """The keys that `write_keys` wrote."""
+    return storage.read_table(uri, KEYS)["key"].to_numpy()
+
+
+def sorted_keys(tables: Iterable[pa.Table]) -> np.ndarray:
+    """Return the keys of tables, sorted. Memory: 8 bytes each, and as many more meanwhile."""
+    keys = np.concatenate([np.zeros(0, np.int64), *(table["key"].to_numpy() for table in tables)])
+    keys.sort()
+    return keys
+
+
+def key_span(uri: str) -> tuple[int, int] | None:
+    """The smallest and the largest key of a table, whose first column they are; None if it has no rows.
+
+    Only the footer is read.
+    """
+    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+        footer = pq.read_metadata(stream)
+    spans = _spans(footer).values()
+    return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+
+
+def _spans(footer: pq.FileMetaData) -> dict[int, tuple[int, int]]:
+    """The smallest and the largest value of the first column in each row group that has rows."""
+    groups = [(number, footer.row_group(number)) for number in range(footer.num_row_groups)]
+    found = {number: group.column(0).statistics for number, group in groups if group.num_rows}
+    return {number: (values.min, values.max) for number, values in found.items()}
+
+
+def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
+    """Rows of a table that is sorted by its first column: at least those from the smallest to the largest of `keys`.
+
+    Row groups beyond are not read, so that many readers with a shard's keys each do not each read all.
+    """
+    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+        file = pq.ParquetFile(stream)
+        spans = _spans(file.metadata) if len(keys) else {}
+        first, last = (keys.min(), keys.max()) if len(keys) else (0, 0)
+        wanted = [number for number, (low, high) in spans.items() if low <= last and first <= high]
+        return conform(file.read_row_groups(wanted), schema, uri)
+
+
+def pairs_in(table: pa.Table) -> np.ndarray:
+    """The columns `left` and `right` of a table of pairs (int64, shape (m, 2))."""
+    return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
+
+
+def all_keys(folder: str) -> np.ndarray:
+    """The keys of all questions, sorted: 8 bytes each, and as many more while they are read."""
+    return sorted_keys(storage.read_table(file.uri, TEXTS, ["key"]) for file in storage.list_files(folder, ".parquet"))
+
+
+_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones where it is infinite or no number
+
+
+def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
+    """The rows of a run's `embeddings/`, in the order that they are given in."""
+    dimensions = embeddings.vectors.shape[1]
+    flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
+    columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
+    if embeddings.words is not None:
+        bags = embeddings.words
+        offsets = pa.array(bags.indptr.astype(np.int32))
+        columns += [
+            pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
+            pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
+        ]
+    columns.append(pa.array(fingerprints(embeddings)))
+    return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
+
+
+def write_embeddings(uri: str, embeddings: Embeddings, sites: Sites) -> None:
+    """One file of embeddings, in the order that they are given in."""
+    schema = tables.embeddings(embeddings.vectors.shape[1], embeddings.words is not None)
+    storage.write_table(uri, embeddings_table(embeddings, sites), schema)
+
+
+def read_embeddings(uri: str, sites: Sites) -> Embeddings:
+    """One file of embeddings; their keys are sorted as in the file."""
+    return embeddings_of(storage.read_table(uri), sites, uri)
+
+
+def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
+    """The embeddings that a table holds.
+
+    Raises DupqError naming `uri` for a missing column, and the question of a vector that is not finite.
+    """
+    for name in ("site", "question_id", "embedding"):
+        if name not in table.column_names:
+            raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
+    keys = sites.pack_columns(table["site"], table["question_id"], uri)
+    dimensions = table.schema.field("embedding").type.list_size
+    vectors = _values(table["embedding"]).to_numpy(zero_copy_only=False).astype(np.float16).reshape(-1, dimensions)
+    wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
+    if len(wrong):
+        raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")
+    return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
+
+
+def _values(column: pa.ChunkedArray) -> pa.Array:
+    flat = [chunk.flatten() for chunk in column.chunks]
+    return pa.concat_arrays(flat) if flat else pa.array([], column.type.value_type)
+
+
+def _bags(table: pa.Table) -> sparse.csr_array:
+    lengths = np.concatenate([[0], *(np.asarray(chunk.value_lengths()) for chunk in table["words"].chunks)])
+    words = _values(table["words"]).to_numpy()
+    weights = _values(table["word_weights"]).to_numpy(zero_copy_only=False).astype(np.float32)
+    columns = int(words.max(initial=0)) + 1
+    return sparse.csr_array((weights, words, np.cumsum(lengths, dtype=np.int64)), shape=(len(table), columns))

@@ -1,0 +1,262 @@
+"""The sections of a job's settings, but for training's. They are frozen, know their ranges, and say what is wrong in
+one line.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from dupq.errors import SettingError
+
+ONLY_HOW = "only how"  # marks a setting that says how a run is made and changes nothing of its answer
+BY_CONTENT = "by content"  # marks the URI of what a run reads: it is its content that makes another run
+
+_MOST = 1_000_000_000  # more than any archive has of anything that is counted
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+CountOrZero = Annotated[int, Field(ge=0, le=_MOST)]
+Length = Annotated[int, Field(ge=1, le=16_384)]  # of a vector
+Components = Annotated[int, Field(ge=0, le=1_000)]  # principal ones
+Words = Annotated[int, Field(ge=1, le=1_000)]  # in a row
+Batch = Annotated[int, Field(ge=1, le=1_000_000)]
+Passes = Annotated[int, Field(ge=1, le=10_000)]
+PassesOrNone = Annotated[int, Field(ge=0, le=10_000)]
+Seed = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+MoreThanZero = Annotated[float, Field(gt=0, le=1e9)]
+
+
+def _split(value: object) -> object:
+    return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Widths = Annotated[tuple[Words, ...], BeforeValidator(_split), Field(min_length=1, max_length=100)]
+
+
+class Section(BaseModel):
+    """A section of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, values: Mapping[str, object], section: str = "") -> Self:
+        """The section with these values, which may be texts as on a command line.
+
+        Raises SettingError that names the first wrong one; `section` is its name there.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise SettingError(_said(error.errors()[0], [section] if section else [])) from None
+
+    def changed(self, **values: object) -> Self:
+        """A copy with other values, which are checked."""
+        return type(self).read({**dict(self), **values}, type(self).__name__)
+
+
+_RULES = {
+    "int_parsing": "a whole number expected",
+    "int_type": "a whole number expected",
+    "int_from_float": "a whole number expected",
+    "float_parsing": "a number expected",
+    "float_type": "a number expected",
+    "finite_number": "a finite number expected",
+    "bool_parsing": "true or false expected",
+    "bool_type": "true or false expected",
+    "string_type": "text expected",
+    "tuple_type": "a list expected",
+    "too_short": "one or more expected",
+    "too_long": "at most {max_length} expected",
+    "literal_error": "allowed: {expected}",
+    "greater_than": "more than {gt:,.15g} expected",
+    "greater_than_equal": "at least {ge:,.15g} expected",
+    "less_than": "less than {lt:,.15g} expected",
+    "less_than_equal": "at most {le:,.15g} expected",
+    "extra_forbidden": "there is no such setting",
+}
+
+
+def _said(found: ErrorDetails, sections: list[str]) -> str:
+    """An error of pydantic in the words of this project: which setting, what it is, and what it may be."""
+    path = ".".join([*sections, *(str(name) for name in found["loc"])])
+    rule = _RULES.get(found["type"], found["msg"]).format(**found.get("ctx", {}))
+    return f"setting '{path}' is {found['input']!r}; {rule}"
+
+
+Language = Literal[
+    "auto", "arabic", "chinese", "english", "french", "german", "italian", "japanese", "korean", "portuguese",
+    "russian", "spanish", "thai", "turkish", "other",
+]  # fmt: skip
+WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
+
+
+class TextSettings(Section):
+    """How a question becomes tokens.
+
+    `code`, `tokens` and `fields` say what is stored, and read by the lexical filter, the baselines and the encoder; the
+    others what only the encoder reads, made from that.
+    """
+
+    code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
+    tokens: Literal["words", "punctuation", "written"] = Field(
+        "words",
+        description="punctuation: also marks and symbols, as NLTK cuts them, 1 ms a question; written: the same, "
+        "with the case kept until parts of speech are tagged; then lower case.",
+    )
+    fields: Literal["title+body", "title"] = Field("title+body", description="What of a question is read.")
+    title_times: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="How often the title is repeated before the body."
+    )
+    language: Language = Field(
+        "auto",
+        description="The language of stop words, stems and lemmas. auto: that of most titles, found out when an "
+        "encoder is trained, and English until then; other: one that has none.",
+    )
+    word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
+    stop_words: Literal["kept", "removed"] = Field("kept", description="What becomes of stop words.")
+    parts_of_speech: Literal["all", "content"] = Field(
+        "all", description="Which words are read; content: nouns, verbs and adjectives, English only."
+    )
+    links: Literal["token", "removed"] = Field("token", description="What becomes of links; token: LINK for each.")
+    dates: Literal["kept", "date"] = Field("kept", description="What becomes of dates.")
+    digits: Literal["kept", "num"] = Field("kept", description="What becomes of tokens of digits only.")
+    arabic: Literal["written", "normalised"] = Field(
+        "written", description="Arabic spelling: diacritics, stretching and letter forms."
+    )
+
+    @model_validator(mode="after")
+    def _tagged(self) -> Self:
+        if self.parts_of_speech != "all" and self.language not in ("auto", "english"):
+            raise SettingError(
+                f"setting 'text.parts_of_speech' is {self.parts_of_speech!r}; only English texts can be tagged; "
+                f"'all' expected for text.language={self.language}"
+            )
+        if self.word_form == "lemmas" and self.language in WITHOUT_LEMMAS:
+            raise SettingError(
+                f"setting 'text.word_form' is 'lemmas', but there are none for text.language={self.language}; "
+                "'stems' or 'written' expected"
+            )
+        if self.dates != "kept" and self.tokens != "words":
+            raise SettingError(
+                f"setting 'text.dates' is {self.dates!r}; dates are found among words only; "
+                f"'kept' expected for text.tokens={self.tokens}"
+            )
+        return self
+
+
+class IngestSettings(Section):
+    """The archive's tables."""
+
+    shard_rows: Annotated[int, Field(ge=1, le=10_000_000)] = Field(50_000, description="Questions of a shard.")
+    maximum_reject_share: Share = Field(
+        0.001, description="Share of all rows; more rejects fail the run, unless they are ten or fewer."
+    )
+
+
+class NearDuplicateSettings(Section):
+    """The lexical filter: MinHash-LSH over word shingles, every candidate verified."""
+
+    shingle_size: Words = Field(3, description="Words of a shingle.")
+    permutations: Annotated[int, Field(ge=1, le=4_096)] = Field(128, description="Values of a signature.")
+    threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="Jaccard coefficient from which a pair is a near duplicate, if its titles ask the same."
+    )
+
+
+class EncoderSettings(Section):
+    """The network. Each kind declares more settings, in its own file of dupq/encoders/networks/.
+
+    Here they are kept as they were given, so that no process that needs no network loads torch for them;
+    `dupq.encoders.encoding` checks them.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str = Field("cnn", description="The network.")
+    maximum_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        512, description="Tokens read of a question; longer ones are cut, and counted."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _freeze(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """JSON and TOML have lists only."""
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+Neighbours = Annotated[int, Field(ge=1, le=1_000)]
+Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
+
+
+class EncodeSettings(Section):
+    """How embeddings are made."""
+
+    actors: Annotated[Workers, ONLY_HOW] = Field(
+        0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."
+    )
+    batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="Questions of a batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "
+        "have 262,144 words.",
+    )
+
+
+class NeighbourSettings(Section):
+    """All pairs."""
+
+    k: Neighbours = Field(10, description="Neighbours kept of each question.")
+    scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
+    sites: Names = Field((), description="Only questions of these sites are searched; none named: of all.")
+    block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
+        0, description="Questions of a block of a tile; 0: as memory allows."
+    )
+
+
+class CalibrationSettings(Section):
+    """What a run's probabilities are made from, and how sure the pairs that join questions must be."""
+
+    precision: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="Expected share of the pairs that may join questions that are duplicates."
+    )
+    links: CountOrZero = Field(1_000, description="Questions with known duplicates that are searched for it, at most.")
+    sample: Count = Field(1_000, description="Other questions, at most, chosen by a hash of their key.")
+    review: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
+        200, description="Pairs of the sample that people may judge."
+    )
+    prior: Annotated[str, BY_CONTENT] = Field(
+        "", description="URI of another prior than dupq's own; benchmarks/prior.py makes them."
+    )
+    unfit: Literal["stop", "continue"] = Field(
+        "stop", description="What to do where the encoder does not know the archive."
+    )
+
+
+class ClusterSettings(Section):
+    """How pairs become clusters."""
+
+    threshold: Annotated[float, Field(le=1)] = Field(
+        -1.0, description="Probability from which a pair may join; below 0: as calibration.precision wants it."
+    )
+    worklist: CountOrZero = Field(300, description="Pairs of the worklist, at most: the likeliest that are not joined.")
+    known_links: Literal["use", "ignore", "check"] = Field(
+        "check", description="use: they join; check: for calibration and measures only; ignore: as if there were none."
+    )
+
+
+class EvaluationSettings(Section):
+    """Measures on known duplicates."""
+
+    queries: Count = Field(
+        2_000,
+        description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",
+    )
+
+
+class RunSettings(Section):
+    """What is left of a finished run."""
+
+    keep_work: Annotated[bool, ONLY_HOW] = Field(
+        False, description="Whether all of work/ is kept; else only what a later run or a reader needs."
+    )

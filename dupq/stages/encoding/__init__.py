@@ -1,1 +1,0 @@
-"""Encoding: the steps of a shard, and the pipeline of Ray Data that takes many shards through them."""

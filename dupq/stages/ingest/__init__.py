@@ -1,1 +1,0 @@
-"""The ingest stage: dumps → questions, answers, links, rejects."""

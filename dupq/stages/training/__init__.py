@@ -1,1 +1,0 @@
-"""The training stages: questions, links → encoder."""

@@ -1,0 +1,347 @@
+"""How good a network is: after each epoch on development questions, and at last, when the best one is saved with
+measures on its own archive.
+
+Both over the same pool: some questions of the archive by a hash of their keys, and all development questions. Where
+there are too few of these, titles that training does not read must find their own bodies.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.encoders.description import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
+from dupq.evaluation.known_duplicates import RANKED, chosen
+from dupq.evaluation.measures import best_accuracy
+from dupq.execution.task_files import Counts
+from dupq.execution.tasks import Report, run_tasks
+from dupq.links.split import Known, Split
+from dupq.report import charts
+from dupq.runs.layout import TrainingFiles
+from dupq.runs.question_tables import all_keys
+from dupq.settings.config import Settings
+from dupq.settings.training import TrainingSettings
+from dupq.tables import TEXTS
+from dupq.text.keys import Sites, are_among
+from dupq.text.token_arrays import TokenIds
+from dupq.training.steps.prepare import read_known
+from dupq.training.steps.token_files import buckets_of, read_bucket, read_bucket_keys
+
+if TYPE_CHECKING:
+    from dupq.encoders.protocol import Encoder
+    from dupq.encoders.text_reader import Reader
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.training.one_process import TitlesAndBodies
+
+FEWEST_QUESTIONS = 10  # of the development part
+FEWEST_TITLES = 50  # as of dupq/encoders/text_reader.py
+TITLES_SHARE = 0.05  # of the questions with titles and bodies, at most training.development_pool
+
+
+class TitlesApart(NamedTuple):
+    """Titles that training does not read, and the bodies among which each must find its own."""
+
+    titles: TokenIds
+    bodies: TokenIds  # first those of the titles, in their order
+
+
+@dataclass(frozen=True)
+class Development:
+    """What epochs are told apart by: development questions, or else titles and bodies, or nothing."""
+
+    known: Known
+    sequences: Mapping[int, np.ndarray]  # token ids by key
+    apart: TitlesApart | None
+    settings: Settings
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is enough to tell one epoch from another."""
+        return self.apart is not None or has_questions(self.known)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The measures, as the learning curve names them."""
+        if self.apart is not None:
+            return ("development_body_map",)
+        if self.settings.training.best_epoch == "accuracy":
+            return ("development_map", "development_accuracy")
+        return ("development_map",)
+
+    def measure(self, network: "Encoder") -> dict[str, float]:
+        """The measures of the network as it is, between 0 and 1, by name."""
+        if self.apart is not None:
+            return {"development_body_map": body_map(network, self.apart, self.settings)}
+        training = self.settings.training
+        ranker, pool = _ranker(network, self.sequences, self.known, self.settings)
+        found = {"development_map": _map(ranker, pool, self.known.split, self.settings)}
+        if training.best_epoch == "accuracy":
+            found["development_accuracy"] = best_accuracy(*scored_pairs(ranker, pool, self.known, training))[1]
+        return found
+
+
+def has_questions(known: Known) -> bool:
+    """Whether there are enough development questions to tell one epoch from another."""
+    return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
+
+
+class KeysApart(NamedTuple):
+    """The questions of TitlesApart (int64, sorted): those of the titles, and those that only bodies are of."""
+
+    own: np.ndarray
+    others: np.ndarray
+
+
+def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
+    """Which of the questions with titles and bodies epochs are measured by: the same for any shards and workers.
+
+    Set apart is TITLES_SHARE of the questions, by a hash of their keys. Their titles look for their
+    bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
+    """
+    most = settings.training.development_pool
+    count = min(int(TITLES_SHARE * len(keys)), most)
+    if count < FEWEST_TITLES:
+        return None
+    own = chosen(keys, count)
+    return KeysApart(np.sort(own), np.setdiff1d(chosen(keys, most), own))
+
+
+def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesApart:
+    """The titles and bodies of `keys`, in the order in which they are in `buckets`."""
+    some = [(bucket.among(keys.own), bucket.among(keys.others)) for bucket in buckets]
+    own = [texts for texts, _ in some]
+    bodies = [texts.bodies for texts in [*own, *(others for _, others in some)]]
+    return TitlesApart(TokenIds.joined(texts.titles for texts in own), TokenIds.joined(bodies))
+
+
+def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
+    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
+    from dupq.encoders.encoding import encode
+    from dupq.neighbours.embeddings import Embeddings
+    from dupq.neighbours.tiles import top_k
+
+    rows = settings.encode.batch_size
+    titles, bodies = (encode(network, texts, rows) for texts in apart)
+    numbers = np.arange(len(apart.bodies))
+    queries = Embeddings(2 * numbers[: len(apart.titles)], *titles)  # no text is its own neighbour, so other keys
+    found = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], RANKED, network.measure)
+    return float((1 / found.ranks[found.neighbours == found.queries + 1]).sum() / len(apart.titles))
+
+
+def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
+    """MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
+    return _map(*_ranker(network, sequences, known, settings), known.split, settings)
+
+
+def _ranker(
+    network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
+) -> tuple["EncoderRanker", np.ndarray]:
+    """The pool (keys, ascending), as the network encodes it."""
+    from dupq.encoders.encoding import encode
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.embeddings import Embeddings
+
+    everything = np.array(sorted(sequences), np.int64)
+    pool = np.union1d(chosen(everything, settings.training.development_pool), known.split.questions_of("development"))
+    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
+    return EncoderRanker([Embeddings(pool, *encoded)], network.measure), pool
+
+
+def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Settings) -> float:
+    from dupq.evaluation.known_duplicates import retrieval
+
+    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
+    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
+    return measured["retrieval"]["encoder"]["map"]
+
+
+def scored_pairs(
+    ranker: "EncoderRanker", pool: np.ndarray, known: Known, training: TrainingSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and labels of the development links and as many random pairs of `pool`, the same ones each time."""
+    from dupq.training.pairs import with_random_negatives
+
+    links = known.split.links_of("development", known.links)
+    generator = np.random.default_rng(training.seed)
+    pairs = with_random_negatives(links, pool, known.split, 1, generator, kind=training.negative_pairs)
+    return ranker.score(pairs.left, pairs.right), pairs.labels
+
+
+_ORDER = 3  # the third number of the seed of the order of buckets
+
+
+class TitleBuckets:
+    """The titles and bodies that are trained on: the same for all workers. Memory: a bucket, kept while it is alone."""
+
+    def __init__(self, files: TrainingFiles, settings: Settings, is_measured: bool) -> None:
+        """`is_measured`: some are set apart to measure epochs by, if there are enough."""
+        self._files, self._count = files, buckets_of(files)
+        keys = [read_bucket_keys(files, bucket) for bucket in range(self._count)]
+        apart = keys_apart(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
+        self._left_out = np.zeros(0, np.int64) if apart is None else apart.own
+        self._sizes = [len(own) - int(np.isin(own, self._left_out).sum()) for own in keys]
+        self.apart: TitlesApart | None = None if apart is None else set_apart(self._all(), apart)
+
+    def _all(self) -> Iterator["TitlesAndBodies"]:
+        return (read_bucket(self._files, bucket) for bucket in range(self._count))
+
+    @property
+    def questions(self) -> int:
+        """How many there are."""
+        return sum(self._sizes)
+
+    def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
+        """The buckets of an epoch in their order, and which share of its questions comes before and until the end."""
+        order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._count)
+        shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, self.questions)
+        return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
+
+    def read(self, bucket: int) -> "TitlesAndBodies":
+        """What is trained on of a bucket."""
+        if self._count == 1:
+            return self._only
+        return self._trained_on(bucket)
+
+    @functools.cached_property
+    def _only(self) -> "TitlesAndBodies":
+        return self._trained_on(0)
+
+    def _trained_on(self, bucket: int) -> "TitlesAndBodies":
+        found = read_bucket(self._files, bucket)
+        return found.take(np.flatnonzero(~np.isin(found.keys, self._left_out))) if len(self._left_out) else found
+
+
+# The last training stage: the network at its best epoch → the saved encoder, with measures on its own
+# archive.
+#
+# One task. It holds the embeddings of a sample: to measure the fitness that later archives are compared with, and where
+# there are known duplicates, the score that best separates development pairs from random ones.
+
+PICTURE = "learning_curve.svg"
+
+
+def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, language: str, run_id: str) -> Report:
+    """Measure the encoder on a sample of its archive, and save it; `language` tells readers how that is known."""
+    return run_tasks("save", _save, [(files, sites.names, settings, language, run_id)])
+
+
+def _save(files: TrainingFiles, site_names: list[str], settings: Settings, language: str, run_id: str) -> Counts:
+    import torch
+
+    from dupq.encoders.encoding import rebuild
+    from dupq.encoders.saved import SavedEncoder, read_weights, save
+    from dupq.encoders.text_reader import Reader, fitness
+    from dupq.text.questions import Vocabulary
+    from dupq.training.checkpoints import Progress, measured_by
+
+    torch.set_num_threads(1)
+    sites = Sites(site_names)
+    vocabulary = Vocabulary.from_bytes(
+        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
+    )
+    network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.weights), files.weights), files.weights)
+    network.set_vocabulary(vocabulary.words)
+    reader = Reader(network, vocabulary, settings)
+    keys = all_keys(files.texts)
+    known = read_known(files, sites, keys, settings.training)
+    found = fitness(reader, _texts(files, chosen(keys, FITNESS_QUESTIONS)))
+    threshold, accuracy = _pair_threshold(files, reader, keys, known)
+    curve = storage.read_json(files.curve)
+    metrics = {
+        "archive_questions": len(keys),
+        "language": language,
+        "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
+        "development_queries": len(known.split.questions_of("development")),
+        "development_pair_accuracy": accuracy,
+        "best_epoch": Progress(curve).best,
+        "best_epoch_by": measured_by(curve[-1]),
+        "not_measured": not_measured(known.split, measured_by(curve[-1])),
+        "learning_curve": curve,
+    }
+    _write_split(files.encoder, known.split, known.wrong, sites)
+    save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
+    picture = charts.picture(curve)
+    storage.write_bytes(storage.join(files.encoder, PICTURE), picture.encode())
+    return {"rows_in": len(keys), "rows_out": 1}
+
+
+def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
+    """Why what is null of an encoder's measures could not be measured, by the name of the measure."""
+    found: dict[str, str] = {}
+    counts = {part: len(split.questions_of(part)) for part in PARTS}
+    if not counts["development"]:
+        reason = "no question with a known duplicate to choose a threshold on"
+        found |= dict.fromkeys(("pair_threshold", "development_pair_accuracy"), reason)
+    if counts["development"] < FEWEST_QUESTIONS:
+        found["development_map"] = (
+            f"{counts['development']} development questions with known duplicates; {FEWEST_QUESTIONS} are needed"
+        )
+    if best_epoch_by is None:
+        found["best_epoch_by"] = (
+            f"the last epoch is kept: neither {FEWEST_QUESTIONS} development questions nor {FEWEST_TITLES} titles with "
+            "bodies to set apart"
+        )
+    if not counts["test"]:
+        found["test"] = "no known duplicates were kept for tests: what the encoder finds is not known"
+    return found
+
+
+def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
+    table = storage.read_table(files.measured, TEXTS)
+    return table.filter(pa.array(are_among(keys, table["key"].to_numpy()))).combine_chunks()
+
+
+def _pair_threshold(
+    files: TrainingFiles, reader: "Reader", keys: np.ndarray, known: Known
+) -> tuple[float | None, float | None]:
+    """The score that best tells development links from random pairs, and how well; None where there are no links."""
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.embeddings import Embeddings
+
+    training = reader.settings.training
+    links = known.split.links_of("development", known.links)
+    pool = np.union1d(chosen(keys, training.development_pool), known.split.questions_of("development"))
+    if not len(links) or len(pool) < 3:
+        return None, None
+    table = _texts(files, pool)
+    embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
+    ranker = EncoderRanker([embedded], reader.network.measure)
+    return best_accuracy(*scored_pairs(ranker, pool, known, training))
+
+
+def publish(files: TrainingFiles, output: str) -> str:
+    """Copy the saved encoder to a folder of its own in `output`, and point latest.json there; returns the folder.
+
+    A folder is named by its encoder's fingerprint and its training, and is never changed: whoever reads an older
+    encoder goes on reading it. What is damaged in it is written again.
+    """
+    description = read_description(files.encoder)
+    name = f"{description['fingerprint'][:16]}-{description['run_id'][:8]}"
+    folder = storage.join(output, name)
+    run_tasks("publish", _publish, [(files.encoder, folder)])
+    storage.write_json(storage.join(output, "latest.json"), {"encoder": name})
+    return folder
+
+
+def _publish(source: str, folder: str) -> Counts:
+    for file in (*reversed(FILES), PICTURE):  # the description, which readers look for first, after what it describes
+        content, place = storage.read_bytes(storage.join(source, file)), storage.join(folder, file)
+        if not storage.exists(place) or storage.read_bytes(place) != content:
+            storage.write_bytes(place, content)
+    return {}
+
+
+def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
+    """Write which part each question is in: `train` if it is only in pairs labelled as no duplicates (`wrong`)."""
+    alone = np.setdiff1d(wrong, split.questions)
+    numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]
+    columns = [
+        *sites.columns(np.concatenate([split.questions, alone])),
+        pa.array(numbers, pa.int64()),
+        pa.array([*split.parts.tolist(), *["train"] * len(alone)], pa.string()),
+    ]
+    storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=SPLIT), SPLIT)

@@ -1,0 +1,178 @@
+"""The teachers' embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
+
+Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one; a finished task is
+not repeated. The questions are those that `prepare` chose and picked out; a task reads the files that may have its own.
+
+What a task makes is also kept beside the trainings, for others of the same output. Its file is named by all that it is
+made from: the teacher, the kind of device, the questions and their texts, and which ones are encoded together.
+
+    OUTPUT/work/teachers/FINGERPRINT-cpu/CONTENT.parquet
+    OUTPUT/work/RUN/taught/teacher-0/part-00000.parquet    a copy
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage, system
+from dupq.encoders.description import read_description
+from dupq.encoders.steps.encode import gpus_to_make
+from dupq.errors import DupqError
+from dupq.execution.gpus import Gpus
+from dupq.execution.task_files import Counts, finished, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.runs import writer
+from dupq.runs.layout import TEACHERS, TrainingFiles
+from dupq.runs.question_tables import key_span, read_keys
+from dupq.settings.config import Settings
+from dupq.settings.sections import TextSettings
+from dupq.system import forget, side_by_side
+from dupq.text.keys import key_hashes
+from dupq.training.pairs import DistillationTargets, targets
+from dupq.training.steps.token_files import picked_files, picked_texts
+from dupq.training.vector_files import means, spellings
+
+if TYPE_CHECKING:
+    from dupq.encoders.saved import SavedEncoder
+
+FROM_EARLIER = "teacher embeddings from an earlier training"
+_QUESTIONS_PER_TASK = 500  # on average
+_ROWS = 32  # of a batch
+WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """A teacher, and what it encodes with."""
+
+    encoder: str
+    kept: str  # the folder of what it encoded for any training
+    device: str
+
+
+def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
+    """Write the teachers' embeddings of the questions that they read."""
+    fingerprints = [fingerprint(encoder) for encoder in settings.teacher.encoder]
+    taken = gpus_to_make(files.taught_as, files.taught, gpus, {TEACHERS: fingerprints})
+    device, kind = system.GPU if taken else system.CPU, storage.read_json(files.taught_as)["device"]
+    keys, uris = read_keys(files.taught_keys), picked_files(files)
+    spans = side_by_side(key_span, uris)
+    calls = []
+    for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
+        teacher = _Teacher(encoder, files.kept_by(name, kind), device)
+        for part, some in enumerate(_pieces(keys)):
+            meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
+            output = storage.join(_taught_by(files, number), f"part-{part:05d}.parquet")
+            calls.append((list(compress(uris, meets)), some, teacher, settings.text, output))
+    return run_tasks("teach", _teach, calls, gpus=taken)
+
+
+def _pieces(keys: np.ndarray) -> list[np.ndarray]:
+    """The questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
+    cuts = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
+    return np.split(keys, cuts[cuts > 0])
+
+
+def fingerprint(encoder: str) -> str:
+    """What names a teacher, wherever it is."""
+    return read_description(encoder)["fingerprint"]
+
+
+def _taught_by(files: TrainingFiles, teacher: int) -> str:
+    return storage.join(files.taught, f"teacher-{teacher}")
+
+
+def _teach(texts: list[str], keys: np.ndarray, teacher: _Teacher, settings: TextSettings, output: str) -> Counts:
+    def make() -> Counts:
+        table = picked_texts(texts, keys)
+        kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
+        is_there = finished(kept) is not None
+        skip_or(kept, lambda: _encode(teacher, table, settings, kept))
+        forget(kept)  # this training reads the copy alone: the other may be removed
+        found = storage.read_table(kept)
+        storage.write_table(output, found, found.schema)
+        return {"rows_in": len(table), "rows_out": len(table), FROM_EARLIER: len(table) if is_there else 0}
+
+    return skip_or(output, make)
+
+
+def _content(table: pa.Table) -> str:
+    """A name for what the embeddings of some texts are made from, but for who makes them."""
+    digest = hashlib.sha256(str(writer.TRAINING_VERSIONS["teach"]).encode())
+    for row in table.select(["key", "title", "text"]).to_pylist():
+        digest.update(storage.json_bytes(row))
+    return digest.hexdigest()[:32]
+
+
+def _encode(teacher: _Teacher, table: pa.Table, settings: TextSettings, output: str) -> Counts:
+    vectors = _embeddings(teacher.encoder, table, settings, teacher.device)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
+    storage.write_table(output, found, found.schema)
+    return {}
+
+
+def word_teacher(encoder: str, written: Mapping[str, int], settings: Settings) -> WordTeacher:
+    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
+
+    It knows words as they are written, `written` being how often texts have which: a stem gets the mean of the
+    embeddings of its words that occur often enough, weighted by how often they do, or else its own.
+    """
+
+    def vectors(words: list[str]) -> np.ndarray:
+        if settings.text.word_form == "written":
+            return _of_words(encoder, words)
+        found = spellings(words, written, settings)
+        return means(found, _of_words(encoder, [spelling.word for spelling in found]), len(words))
+
+    return vectors
+
+
+def _of_words(encoder: str, words: list[str]) -> np.ndarray:
+    """The teacher's embedding of each word alone."""
+    table = pa.table({"title": pa.array([""] * len(words)), "text": pa.array(words, pa.string())})
+    return _embeddings(encoder, table, None)
+
+
+def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device: str = system.CPU) -> np.ndarray:
+    """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
+    import torch
+
+    torch.set_num_threads(1)
+    saved = _teacher(uri)
+    text = saved.settings.text
+    if saved.network.is_lexical or saved.network.kind != "cosine":
+        raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
+    stored = ("code", "tokens", "fields")
+    if settings is not None and any(getattr(text, name) != getattr(settings, name) for name in stored):
+        reads = ", ".join(f"text.{name}={getattr(text, name)}" for name in stored)
+        given = ", ".join(getattr(settings, name) for name in stored)
+        raise DupqError(f"{uri}: the teacher reads {reads}, and these texts are {given}; set them alike")
+    saved.network.to(system.usable(device))
+    return saved.reader.encode(table, _ROWS)[0].vectors
+
+
+@functools.lru_cache(maxsize=1)
+def _teacher(uri: str) -> "SavedEncoder":
+    """The teacher, opened once by each worker: every opening costs some 40 MB (measured with MiniLM)."""
+    from dupq.encoders.saved import load
+
+    return load(uri)
+
+
+def read_targets(files: TrainingFiles, teachers: int) -> DistillationTargets:
+    """The vectors that so many teachers have of their questions, sorted by key."""
+    keys, embeddings = [], []
+    for number in range(teachers):
+        parts = storage.list_files(_taught_by(files, number), ".parquet")
+        table = pa.concat_tables([storage.read_table(part.uri) for part in parts]).combine_chunks()
+        flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
+        keys.append(table["key"].to_numpy())
+        embeddings.append(flat.reshape(len(table), -1).astype(np.float32))
+    return targets(keys[0], embeddings)
