@@ -36,7 +36,7 @@ def test_bm25_ranks_as_a_sort_of_all_scores_does(texts: list[str], cuts: list[in
     terms, keys = [stemmed(text, "english") for text in texts], keys_of(texts).tolist()
     for query, found in enumerate(BM25(parts(texts, cuts), "english").rank(np.array(keys), k)):
         expected = slow_bm25(terms, query)
-        best = slow_best(keys, [round(score, 5) for score in expected], query, k)  # bm25s adds up float32
+        best = slow_best(keys, [round(score, 5) for score in expected], query, k)  # scores are of float32
         assert [expected[key // 10 - 1] for key in found] == pytest.approx([expected[key // 10 - 1] for key in best])
         tied = [key for key in found if texts[key // 10 - 1] == texts[found[0] // 10 - 1]]
         assert tied == sorted(tied)
