@@ -119,7 +119,7 @@ def _set_up(parser: Parser, name: str) -> None:
 
 def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
     """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
-    from dupq.execution import nodes
+    from dupq.execution import head
     from dupq.runs import log, progress
 
     try:
@@ -135,7 +135,7 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):  # the error too
         log.write_kept()
-    if code == ClusterError.EXIT_CODE or nodes.lost.is_set():
+    if code == ClusterError.EXIT_CODE or head.lost.is_set():
         ends.leave(code)
     sys.exit(code)
 
@@ -157,18 +157,18 @@ def _done(arguments: argparse.Namespace) -> int:
 
 def _do(arguments: argparse.Namespace) -> None:
     """Do the job itself. When it has ended, a lost head must not end this process, which still tells of it."""
-    from dupq.execution import nodes
+    from dupq.execution import head
     from dupq.runs import log, progress
     from dupq.system import require
 
     if arguments.job in _ON_RAY:
         require("ray", f"dupq {arguments.job.replace('_', '-')}")
-    nodes.if_stuck(lambda: progress.end_as("failed"))
+    head.if_stuck(lambda: progress.end_as("failed"))
     try:
         arguments.do(arguments)
     finally:
         log.clear()
-        nodes.job_ended.set()
+        head.job_ended.set()
 
 
 def _cut_off() -> None:
@@ -194,7 +194,8 @@ def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
     from dupq.execution import cluster
 
     cluster.connect(address)
-    return getattr(importlib.import_module(f"dupq.pipelines.{pipeline}"), pipeline)(job, checked)
+    module = "train" if pipeline == "from_dump" else pipeline
+    return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
 
 
 def _find(job: _Checkable, pipeline: str, address: str | None) -> None:

@@ -11,7 +11,7 @@ import ray
 
 from dupq.errors import SettingError
 from dupq.execution import cluster
-from dupq.execution.nodes import failure_at
+from dupq.execution.head import failure_at
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
 
@@ -94,9 +94,9 @@ def head() -> Iterator[subprocess.Popen]:
 JOB = """
 import sys, time
 from dupq import cli
-from dupq.execution import cluster, nodes, tasks
+from dupq.execution import cluster, head, tasks
 
-nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS, nodes._UNWINDING_SECONDS = 1, 3, 2
+head._BETWEEN_SECONDS, head._PATIENCE_SECONDS, head._UNWINDING_SECONDS = 1, 3, 2
 
 def started(file):
     open(file, "w").close()
