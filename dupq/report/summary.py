@@ -99,47 +99,66 @@ def with_verdicts(run: Run) -> str:
 
 
 def summary(run_uri: str) -> str:
-    """What was found in a finished run, how good it is, and where everything is."""
-    metrics, language = read_metrics(run_uri), Run(run_uri).manifest["inputs"].get("language")
-    sites = sum(1 for count in metrics["sites"].values() if count)
-    lines = [
-        f"questions         {metrics['questions']:>12,} of {sites} site(s)",
-        *([f"language          {'':>12} {language}"] if language else []),
-        f"exact copies      {metrics['exact_copies']:>12,}",
-        f"near duplicates   {metrics['near_duplicate_pairs']:>12,} pairs",
-        f"encoder           {_sure_pairs(metrics)}",
-        f"decided by        {'':>12} {decided_by(metrics['calibration'])}",
-        f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
-        f" the largest of {metrics['largest_cluster']:,}",
-        *_worklist(metrics, run_uri),
-        *_links(metrics.get("links")),
-        *_judged(metrics.get("judged")),
-        *_verdicts(metrics.get("verdicts")),
-        *_not_measured(metrics.get("not_measured") or {}),
-        *_planted(metrics.get("planted")),
-        f"run               {run_uri}",
-        f"report            {storage.join(run_uri, 'report.html')}",
-        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)};"
-        f" to judge the worklist here: {program()} review --run {shlex.quote(run_uri)}",
-    ]
-    return "\n".join(lines)
+    """Return what was found in a finished run, what it missed, why to trust it, and where to go on."""
+    metrics, run = read_metrics(run_uri), shlex.quote(run_uri)
+    said = {
+        "FOUND": _found(metrics, Run(run_uri).manifest["inputs"].get("language")),
+        "MISSED": _missed(metrics, run_uri),
+        "TRUST": _trust(metrics),
+        "OPEN": [storage.join(run_uri, "report.html")],
+        "NEXT": [
+            f"judge likely pairs here    {program()} review --run {run}",
+            f"look through all clusters  {program()} serve --run {run}",
+            f"one question per cluster   {program()} export --to keep-drop --run {run} --output keep-drop",
+        ],
+    }
+    lines = [(name if not place else "", line) for name, block in said.items() for place, line in enumerate(block)]
+    return "\n".join(f"{name:9} {line}" for name, line in lines)
+
+
+def _found(metrics: Metrics, language: str | None) -> list[str]:
+    sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
+    archive = f"{metrics['questions']:,} questions of {sites}" + (f" in {language}" if language else "")
+    groups = counted(metrics["clusters"], "group") if metrics["clusters"] else "no group"
+    found = f"{groups} of duplicates among {archive}"
+    if metrics["clusters"]:
+        found += f": {metrics['questions_in_clusters']:,} questions, at most {metrics['largest_cluster']:,} in a group"
+    texts = f"{metrics['exact_copies']:,} identical, {metrics['near_duplicate_pairs']:,} almost identical"
+    return [found, f"pairs: {texts}, {_sure_pairs(metrics)}", *_planted(metrics.get("planted"))]
 
 
 def _sure_pairs(metrics: Metrics) -> str:
     count, chosen = metrics["encoder_pairs_above_threshold"], metrics["thresholds"][0]
     if not count:
-        return f"{0:>12} of {metrics['encoder_pairs']:,} candidate pairs: none is sure enough for {chosen['precision']}"
-    return (
-        f"{count:>12,} pairs of a probability of {metrics['threshold']:.3f} and more, of {metrics['encoder_pairs']:,}"
-        f" candidates (expected precision {chosen['expected_precision']:.2f})"
-    )
+        candidates = f"of {metrics['encoder_pairs']:,} candidates"
+        return f"none of the same meaning that is sure enough for a precision of {chosen['precision']}, {candidates}"
+    right = f"{chosen['expected_precision']:.0%} expected to be right"
+    return f"{count:,} of the same meaning ({right}; probability {metrics['threshold']:.3f} and more)"
+
+
+def _missed(metrics: Metrics, run_uri: str) -> list[str]:
+    return [
+        *_links(metrics.get("links")),
+        *_not_measured(metrics.get("not_measured") or {}),
+        *_worklist(metrics, run_uri),
+    ]
+
+
+def _trust(metrics: Metrics) -> list[str]:
+    judged = [*_judged(metrics.get("judged")), *_verdicts(metrics.get("verdicts"))]
+    advice = "no pair is judged yet: verdicts on the listed pairs decide the next run, and measure this one"
+    return [f"decided by {decided_by(metrics['calibration'])}", *(judged or [advice])]
 
 
 def decided_by(calibration: Calibration) -> str:
     """What the probabilities rest on, in words."""
     prior = f"the prior of {len(calibration['prior_sites'])} sites"
-    own = [f"{calibration['development_sets']} sets of known duplicates"] if calibration["development_sets"] else []
-    own += [f"{calibration['judged_pairs']} verdicts"] if calibration.get("judged_pairs") else []
+    own = (
+        [f"{counted(calibration['development_sets'], 'set')} of known duplicates"]
+        if calibration["development_sets"]
+        else []
+    )
+    own += [counted(calibration["judged_pairs"], "verdict")] if calibration.get("judged_pairs") else []
     if not own:
         return f"{prior} alone: no known duplicates of this archive to weigh"
     return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
@@ -148,24 +167,20 @@ def decided_by(calibration: Calibration) -> str:
 def _links(links: LinkQuality | None) -> list[str]:
     if not links:
         return []
-    count, together, found = links["test_links"], 100 * links["in_one_cluster"], 100 * links["in_pairs"]
-    nearest = (links.get("among_nearest") or {}).get("10")
-    listed = "" if nearest is None else f", {100 * nearest:.1f} % among the ten nearest"
-    return [
-        f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold{listed},"
-        f" {found:.1f} % among the candidate pairs"
-    ]
+    count, nearest = links["test_links"], (links.get("among_nearest") or {}).get("10")
+    shares = {"are in one group": links["in_one_cluster"], "among the ten nearest": nearest}
+    shares["among the candidate pairs"] = links["in_pairs"]
+    shown = ", ".join(f"{share * count:,.0f} {where}" for where, share in shares.items() if share is not None)
+    return [f"of {counted(count, 'known duplicate')} that decided nothing, {shown}"]
 
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     work = metrics.get("worklist")
     if not work or not work["pairs"]:
         return []
-    place = storage.join(run_uri, "worklist.tsv")
-    expected = f"{work['expected_right']:.0f} of the first {work['first']} expected to be right"
+    expected = f"{work['expected_right']:.0f} of the first {work['first']} are expected to be right"
     return [
-        f"worklist          {work['pairs']:>12,} pairs not joined, {expected} by {decided_by(metrics['calibration'])}:"
-        f" {place}"
+        f"{work['pairs']:,} likely pairs are listed, not joined; {expected}: {storage.join(run_uri, 'worklist.tsv')}"
     ]
 
 
@@ -176,7 +191,7 @@ def _judged(told: Verdicts | None) -> list[str]:
     lost += [f"{told['contradicting']} same given up, as different wins"] if told["contradicting"] else []
     counts = [f"{told[name]} {name}" for name in ("same", "different", "unsure")]
     pairs = told["same"] + told["different"] + told["unsure"]
-    return [f"judged            {pairs:>12,} pairs: {', '.join([*counts, *lost])}"]
+    return [f"{counted(pairs, 'pair')} judged: {', '.join([*counts, *lost])}"]
 
 
 def _verdicts(told: Judged | None) -> list[str]:
@@ -184,7 +199,7 @@ def _verdicts(told: Judged | None) -> list[str]:
         return []
     shown = [f"{name} {_between(told[name])}" for name in ("precision", "recall") if told[name]]
     said = ", ".join(shown) or "none on a joined pair, so no precision yet: judge more"
-    return [f"verdicts          {told['judged']:>12,} on run {told['run_id']}: {said}"]
+    return [f"{counted(told['judged'], 'verdict')} on the sample of run {told['run_id']}: {said}"]
 
 
 def _between(found: Estimated | None) -> str:
@@ -192,14 +207,14 @@ def _between(found: Estimated | None) -> str:
 
 
 def _not_measured(reasons: dict[str, str]) -> list[str]:
-    if "links" not in reasons:
-        return []
-    return [f"known duplicates  {'not measured':>12}: {reasons['links']}"]
+    return [f"not measured: {reasons['links']}"] if "links" in reasons else []
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:
     if not planted:
         return []
     shares = {name: (values or {}).get("same_cluster") for name, values in planted.items()}
-    shown = [f"{100 * share:.1f} % of {name}" for name, share in shares.items() if share is not None]
-    return [f"planted           {'':>12} {', '.join(shown)} pairs in one cluster"]
+    shown = [
+        f"{100 * share:.0f} % of {name.replace('_', ' ')} pairs" for name, share in shares.items() if share is not None
+    ]
+    return [f"of what was planted: {', '.join(shown)}"]

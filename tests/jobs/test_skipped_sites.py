@@ -80,7 +80,7 @@ def test_a_site_that_is_left_out_has_no_questions_and_leaves_the_others_their_na
 
 def test_the_report_and_the_summary_of_a_run_with_an_empty_site_tell_so(runs: tuple[Run, Run]) -> None:
     _, after = runs
-    assert "100 of 2 site(s)" in summary(after.uri)
+    assert "among 100 questions of 2 sites" in summary(after.uri)
     page = storage.read_bytes(after.path("report.html")).decode()
     assert f'<bdi>{SITES[0]}</bdi> <span class="note">0</span>' in page
 

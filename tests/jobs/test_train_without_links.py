@@ -122,7 +122,7 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
     assert all(reason in page for reason in metrics["not_measured"].values())
     said = summary(archive.run.uri)
     assert "sites alone: no known duplicates of this archive to weigh" in said
-    assert "known duplicates  not measured: no known duplicates to test on (none has both questions" in said
+    assert "MISSED    not measured: no known duplicates to test on (none has both questions" in said
 
 
 @pytest.mark.usefixtures("quick")

@@ -207,7 +207,7 @@ def test_pairs_near_the_threshold_show_similarity_and_probability(parsed: html.H
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     shown = summary(run)
-    assert "3 pairs of a probability of 0.800 and more, of 5 candidates (expected precision 0.90)" in shown
+    assert "3 of the same meaning (90% expected to be right; probability 0.800 and more)" in shown
     assert "the prior of 2 sites and 25 sets of known duplicates (40% this archive's own)" in shown
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     metrics["calibration"]["development_sets"] = 0
@@ -216,13 +216,13 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
 
 
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
-    assert "known links" not in summary(run)
+    assert "known duplicates that decided" not in summary(run)
     place = storage.join(run, "metrics.json")
     links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
-    said = "known links              1,052 never fitted on: 3.8 % in one cluster at this threshold, "
-    for more, then in (({}, ""), ({"among_nearest": {"1": 0.2, "10": 0.4}}, "40.0 % among the ten nearest, ")):
+    said = "of 1,052 known duplicates that decided nothing, 40 are in one group, "
+    for more, then in (({}, ""), ({"among_nearest": {"1": 0.2, "10": 0.4}}, "421 among the ten nearest, ")):
         storage.write_json(place, {**storage.read_json(place), "links": links | more})
-        assert f"{said}{then}50.0 % among the candidate pairs" in summary(run)
+        assert f"{said}{then}526 among the candidate pairs" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
@@ -236,7 +236,7 @@ def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
     assert "12 verdicts on the sample of run earlier, besides 1 that are unsure, tell of" in quality
     assert "Precision of the pairs that it joined 75.0 % 50.0 % to 90.5 %" in quality
     assert "joined – not yet: judge more" in quality
-    assert "12 on run earlier: precision 75% (50% to 90%)" in summary(run)
+    assert "12 verdicts on the sample of run earlier: precision 75% (50% to 90%)" in summary(run)
     storage.write_json(place, {**metrics, "verdicts": {**told, "precision": None, "recall": None}})
     assert "none on a joined pair, so no precision yet" in summary(run)
 
