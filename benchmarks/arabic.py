@@ -41,7 +41,7 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.tokens import tokens
 
 SITE = "arabic"
@@ -122,7 +122,7 @@ def measure(encoder: str, questions: str, texts: list[str], pairs: Pairs) -> dic
     saved = load(encoder)
     development, test = (pairs.of(rows) for rows in of_parts(pairs, parts))
     embeddings = embedded(saved, texts)
-    normaliser = Normaliser(saved.settings.text)
+    normaliser = normaliser_of(saved.settings.text)
     words = [normaliser.words(" ".join(tokens(text))) for text in texts]
     found: dict[str, Any] = {"development_pairs": len(development.labels), "test_pairs": len(test.labels)}
     found["test_duplicates"] = int(test.labels.sum())

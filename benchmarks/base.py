@@ -38,7 +38,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.loop import train_epoch
 from dupq.training.optimisation import TeacherLoss, as_training, falling, optimizer_for, seed_dropout
@@ -151,7 +151,7 @@ def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tupl
     """Stems, and a table of their vectors with a row an id."""
     counts = Counter(word for text in texts for word in set(text.split()))
     written = sorted({word for word, count in counts.items() if count >= LEAST_COUNT} | set(teacher.words))
-    forms, _ = Normaliser(settings.text).each_word(written)
+    forms, _ = normaliser_of(settings.text).each_word(written)
     words = sorted({form for form in forms if form})
     rows = {word: row for row, word in enumerate(words)}
     found = [
@@ -182,7 +182,7 @@ def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, setti
 def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     """MAP and accuracy (%) on all known duplicates of a site, of the encoder and of BM25."""
     questions, links = site.known.collection, site.known.labels.duplicates
-    texts, normaliser = site.texts(0), Normaliser(settings.text)
+    texts, normaliser = site.texts(0), normaliser_of(settings.text)
     counts = Counter(word for text in questions.texts.to_pylist() for word in normaliser.all_words(text))
     words = [*start.words, *sorted(set(counts).difference(start.words))]
     vocabulary = Vocabulary(words, settings.text)

@@ -52,7 +52,7 @@ from dupq.execution.tasks import measured
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import Vocabulary, texts_table
 from dupq.text.token_arrays import TokenIds
 from dupq.text.tokens import html_to_text
@@ -168,7 +168,7 @@ def encoder_figures(
 
 
 def vocabulary_of(texts: list[str], settings: Settings) -> Vocabulary:
-    normaliser = Normaliser(settings.text)
+    normaliser = normaliser_of(settings.text)
     counts = collections.Counter(word for text in texts for word in normaliser.all_words(text))
     return Vocabulary([word for word, count in counts.items() if count >= LEAST_COUNT], settings.text)
 

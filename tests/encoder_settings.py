@@ -12,7 +12,6 @@ QUICK_LEARNER = (
     "training.positives=closed",
     "training.negatives_drawn=each-epoch",
     "training.negative_pairs=linked",
-    "training.best_epoch=map",
 )
 
 

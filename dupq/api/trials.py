@@ -29,7 +29,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import texts_table
 from dupq.training.one_process import QUALITY, KnownPairs, train
 from dupq.training.pairs import NEGATIVE_POOL, positives
@@ -99,7 +99,7 @@ class Trials:
             raise DupqError(f"preset {preset}: learns from known duplicates only, and the training part has none")
         pool = chosen(np.setdiff1d(self._keys, self.split.questions_of("development", "test")), NEGATIVE_POOL)
         texts = self._texts(chosen_settings.text)
-        normaliser = Normaliser(chosen_settings.text)
+        normaliser = normaliser_of(chosen_settings.text)
         sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
         vectors = make_word_vectors(sentences, chosen_settings.word_vectors, training.seed)
         known = KnownPairs(pairs, np.zeros((0, 2), np.int64), self.split, pool)

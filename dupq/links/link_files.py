@@ -57,12 +57,11 @@ def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np
     return np.unique(pairs[labels], axis=0), np.unique(pairs[~labels], axis=0)
 
 
-def check_pairs(uri: str, sites: Sites) -> bool:
-    """Whether any pair of the file `uri` is labelled 0; raises DupqError as `read_lines` does, and for no pairs."""
+def check_pairs(uri: str, sites: Sites) -> None:
+    """Raise DupqError as `read_lines` does for the file `uri`, and if it has no pairs."""
     _, labels = read_lines(storage.read_bytes(uri), sites, uri)
     if not len(labels):
         raise DupqError(f"{uri}: no pairs in it; lines of two questions and 1 or 0 expected, with tabs between")
-    return not labels.all()
 
 
 def read_lines(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,6 @@ from dupq.runs import writer
 from dupq.runs.reader import check_earlier
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -105,14 +104,15 @@ class TrainingJob:
         if not questions:
             raise DupqError(f"{self.questions}: no questions in the tables; nothing to learn from")
         links = 0 if self.links is None else check_links(self.links)
-        has_others = [check_pairs(uri, sites) for uri in self.pairs]
+        for uri in self.pairs:
+            check_pairs(uri, sites)
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         if self.gpus and self.gpus < self.workers:
             raise SettingError(
                 f"--gpus {self.gpus}: each of {self.workers} workers takes one, or none does (--gpus none)"
             )
-        settings = training_settings(self.preset, self.assignments, any(has_others))
+        settings = training_settings(self.preset, self.assignments)
         from dupq.encoders.encoding import learns_without_links, presets_without_links
         from dupq.encoders.saved import load
 
@@ -127,15 +127,14 @@ class TrainingJob:
         return settings
 
 
-def training_settings(preset: str, assignments: tuple[str, ...], has_others: bool = False) -> Settings:
-    """A preset, changed by assignments, with absolute paths; `has_others`: there are pairs labelled 0.
+def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
+    """A preset, changed by assignments, with absolute paths.
 
     Raises DupqError for what is wrong, also with the files that the settings name.
     """
     settings = config.load(preset, assignments)
     if settings.text.language != "auto":
         settings = config.in_language(settings, settings.text.language)
-    _check_negatives(settings.training, has_others)
     if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
         raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
     teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
@@ -163,15 +162,6 @@ def _with_start(settings: Settings) -> Settings:
         settings = settings.changed(word_vectors=vectors.changed(start=encoder_at(vectors.start)))
     check_start(settings)
     return settings
-
-
-def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
-    has_others = settings.mined_negatives > 0 or settings.loss == "softmax" or has_labelled
-    if not settings.negatives and not has_others:
-        raise SettingError(
-            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
-            "in a file of --pairs, or the loss is softmax"
-        )
 
 
 def _check_teacher_loss(settings: Settings) -> None:

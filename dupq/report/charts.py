@@ -217,7 +217,6 @@ def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
 
 # what epochs are measured by, the first that there is
 NAMES = {
-    "development_accuracy": "development accuracy",
     "development_map": "development MAP",
     "development_body_map": "development MAP of titles and their bodies",
 }

@@ -37,7 +37,10 @@ _RETIRED = {
     "word_vectors": ("workers", "answers", "counted_words", "absent"),
     "title_body": ("span", "learning_rate", "temperature", "development_share"),
     "teacher": ("vector_weight", "batch_size", "temperature", "alike_batches"),
-    "training": ("gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
+    "training": (
+        *("gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
+        "best_epoch",
+    ),
     "encode": ("gpus",),
     "neighbours": (
         "pairs_per_question",
@@ -47,6 +50,28 @@ _RETIRED = {
     "clusters": ("scored_size",),
     "evaluation": ("bm25_limit", "k"),
     "ingest": ("rejects_allowed", "maximum_body_bytes", "maximum_unpack_ratio", "maximum_unpacked_bytes"),
+}
+# What the papers have settings of (papers/dupq_papers/settings.py), as it always is without them
+_OF_PAPERS: dict[str, dict[str, object]] = {
+    "text": {
+        "tokens": "words",
+        "stop_words": "kept",
+        "parts_of_speech": "all",
+        "links": "token",
+        "dates": "kept",
+        "digits": "kept",
+        "arabic": "written",
+    },
+    "training": {
+        "loss": "softmax",
+        "gamma": 10.0,
+        "optimizer": "adam",
+        "gradient_clipping": 0.0,
+        "pairs": 0,
+        "negatives_drawn": "each-epoch",
+        "negative_pairs": "linked",
+        "anchors": "together",
+    },
 }
 
 
@@ -68,6 +93,11 @@ class Settings(Section):
     run: RunSettings = RunSettings()
     ingest: IngestSettings = IngestSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_those_of_papers(cls, values: Mapping[str, object]) -> dict[str, object]:
+        return {name: _read_as_papers(name, entries) for name, entries in values.items()}
+
     @model_validator(mode="after")
     def _margin_has_what_it_reads(self) -> Self:
         margin = self.training.negative_margin
@@ -76,6 +106,22 @@ class Settings(Section):
                 f"setting 'training.negative_margin' is {margin}; it needs teacher.encoder and training.mined_negatives"
             )
         return self
+
+
+def _read_as_papers(section: str, entries: object) -> object:
+    """Return a section that sets something of the papers as one of theirs, and another one as it is."""
+    usual = _OF_PAPERS.get(section, {})
+    if not isinstance(entries, Mapping) or not usual.keys() & entries.keys():
+        return entries
+    unlike = [name for name, value in usual.items() if entries.get(name, value) != value]
+    if not unlike:
+        return {name: value for name, value in entries.items() if name not in usual}
+    for module in papers("settings"):
+        return module.SECTIONS[section].read(entries, section)
+    raise SettingError(
+        f"setting '{section}.{unlike[0]}' is the papers', and needs the package dupq_papers, which is not installed "
+        "(papers/README.md)"
+    )
 
 
 def preset_names() -> list[str]:
@@ -134,7 +180,7 @@ def assign_to_trained(trained: Settings, assignments: Iterable[str], free: tuple
 
 def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
     """Plain dictionaries, for JSON."""
-    return settings.model_dump()
+    return {name: section.model_dump() for name, section in settings}
 
 
 def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
@@ -186,7 +232,8 @@ def _parsed(assignment: str) -> tuple[str, str, str]:
     if name in _RETIRED.get(section, ()):
         raise SettingError(f"--set {assignment}: dupq has no such setting any more; leave it out")
     there = Settings.model_fields[section].default
-    if not isinstance(there, EncoderSettings) and name not in type(there).model_fields:
+    known = type(there).model_fields.keys() | _OF_PAPERS.get(section, {}).keys()
+    if not isinstance(there, EncoderSettings) and name not in known:
         raise SettingError(
             f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(type(there).model_fields)}"
         )

@@ -105,46 +105,18 @@ class TeacherSettings(Section):
 
 
 class TrainingSettings(Section):
-    """Training on known duplicates: pairs, the split, and gradient descent."""
+    """Training on known duplicates: which pairs, and gradient descent with Adam on the softmax over a batch."""
 
     epochs: Passes = Field(10, description="Passes over the positive pairs.")
     patience: PassesOrNone = Field(
         0, description="Epochs without a better development measure after which training stops; 0: it never does."
     )
-    best_epoch: Literal["map", "accuracy"] = Field(
-        "map",
-        description="What development questions measure an epoch by: MAP, or the accuracy on their links and as many "
-        "random pairs, drawn once, at the best threshold.",
-    )
-    batch_size: Batch = Field(
-        16, description="Pairs of a batch, of all workers together; logistic_ranking, softmax: positive pairs."
-    )
-    loss: Literal["squared_error", "mean_squared_error", "logistic_ranking", "softmax"] = Field(
-        "squared_error", description="The loss (dupq/training/optimisation.py)."
-    )
-    gamma: MoreThanZero = Field(10.0, description="Of logistic_ranking.")
-    temperature: MoreThanZero = Field(0.05, description="Of softmax: what scores are divided by.")
-    optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = Field("sgd", description="The optimizer.")
-    learning_rate: MoreThanZero = Field(0.005, description="Of the optimizer.")
+    batch_size: Batch = Field(16, description="Positive pairs of a batch, of all workers together.")
+    temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
+    learning_rate: MoreThanZero = Field(0.005, description="Of Adam.")
     decay: Literal["none", "linear"] = Field("none", description="linear: the rate falls to 0 at the last step.")
-    gradient_clipping: Annotated[float, Field(ge=0, le=1e9)] = Field(
-        0.0, description="Greatest length of the gradient of all parameters together; 0: not clipped."
-    )
     positives: Literal["closed", "links"] = Field("closed", description="closed: every pair of a set of duplicates.")
-    pairs: CountOrZero = Field(0, description="Positive pairs at most, chosen by a hash of their keys; 0: all.")
-    negatives: Negatives = Field(
-        1, description="Random questions per positive pair; logistic_ranking uses the hardest; 0 if there are others."
-    )
-    negatives_drawn: Literal["each-epoch", "once"] = Field("each-epoch", description="When negatives are drawn.")
-    negative_pairs: Literal["linked", "random"] = Field(
-        "linked",
-        description="A random negative: a known duplicate and a random question, or two random questions; "
-        "logistic_ranking and softmax are always trained on the first.",
-    )
-    anchors: Literal["together", "apart"] = Field(
-        "together",
-        description="logistic_ranking: a pair's losses from either of its questions in one step, or each in its own.",
-    )
+    negatives: Negatives = Field(1, description="Random questions per positive pair; 0 if there are others.")
     mined_negatives: Negatives = Field(
         0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
     )

@@ -20,9 +20,9 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import places_among
 from dupq.text.languages import stems
-from dupq.text.normalisation import Normaliser
-from dupq.text.token_arrays import TokenIds, buckets_of, distinct_words, strings_of, token_texts
-from dupq.text.tokens import html_to_text, punctuated, tokens
+from dupq.text.normalisation import normaliser_of
+from dupq.text.token_arrays import TokenIds, buckets_of, distinct_words, strings_of
+from dupq.text.tokens import html_to_text
 
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
 
@@ -75,7 +75,7 @@ class Vocabulary:
         """
         self.words = words
         self.hashed = hashed
-        self._normaliser = Normaliser(settings or TextSettings())
+        self._normaliser = normaliser_of(settings or TextSettings())
         self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
         if len(self._ids) != len(words):
             raise DupqError("the vocabulary holds a word twice")
@@ -94,25 +94,18 @@ class Vocabulary:
 
         This is the plain definition, text by text; `sequences` does the same to whole columns.
         """
-        return self._read(text, maximum)[0]
+        return np.array([self._id_of(word) for word in self._normaliser.words(text)[:maximum]], np.int32)
 
     def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
         """The `ids` of each text, and how many texts were cut at `maximum` words. An absent text is an empty one.
 
-        Normalisation meets each distinct word of the texts once. Where it looks at the words around (parts of speech),
-        the texts go through Python one by one.
+        Normalisation meets each distinct word of the texts once.
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
-        if not self._normaliser.is_by_word:
-            read = [self._read(text or "", maximum) for text in texts.to_pylist()]
-            return TokenIds.of(ids for ids, _ in read), sum(is_cut for _, is_cut in read)
-        numbers, begins, words = distinct_words(self._normaliser.with_dates_masked(texts))
-        forms, kept = words, np.ones(len(words), np.bool_)
-        if not self._normaliser.is_identity:
-            each, is_kept = self._normaliser.each_word(words.to_pylist())
-            forms, kept = pa.array(each, pa.large_string()), np.array(is_kept, np.bool_)
-        chosen, offsets, cut = _choose(numbers, begins, self._ids_of(forms), kept, maximum)
+        numbers, begins, words = distinct_words(self._normaliser.read(texts))
+        forms = pa.array(self._normaliser.each_form(words.to_pylist()), pa.large_string())
+        chosen, offsets, cut = _choose(numbers, begins, self._ids_of(forms), maximum)
         return TokenIds(chosen, offsets), cut
 
     def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
@@ -126,14 +119,6 @@ class Vocabulary:
     @functools.cached_property
     def _column(self) -> pa.LargeStringArray:
         return pa.array(self.words, pa.large_string())
-
-    def _read(self, text: str, maximum: int) -> tuple[np.ndarray, bool]:
-        if self._normaliser.is_identity:
-            words = text.split(" ", maximum) if text else []
-        else:
-            words = self._normaliser.words(text)
-        ids = [self._id_of(word) for word in words[:maximum]]
-        return np.array(ids, np.int32), len(words) > maximum
 
     def _id_of(self, word: str) -> int:
         known = self._ids.get(word)
@@ -154,21 +139,18 @@ class Vocabulary:
 
 @numba.njit(nogil=True, cache=True)
 def _choose(
-    numbers: np.ndarray, begins: np.ndarray, ids: np.ndarray, kept: np.ndarray, maximum: int
+    numbers: np.ndarray, begins: np.ndarray, ids: np.ndarray, maximum: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
 
-    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers.
-    Words that are not `kept` are left out unless the text has no others, those of _NO_ID always.
+    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` are of words by their numbers, and those of _NO_ID
+    are left out.
     """
     chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
     for text in range(len(begins) - 1):
-        is_filtered = False
-        for place in range(begins[text], begins[text + 1]):
-            is_filtered |= kept[numbers[place]]
         for place in range(begins[text], begins[text + 1]):
             number = numbers[place]
-            if ids[number] == _NO_ID or (is_filtered and not kept[number]):
+            if ids[number] == _NO_ID:
                 continue
             if end - offsets[text] == maximum:
                 cut += 1
@@ -180,20 +162,17 @@ def _choose(
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:
-    """A question's title and its whole text (title and body, as `settings.fields` says), tokenised.
-
-    Both are tokens joined by single spaces, "" where there are none.
-    """
-    title_tokens = _tokens(title, settings)
-    if settings.fields == "title":
-        return " ".join(title_tokens), " ".join(title_tokens)
-    body_tokens = _tokens(html_to_text(body_html, settings.code), settings)
-    return " ".join(title_tokens), " ".join(title_tokens + body_tokens)
+    """A question's title and its whole text, as `texts_table` has them."""
+    [row] = texts_table(pa.array([0]), pa.array([title]), pa.array([body_html]), settings).to_pylist()
+    return row["title"], row["text"]
 
 
 def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """The TEXTS table of questions, row by row in the order given: `question_text` of each, words compiled."""
-    shown = _token_texts(titles.to_pylist(), settings)
+    """The TEXTS table of questions, row by row in the order given: titles, and title and body if both are read.
+
+    Both are tokens joined by single spaces, "" where there are none.
+    """
+    shown = normaliser_of(settings).stored(titles.cast(pa.large_string()))
     texts = shown
     if settings.fields != "title":
         found = _tokens_of_html(bodies, settings)
@@ -221,19 +200,8 @@ def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings)
 
 
 def _tokens_of_html(bodies: pa.Array, settings: TextSettings) -> pa.Array:
-    plain: list[str | None] = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
-    return _token_texts(plain, settings)
-
-
-def _tokens(text: str, settings: TextSettings) -> list[str]:
-    return tokens(text) if settings.tokens == "words" else punctuated(text, settings.tokens)
-
-
-def _token_texts(texts: list[str | None], settings: TextSettings) -> pa.Array:
-    """The tokens of each text joined by single spaces (large_string)."""
-    if settings.tokens == "words":
-        return token_texts(pa.array(texts, pa.large_string()))
-    return pa.array([" ".join(_tokens(text or "", settings)) for text in texts], pa.large_string())
+    plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
+    return normaliser_of(settings).stored(pa.array(plain, pa.large_string()))
 
 
 # Texts as sets of terms: stems, each by a hash, so that two texts are compared by merging sorted numbers.

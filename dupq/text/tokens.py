@@ -5,11 +5,9 @@ all apostrophes are straight. A token is a run of letters, digits, marks and und
 ("don't") and a closing ++ or # ("c++", "c#"). Scripts that put no space between words are cut by ICU's dictionaries
 first. The tokens LINK and CODE_… have capitals, which no other token has.
 
-This is the plain definition; `token_arrays.py` does the same for whole columns, compiled. Some papers keep
-punctuation: `punctuated`.
+This is the plain definition; `token_arrays.py` does the same for whole columns, compiled.
 """
 
-import functools
 import html
 import re
 import unicodedata
@@ -19,8 +17,6 @@ from typing import Literal
 
 import regex
 from selectolax.lexbor import LexborHTMLParser, LexborNode
-
-from dupq.system import require
 
 # From a question's HTML to plain text, with code and links treated as in the papers.
 #
@@ -207,42 +203,3 @@ def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]
         else:
             result.append(CODE_PREFIX + token.casefold() if in_code else plain(token))
     return result
-
-
-# Tokens with punctuation and symbols, as in Bogdanova et al. 2015 (section 5.1: NLTK) and dos Santos et al. 2015.
-#
-# NLTK's Treebank tokeniser cuts each sentence: "don't" is do and n't, a quotation mark `` or '', "x[0]" four tokens. A
-# sentence ends where white space follows a full stop, a question or an exclamation mark: Punkt, which NLTK has before
-# it, would need a model from the network. So "e.g." loses its last full stop where Punkt would keep it.
-#
-# Text by text, in Python: 1.2 ms for each of 2,500 bodies of Travel's, where `token_arrays.py` takes 3 µs.
-
-_MARK = regex.compile(f"[{LINK_MARK}{CODE_START}{CODE_END}]")
-_SENTENCE_END = regex.compile(r"(?<=[.?!]) ")
-SENTENCE_ENDS = frozenset(".?!")  # as tokens
-
-
-def punctuated(text: str, case: Literal["punctuation", "written"]) -> list[str]:
-    """The tokens of a text, in lower case unless `case` is "written". LINK and CODE_ mean what they do in `tokens`.
-
-    Code is in lower case always: no tagger reads it.
-    """
-    text = _MARK.sub(lambda mark: f" {mark[0]} ", written_form(text))
-    text = " ".join(text.split())
-    cut = _cut()
-    found = [token for sentence in _SENTENCE_END.split(text) for token in cut(sentence)]
-    return with_marks_named(found, _written if case == "written" else str.lower)
-
-
-def _written(token: str) -> str:
-    """A token in its case, unless it would be taken for a mark's."""
-    return token.lower() if token == LINK_TOKEN or token.startswith(CODE_PREFIX) else token
-
-
-@functools.cache
-def _cut() -> Callable[[str], list[str]]:
-    """From a sentence to its tokens. NLTK is loaded when it is first needed: that takes a second."""
-    require("nltk", "keeping punctuation (text.tokens)")
-    from nltk.tokenize.destructive import NLTKWordTokenizer
-
-    return NLTKWordTokenizer().tokenize

@@ -42,13 +42,12 @@ class Epoch(TypedDict):
     epoch: int
     loss: float
     development_map: float | None  # None where there are too few development questions
-    development_accuracy: NotRequired[float | None]  # where it chooses the best epoch; likewise
-    development_body_map: NotRequired[float | None]  # of titles and their own bodies, in place of the other two
+    development_body_map: NotRequired[float | None]  # of titles and their own bodies, in its place
     examples: int
     negatives_dropped: NotRequired[int]  # by training.negative_margin
 
 
-MEASURES = ("development_accuracy", "development_map", "development_body_map")  # the first that there is decides
+MEASURES = ("development_map", "development_body_map")  # the first that there is decides
 
 
 class _Pointer(TypedDict):

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,25 +14,18 @@ from dupq.text.questions import PADDING
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
 from dupq.training.optimisation import (
-    clip_gradients,
-    logistic_ranking,
+    papers_training,
     score_matrix,
     softmax,
-    squared_error,
-    sum_of_squares,
 )
 from dupq.training.pairs import (
     Distillation,
-    Pairs,
     Rankings,
-    both_ways,
     with_negatives,
-    with_random_negatives,
 )
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _ORDER = 2  # the end of an epoch's seed of its order; mining's is 1, and a seed without one is that with 0
-_MEAN_LOSSES = ("mean_squared_error", "softmax")  # of a batch; the others are its sum
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 
 
@@ -71,6 +64,19 @@ class Share(NamedTuple):
         return 1.0 if len(self.places) else 0.0
 
 
+class OwnExamples(Protocol):
+    """What is trained on with a loss of its own: that of the papers."""
+
+    left: np.ndarray  # a question of each example
+    is_mean: bool  # whether a step follows the mean loss of its examples, not their sum
+
+    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+        """The sum of the losses of some examples."""
+
+
+Examples = Rankings | Distillation | OwnExamples
+
+
 def epoch_examples(
     links: np.ndarray,
     pool: np.ndarray,
@@ -79,36 +85,32 @@ def epoch_examples(
     epoch: int,
     mined: np.ndarray | None = None,
     wrong: np.ndarray = _NO_PAIRS,
-) -> Pairs | Rankings:
-    """What one epoch is trained on: `links` (int64, shape (m, 2)) and questions of `pool`, as the loss needs them.
+) -> Rankings | OwnExamples:
+    """What one epoch is trained on: `links` (int64, shape (m, 2)) and questions of `pool`.
 
     `mined` (int64, shape (m, any)) are hard negatives of each link; `wrong` are pairs that are labelled as no
-    duplicates. The order is another one in each epoch, also of negatives that are drawn once.
+    duplicates. The order is another one in each epoch.
     """
-    drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
-    generator = np.random.default_rng([settings.seed, drawn])
-    if settings.loss in ("logistic_ranking", "softmax"):
-        rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
-        if settings.loss == "logistic_ranking" and settings.anchors == "apart":
-            rankings = both_ways(rankings)
-        return Rankings(*_shuffled(rankings, settings.seed, epoch))
-    if mined is not None:
-        hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
-        wrong = np.concatenate([hard, wrong])
-    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong, settings.negative_pairs)
-    return Pairs(*_shuffled(pairs, settings.seed, epoch))
+    for_papers = papers_training(settings)
+    if for_papers is not None:
+        found: Rankings | OwnExamples = for_papers.epoch_examples(links, pool, split, settings, epoch, mined, wrong)
+        return found
+    generator = np.random.default_rng([settings.seed, epoch])
+    rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
+    order = epoch_order(len(links), settings.seed, epoch)
+    return Rankings(*(column[order] for column in rankings))
 
 
-def _shuffled(columns: Pairs | Rankings, seed: int, epoch: int) -> list[np.ndarray]:
-    order = np.random.default_rng([seed, epoch, _ORDER]).permutation(len(columns.left))
-    return [column[order] for column in columns]
+def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch's examples."""
+    return np.random.default_rng([seed, epoch, _ORDER]).permutation(count)
 
 
 def train_epoch(
     network: Encoder,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
-    examples: Pairs | Rankings | Distillation,
+    examples: Examples,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
     watch: Callable[[int, Callable[[], Losses]], None] = lambda steps, losses: None,
@@ -124,6 +126,7 @@ def train_epoch(
     """
     network.train()
     learner = torch.nn.ModuleList([network, examples.loss]) if isinstance(examples, Distillation) else network
+    is_mean = isinstance(examples, Rankings | Distillation) or examples.is_mean
     starts = range(0, len(examples.left), settings.batch_size)
     device = network.words.weight.device
     sums, examples_of = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
@@ -133,10 +136,8 @@ def train_epoch(
         share = _share(start, min(start + settings.batch_size, len(examples.left)), worker)
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)
-        (loss / share.size if settings.loss in _MEAN_LOSSES else loss).backward()
+        (loss / share.size if is_mean else loss).backward()
         optimisation.sum_gradients(learner)
-        if settings.gradient_clipping:
-            clip_gradients(learner, settings.gradient_clipping)
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
@@ -160,23 +161,16 @@ def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
 def _loss(
     network: Encoder,
     sequences: Sequences,
-    examples: Pairs | Rankings | Distillation,
+    examples: Examples,
     share: Share,
     settings: TrainingSettings,
 ) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
-    rows, count = share.rows, len(share.rows)
     if isinstance(examples, Distillation):
         return _distillation_loss(network, sequences, examples, share)
-    if isinstance(examples, Pairs):
-        found = embed(network, sequences, np.concatenate([examples.left[rows], examples.right[rows]]))
-        scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
-        labels = torch.from_numpy(examples.labels[rows]).to(scores)
-        return (sum_of_squares if settings.loss == "mean_squared_error" else squared_error)(scores, labels)
-    batch = Rankings(*(column[rows] for column in examples))
-    if settings.loss == "logistic_ranking":
-        sides = (0,) if settings.anchors == "apart" else (0, 1)
-        return _ranking_loss(network, sequences, batch, settings.gamma, sides)
+    if not isinstance(examples, Rankings):
+        return examples.loss(network, sequences, share.rows)
+    batch = Rankings(*(column[share.rows] for column in examples))
     sets = examples.sets[share.start : share.start + share.size]
     return _softmax_loss(network, sequences, batch, share, sets, settings)
 
@@ -192,22 +186,6 @@ def _distillation_loss(network: Encoder, sequences: Sequences, examples: Distill
         losses.append(examples.loss.of_scores(scores, taught, own))
     if examples.loss.compares_vectors:
         losses.append(examples.loss.of_vectors(found.dense, taught[own]))
-    return torch.stack(losses).sum()
-
-
-def _ranking_loss(
-    network: Encoder, sequences: Sequences, batch: Rankings, gamma: float, anchors: tuple[int, ...]
-) -> torch.Tensor:
-    """The losses from the questions of a pair that are `anchors`: 0 the left one, 1 the right one."""
-    count = len(batch.left)
-    negatives = _hardest(network, sequences, batch, anchors)
-    found = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
-    sides = [found.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
-    positive = network.score(sides[0], sides[1])
-    losses = [
-        logistic_ranking(positive, network.score(sides[anchor], negative), gamma)
-        for anchor, negative in zip(anchors, sides[2:], strict=True)
-    ]
     return torch.stack(losses).sum()
 
 
@@ -236,26 +214,6 @@ def _softmax_loss(
     negatives = network.score(left.take(anchors), found.rows(2 * count, (2 + each) * count))
     candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
     return softmax(candidates, torch.from_numpy(places).to(scores.device), settings.temperature)
-
-
-def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
-    """For each anchor (0 left, 1 right) the negative question of each pair that scores highest with it now."""
-    count, negatives = rankings.negatives.shape
-    questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
-    keys = np.concatenate([*questions, rankings.negatives.ravel()])
-    was_training = network.training
-    network.eval()
-    with torch.no_grad():
-        found = embed(network, sequences, keys)
-        drawn = found.rows(len(anchors) * count, len(keys))
-        best = []
-        for side in range(len(anchors)):
-            own = torch.arange(side * count, (side + 1) * count, device=found.dense.device)
-            scores = network.score(found.take(own.repeat_interleave(negatives)), drawn)
-            best.append(scores.reshape(count, negatives).argmax(dim=1).cpu().numpy())
-    network.train(was_training)
-    rows = np.arange(count)
-    return [rankings.negatives[rows, hardest] for hardest in best]
 
 
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:

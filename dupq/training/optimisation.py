@@ -4,6 +4,7 @@ of the weights.
 
 import abc
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from dupq.encoders.protocol import Embedding, Encoder, is_nothing
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.training import TeacherSettings, TrainingSettings
+from dupq.system import papers
 from dupq.text.questions import PADDING
 
 TEMPERATURE = 0.05  # what scores are divided by in the phases before known duplicates
@@ -36,25 +38,7 @@ def rates(epoch: int, training: TrainingSettings) -> tuple[float, float]:
 
 def as_training(training: TrainingSettings, batch_size: int, learning_rate: float) -> TrainingSettings:
     """Return what an epoch of a phase before known duplicates is trained with: `training`, but for what it has."""
-    return training.changed(loss="softmax", batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)
-
-
-def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Bogdanova et al. 2015, equation 3: the sum over pairs of 1/2 (y - s)^2. Shapes (B,), (B,) to a scalar."""
-    return 0.5 * (labels - scores).square().sum()
-
-
-def sum_of_squares(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The sum over pairs of (y - s)^2: over their number, the mean square error of Othman et al. 2021, section 5.3."""
-    return (labels - scores).square().sum()
-
-
-def logistic_ranking(positive: torch.Tensor, negative: torch.Tensor, gamma: float) -> torch.Tensor:
-    """dos Santos et al. 2015, section 2.5: the sum of log(1 + exp(-gamma Delta)), Delta = s+ - s-.
-
-    `positive` and `negative` (B,) are the scores of the two pairs of each round.
-    """
-    return torch.nn.functional.softplus(-gamma * (positive - negative)).sum()
+    return training.changed(batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)
 
 
 def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -278,47 +262,37 @@ def meet() -> None:
         distributed.barrier()
 
 
-# Optimizers that update only the word vectors of the words in a batch.
+# An optimizer that updates only the word vectors of the words in a batch.
 #
-# The gradient of the word vectors is sparse. torch's Adadelta and Adam take dense ones only, and would touch the whole
-# table at each step; these two touch the rows of the batch's words, and remember past gradients of a row only from the
-# steps in which it had one.
+# The gradient of the word vectors is sparse. torch's Adam takes dense ones only, and would touch the whole table at
+# each step; this one touches the rows of the batch's words, and remembers past gradients of a row only from the steps
+# in which it had one.
 
 
 def optimizer_for(network: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """The optimizer of `settings`, over all parameters that are learned."""
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    rate = settings.learning_rate
-    match settings.optimizer:
-        case "sgd":
-            return torch.optim.SGD(parameters, lr=rate)
-        case "adagrad":
-            return torch.optim.Adagrad(parameters, lr=rate)
-        case "adadelta":
-            return Adadelta(parameters, rate)
-        case "adam":
-            return Adam(parameters, rate)
+    """The optimizer of all parameters that are learned: Adam, but where the papers' settings name another one."""
+    for_papers = papers_training(settings)
+    if for_papers is not None:
+        found: torch.optim.Optimizer = for_papers.optimizer_for(network, settings)
+        return found
+    return Adam(learned(network), settings.learning_rate)
 
 
-def clip_gradients(network: torch.nn.Module, length: float) -> None:
-    """Shorten the gradient of all parameters together to at most `length` (Pascanu et al. 2013, algorithm 1)."""
-    gradients = []
-    for parameter in network.parameters():
-        if parameter.grad is not None:
-            if parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.coalesce()
-            gradients.append(parameter.grad)
-    squares = [(grad.values() if grad.is_sparse else grad).double().square().sum() for grad in gradients]
-    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-    if total > length:
-        for grad in gradients:
-            grad.mul_(length / total)
+def papers_training(settings: TrainingSettings) -> ModuleType | None:
+    """What trains by settings of the papers (papers/dupq_papers/training.py); None for dupq's own."""
+    return None if type(settings) is TrainingSettings else papers("training")[0]
 
 
-class _RowOptimizer(torch.optim.Optimizer, abc.ABC):
+def learned(network: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters that training changes."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+class RowOptimizer(torch.optim.Optimizer, abc.ABC):
     """Steps of the rows that have a gradient: all of a dense one, those in it of a sparse one."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], learning_rate: float) -> None:
+        """Change `parameters` at that rate."""
         super().__init__(parameters, {"lr": learning_rate})
 
     @torch.no_grad()
@@ -356,19 +330,7 @@ def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     return gradient._indices()[0], gradient._values()
 
 
-class Adadelta(_RowOptimizer):
-    """Zeiler 2012, algorithm 1, with its rho = 0.95 and epsilon = 1e-6: the paper's learning rate is 1."""
-
-    @staticmethod
-    def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
-        """`first` is E[g^2], `second` E[dx^2]."""
-        first.mul_(0.95).addcmul_(gradient, gradient, value=0.05)
-        change = (second + 1e-6).sqrt() / (first + 1e-6).sqrt() * gradient
-        second.mul_(0.95).addcmul_(change, change, value=0.05)
-        return change
-
-
-class Adam(_RowOptimizer):
+class Adam(RowOptimizer):
     """Kingma and Ba 2015, algorithm 1, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8."""
 
     @staticmethod

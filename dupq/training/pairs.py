@@ -3,7 +3,7 @@ teachers' embeddings of some questions, in the order in which they are met.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
@@ -39,24 +39,16 @@ class Rankings(NamedTuple):
 
 
 class Positives(NamedTuple):
-    """The pairs (int64, shape (m, 2), left < right, sorted) that are trained on, and how many limits left out."""
+    """The pairs (int64, shape (m, 2), left < right, sorted) that are trained on, and how many SET_PAIRS left out."""
 
     pairs: np.ndarray
     over_set_pairs: int
-    over_pairs: int
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """The known duplicates of the training part: all pairs of each set, unless only links are wanted.
-
-    A smaller `training.pairs` gives a subset of the pairs of a larger one.
-    """
+    """The known duplicates of the training part: all pairs of each set, unless only links are wanted."""
     own = split.links_of("train", links)
-    left_out = 0
-    if settings.positives == "closed":
-        own, left_out = closed(own, split, settings)
-    kept = chosen_pairs(own, settings.pairs or len(own), settings.seed)
-    return Positives(kept, left_out, len(own) - len(kept))
+    return Positives(*(closed(own, split, settings) if settings.positives == "closed" else (own, 0)))
 
 
 def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple[np.ndarray, int]:
@@ -113,18 +105,15 @@ def with_random_negatives(
     negatives: int,
     generator: np.random.Generator,
     others: np.ndarray = _NO_PAIRS,
-    kind: Literal["linked", "random"] = "linked",
+    left: np.ndarray | None = None,
 ) -> Pairs:
     """Every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
 
-    With `kind` "random" both questions of a negative are random ones of `pool`: those of Bogdanova et al. 2015 are
-    "randomly generated from the corpus" (section 5.1: balanced sets have one negative a positive). A negative is never
-    one question with itself or with one of its known duplicates. `others` are more negatives. The links come first, in
+    Where `left` (keys, `negatives` a link) is given it takes the place of the linked questions. A negative is never one
+    question with itself or with one of its known duplicates. `others` are more negatives. The links come first, in
     their order, then the negatives of each, then the others.
     """
-    if kind == "random":
-        left = generator.choice(pool, len(links) * negatives)
-    else:
+    if left is None:
         left = _linked_sides(links, negatives, generator).ravel()
     right = _draw_negatives(left, pool, split, generator)
     wrong = len(left) + len(others)
@@ -216,20 +205,6 @@ def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.nda
 def random_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
     """A random question of `pool` for each of `questions`, the same for a seed, that is no known duplicate of it."""
     return _draw_negatives(questions, pool, split, np.random.default_rng(seed))
-
-
-def both_ways(rankings: Rankings) -> Rankings:
-    """Each pair twice, from its left and from its right question: the left one is the anchor.
-
-    dos Santos et al. 2015, section 2.5: a negative question x makes the pairs (q1, x) and (q2, x), and a round has one
-    positive and one negative pair.
-    """
-    return Rankings(
-        np.concatenate([rankings.left, rankings.right]),
-        np.concatenate([rankings.right, rankings.left]),
-        np.concatenate([rankings.negatives] * 2),
-        np.concatenate([rankings.sets] * 2),
-    )
 
 
 _LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, and waits for the next epoch

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
 
 _WORDS = "words.weight"
-_READING = ("tokens", "word_form", "language")  # what a word is: alike in start and training
+_READING = ("word_form", "language")  # what a word is: alike in start and training
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from scipy import sparse
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.settings.config import Settings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 
 _LONGEST_LINE = 1 << 20  # bytes
 _LONGEST_WORD = 1 << 12
@@ -169,7 +169,7 @@ def spellings(words: list[str], written: Mapping[str, int], settings: Settings) 
     if settings.text.word_form == "written":
         return [Spelling(row, word, 1) for row, word in enumerate(words)]
     counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
-    forms = Normaliser(settings.text).each_form(list(counts))
+    forms = normaliser_of(settings.text).each_form(list(counts))
     rows = {word: row for row, word in enumerate(words)}
     found = [Spelling(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
     with_any = {spelling.row for spelling in found}

@@ -19,7 +19,7 @@ from dupq.encoders.text_reader import Reader
 from dupq.errors import DupqError
 from dupq.settings.config import Settings
 from dupq.settings.training import WordVectorSettings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.training.start import read_start, shared_rows
 from dupq.training.vector_files import FoundVectors, read_vectors
@@ -275,7 +275,7 @@ def counted(texts: pa.Table, settings: Settings) -> Reader:
 
 def words_of(texts: pa.Table, settings: Settings) -> tuple[Vocabulary, np.ndarray]:
     """The words of rows of TEXTS, and the table of their vectors. Raises DupqError if no text has a word."""
-    normaliser = Normaliser(settings.text)
+    normaliser = normaliser_of(settings.text)
     sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     return Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed), vectors.table

@@ -27,7 +27,7 @@ from dupq.settings.sections import EncoderSettings
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.optimisation import distillation, logistic_ranking, squared_error, sum_of_squares
+from dupq.training.optimisation import distillation
 
 Twin = Callable[[twins.Weights, list[int]], np.ndarray]
 WORDS, DIMENSIONS = 20, 6
@@ -182,15 +182,6 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
         assert score == pytest.approx(expected, abs=DOUBLE)
 
 
-def test_losses_are_their_equations() -> None:
-    scores, labels = torch.tensor([0.9, 0.4]), torch.tensor([1.0, 0.0])
-    assert float(squared_error(scores, labels)) == pytest.approx(0.5 * (0.1**2 + 0.4**2))
-    assert float(sum_of_squares(scores, labels)) == pytest.approx(0.1**2 + 0.4**2)
-    found = logistic_ranking(torch.tensor([0.9, 0.1]), torch.tensor([0.4, 0.5]), 10.0)
-    assert float(found) == pytest.approx(np.log(1 + np.exp(-10 * 0.5)) + np.log(1 + np.exp(10 * 0.4)))
-    assert float(logistic_ranking(torch.tensor([-1.0]), torch.tensor([1.0]), 1e4)) == pytest.approx(2e4)
-
-
 def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
     generator = np.random.default_rng(1)
     scores, taught, own = generator.normal(size=(3, 6)), generator.normal(size=(3, 6)), np.array([1, 4, 5])
@@ -204,15 +195,14 @@ def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
 
 
 @every_network
-@pytest.mark.parametrize("loss", ["squared_error", "mean_squared_error", "logistic_ranking"])
-def test_gradients_of_the_network_the_score_and_the_loss_are_right(name: str, loss: str) -> None:
+def test_gradients_of_the_network_and_the_score_are_right(name: str) -> None:
     network = small_network(name)
     for part in network.children():
         if isinstance(part, torch.nn.Embedding):
             part.sparse = False
     names = [key for key, parameter in network.named_parameters() if parameter.requires_grad]
     generator = np.random.default_rng(2)
-    texts = [generator.integers(1, WORDS, length).tolist() for length in (8, 5, 3, 1, 6, 4)]
+    texts = [generator.integers(1, WORDS, length).tolist() for length in (8, 5, 3, 1)]
     labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def whole(*values: torch.Tensor) -> torch.Tensor:
@@ -220,9 +210,7 @@ def test_gradients_of_the_network_the_score_and_the_loss_are_right(name: str, lo
         mixed = values[names.index("betas")] if "betas" in names else None
         network.mix = lambda: (1.0, 0.0) if mixed is None else (mixed[1], mixed[0])  # type: ignore[method-assign]
         scores = network.score(found.rows(0, 2), found.rows(2, 4))
-        if loss == "logistic_ranking":
-            return logistic_ranking(scores, network.score(found.rows(0, 2), found.rows(4, 6)), 10.0)
-        return (squared_error if loss == "squared_error" else sum_of_squares)(scores, labels)
+        return (labels - scores).square().sum()
 
     parameters = dict(network.named_parameters())
     inputs = [parameters[key].detach().clone().requires_grad_() for key in names]

@@ -33,7 +33,7 @@ from dupq.runs.writer import Run
 from dupq.sample.made_dump import write_sample
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import Vocabulary, texts_table, token_ids
 
 ANSWERS = Path(__file__).parent / "answers.json"
@@ -67,7 +67,7 @@ def put_together(questions: str, uri: str) -> str:
     keys = table["question_id"].combine_chunks().cast(pa.int64())
     settings = config.load("dupq").changed(encoder=EncoderSettings(kind="word_bag", dropout=0.2))
     texts = texts_table(keys, table["title"], table["body_html"], settings.text)
-    normaliser = Normaliser(settings.text)
+    normaliser = normaliser_of(settings.text)
     counts = Counter(word for text in texts["text"].to_pylist() for word in normaliser.all_words(text))
     vocabulary = Vocabulary(sorted(word for word, count in counts.items() if count > 1), settings.text, 0)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 32)).astype(np.float32) / np.float32(32**0.5)

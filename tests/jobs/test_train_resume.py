@@ -247,6 +247,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
         "training.epochs=40",
         "training.patience=1",
         "training.pairs=20",
+        "training.mined_negatives=0",
         "training.loss=softmax",
         "training.negatives=0",
         "training.optimizer=adam",
@@ -263,27 +264,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
     assert {row["examples"] for row in curve} == {20}
     prepared = next(record for record in run.records if record["name"] == "prepare")
     assert prepared["counts"]["pairs of files not in the archive"] == 1
-    assert prepared["caps"]["pairs over training.pairs"] > 0
     assert "<polyline" in encoder_file(tmp_path / "encoder", "learning_curve.svg").decode()
-
-
-def test_negatives_may_be_of_any_kind_but_there_must_be_some(archive: Archive, tmp_path: Path) -> None:
-    (tmp_path / "pairs.tsv").write_text("1\t2\n")
-    (tmp_path / "labelled.tsv").write_text("1\t2\n1\t3\t0\n")
-    for more, file, is_fine in (
-        ((), "pairs", False),
-        ((), "labelled", True),
-        (("training.loss=softmax",), "pairs", True),
-        (("training.mined_negatives=2",), "pairs", True),
-    ):
-        settings = ("training.negatives=0", *more)
-        pairs = (str(tmp_path / f"{file}.tsv"),)
-        job = TrainingJob(archive.questions, None, str(tmp_path), "bogdanova-sum", settings, pairs=pairs)
-        if is_fine:
-            assert job.check().training.negatives == 0
-        else:
-            with pytest.raises(SettingError, match=r"'training\.negatives' is 0; at least 1 expected"):
-                job.check()
 
 
 def test_neither_links_nor_pairs_and_a_wrong_pair_file_are_clear_errors(archive: Archive, tmp_path: Path) -> None:

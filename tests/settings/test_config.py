@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dupq import system
 from dupq.encoders.encoding import kinds
 from dupq.errors import SettingError
 from dupq.settings import config
@@ -27,39 +28,6 @@ def test_settings_that_are_gone_do_not_keep_an_encoder_that_was_saved_with_them_
     assert config.from_dict(saved) == Settings()
 
 
-def test_bogdanovas_preset_has_the_papers_numbers() -> None:
-    settings = config.load("bogdanova-sum")
-    assert settings.word_vectors.dimensions == 200
-    assert (settings.encoder.units, settings.encoder.window, settings.encoder.pooling) == (300, 3, "sum")
-    assert settings.training.learning_rate == 0.005
-    assert (settings.text.code, settings.text.tokens) == ("removed", "punctuation")
-    training = settings.training
-    assert (training.positives, training.negatives, training.best_epoch) == ("links", 1, "accuracy")
-    assert (training.negatives_drawn, training.negative_pairs) == ("once", "random")
-    highest = config.load("bogdanova-max")
-    assert highest == settings.changed(encoder=settings.encoder.changed(pooling="max"))
-
-
-def test_the_other_presets_have_their_papers_numbers() -> None:
-    cnn, bow = config.load("dos-santos-cnn"), config.load("dos-santos-bow-cnn")
-    assert (cnn.encoder.units, cnn.training.learning_rate) == (1000, 0.05)
-    assert (bow.encoder.units, bow.training.learning_rate) == (400, 0.01)
-    for settings in (cnn, bow):
-        assert (settings.word_vectors.dimensions, settings.encoder.window) == (200, 3)
-        assert (settings.training.loss, settings.training.gamma, settings.training.negatives) == (
-            "logistic_ranking",
-            10.0,
-            20,
-        )
-        assert (settings.training.anchors, settings.training.negatives_drawn) == ("apart", "once")
-        assert (settings.training.positives, settings.word_vectors.minimum_count) == ("links", 1)
-    for name in ("lstm", "gru"):
-        settings = config.load(f"othman-{name}")
-        assert (settings.word_vectors.dimensions, settings.encoder.similarity) == (300, "manhattan")
-        assert (settings.training.loss, settings.training.epochs) == ("mean_squared_error", 25)
-        assert (settings.text.fields, settings.training.positives) == ("title", "links")
-
-
 @pytest.mark.parametrize(
     ("assignment", "named"),
     [
@@ -73,11 +41,8 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
         ("neighbours.scope=world", "'all' or 'site'"),
         ("near_duplicates.threshold=0", "near_duplicates.threshold"),
         ("text.code=gone", "removed"),
-        ("training.optimizer=guess", "adadelta"),
         ("title_body.epochs=-1", "title_body.epochs"),
         ("text.title_times=0", "text.title_times"),
-        ("training.gamma=0", "training.gamma"),
-        ("training.gradient_clipping=-1", "training.gradient_clipping"),
         ("training.beta=0.5", "has no 'beta'"),
         ("calibration.precision=0", "calibration.precision"),
         ("calibration.links=-1", "calibration.links"),
@@ -88,24 +53,35 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
 )
 def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
     with pytest.raises(SettingError, match=re.escape(named)) as caught:
-        config.load("bogdanova-sum", [assignment])
+        config.load("dupq", [assignment])
     assert caught.value.exit_code == 2
 
 
+def test_settings_of_the_papers_are_left_out_where_they_are_as_usual_and_need_their_package_where_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Encoders that were saved when these were settings of dupq have them."""
+    saved = config.to_dict(Settings())
+    saved["text"] |= {"dates": "kept", "tokens": "words"}
+    saved["training"] |= {"loss": "softmax", "optimizer": "adam", "pairs": 0, "best_epoch": "accuracy"}
+    monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
+    assert config.from_dict(saved) == Settings()
+    saved["text"]["dates"] = "date"
+    with pytest.raises(SettingError, match=r"^setting 'text\.dates' is the papers', and needs the package dupq_papers"):
+        config.from_dict(saved)
+    with pytest.raises(SettingError, match=r"^setting 'training\.loss' is the papers'"):
+        config.load("dupq", ["training.loss=squared_error"])
+
+
 def test_an_unknown_preset_is_named_with_those_there_are() -> None:
-    with pytest.raises(SettingError, match="bogdanova-sum"):
+    with pytest.raises(SettingError, match="dupq-distilled"):
         config.load("no-such")
 
 
-def test_a_value_that_is_wrong_only_with_another_is_named_with_both() -> None:
-    with pytest.raises(SettingError, match=r"parts_of_speech' is 'content'; .*text.language=french"):
-        config.load("dupq", ["text.parts_of_speech=content", "text.language=french"])
-
-
 def test_assignments_are_read_by_the_types_of_their_settings() -> None:
-    settings = config.load("dupq", ["neighbours.sites=a.com,b.com", "training.gamma=3", "teacher.held_out=true"])
+    settings = config.load("dupq", ["neighbours.sites=a.com,b.com", "training.temperature=3", "teacher.held_out=true"])
     assert settings.neighbours.sites == ("a.com", "b.com")
-    assert settings.training.gamma == 3.0
+    assert settings.training.temperature == 3.0
     assert settings.teacher.held_out is True
 
 

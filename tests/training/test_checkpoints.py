@@ -60,7 +60,7 @@ def go_on(
         epoch = len(progress.curve) + 1
         examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen.training, epoch)
         loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
-        row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples)}
+        row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples.left)}
         progress.curve.append(row)
         checkpoints.save(network, rule, progress, is_last=epoch == len(maps))
     return network.state_dict()
@@ -229,22 +229,6 @@ def test_what_is_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     storage.write_bytes(f"{tmp_path}/cut/epoch-00003.safetensors", b"of a dead attempt")
     pieces = go_on(str(tmp_path / "cut"), "adam", 3, maps)
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
-
-
-def test_where_a_row_has_an_accuracy_the_best_epoch_is_by_it() -> None:
-    maps, accuracies = [0.4, 0.1, 0.2], [0.6, 0.9, 0.9]
-    curve: list[Epoch] = [
-        {"epoch": epoch, "loss": 1.0, "development_map": value, "development_accuracy": accuracy, "examples": 9}
-        for epoch, (value, accuracy) in enumerate(zip(maps, accuracies, strict=True), 1)
-    ]
-    assert Progress(curve).best == 2
-    assert Progress(curve).is_over(9, patience=1)
-    unmeasured: list[Epoch] = [{**row, "development_map": None, "development_accuracy": None} for row in curve]
-    assert Progress(unmeasured).best == 3
-    assert "the best is epoch 2, development accuracy 0.900" in picture(curve)
-    measures = {"development_map": 0.5, "development_accuracy": 0.6}
-    tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), measures)]
-    assert tags[-2:] == ["development_map", "development_accuracy"]
 
 
 def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> None:

@@ -15,7 +15,7 @@ from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import Mined, id_shingles, mine
-from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, targets, with_random_negatives
+from dupq.training.pairs import Pairs, chosen_pairs, positives, targets, with_random_negatives
 from dupq.training.steps import prepare
 from dupq.training.steps.prepare import negative_pool
 
@@ -62,34 +62,6 @@ def test_a_smaller_training_set_is_part_of_a_larger_one_whatever_the_order(few: 
     assert sorted(chosen_pairs(np.array(rows), few, 1).tolist()) == sorted(small)
 
 
-def test_the_size_of_the_training_set_is_a_setting_and_counted() -> None:
-    split = split_links(TREES, SETTINGS)
-    found = positives(TREES, split, SETTINGS.changed(pairs=20))
-    assert (len(found.pairs), found.over_pairs) == (20, 6 * 15 - 20)
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])
-def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
-    training = config.load("bogdanova-max", [f"training.loss={loss}", "training.negatives=3"]).training
-    split = split_links(TREES, training)
-    used = positives(TREES, split, training).pairs
-    mined = np.stack([(used[:, 0] + 10) % 100, (used[:, 0] + 21) % 100], axis=1)
-    wrong = np.array([(1, 12), (23, 99)])
-    for epoch in range(1, 6):
-        examples = epoch_examples(used, np.unique(TREES), split, training, epoch, mined, wrong)
-        if isinstance(examples, Pairs):
-            is_wrong = examples.labels == 0
-            assert is_wrong.sum() == len(used) * (3 + 2) + 2
-            assert (examples.left // 10 != examples.right // 10)[is_wrong].all()
-            assert (examples.left // 10 == examples.right // 10)[~is_wrong].all()
-        else:
-            assert isinstance(examples, Rankings)
-            assert examples.negatives.shape == (len(used), 3 + 2 + 1)
-            assert (examples.negatives // 10 != examples.left[:, None] // 10).all()
-            has_one = np.isin(examples.left, [1]) | np.isin(examples.right, [1])
-            assert (examples.negatives[has_one, 5] == 12).all()
-
-
 @pytest.mark.parametrize("most", [1000, 40])
 def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(
     most: int, monkeypatch: pytest.MonkeyPatch
@@ -104,27 +76,6 @@ def test_negatives_are_drawn_from_training_questions_and_those_without_duplicate
     assert len(found) == min(most, len(allowed))
     read = np.union1d(found, split.questions)  # what training has of the archive
     assert negative_pool(read, split).tolist() == found
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])
-def test_negatives_are_drawn_once_or_each_epoch_and_the_order_is_another_one_each_epoch(loss: str) -> None:
-    training = config.load("bogdanova-max", [f"training.loss={loss}", "training.negatives=3"]).training
-    split = split_links(TREES, training)
-    used = positives(TREES, split, training).pairs
-    mined = np.stack([(used[:, 0] + 10) % 100, (used[:, 0] + 21) % 100], axis=1)
-
-    def rows(drawn: str, epoch: int) -> list[list[float]]:
-        chosen = training.changed(negatives_drawn=drawn)
-        examples = epoch_examples(used, np.arange(100), split, chosen, epoch, mined, np.array([(1, 12), (23, 99)]))
-        return np.column_stack([*examples]).tolist()  # type: ignore[no-any-return]
-
-    once, anew = ([rows(drawn, epoch) for epoch in (1, 2, 3)] for drawn in ("once", "each-epoch"))
-    for first, second in ((0, 1), (0, 2), (1, 2)):
-        assert once[first] != once[second]
-        assert sorted(once[first]) == sorted(once[second])
-        assert sorted(anew[first]) != sorted(anew[second])
-    assert once[1] == rows("once", 2)  # as a training that goes on has it again
-    assert anew[1] == rows("each-epoch", 2)
 
 
 @given(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2**32))

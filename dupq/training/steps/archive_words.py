@@ -26,7 +26,16 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import key_hashes
-from dupq.text.normalisation import WORD_COUNTS, Forms, Normaliser, forms_of, joined, most_frequent, summed, word_counts
+from dupq.text.normalisation import (
+    WORD_COUNTS,
+    Forms,
+    forms_of,
+    joined,
+    most_frequent,
+    normaliser_of,
+    summed,
+    word_counts,
+)
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords
 
 _CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
@@ -120,7 +129,7 @@ def _count(files: WordFiles, number: int, text: Text, settings: TextSettings) ->
 
     def make() -> Counts:
         table = storage.read_table(text.uri, TEXTS, ["key", "text"])
-        found = forms_of(table["text"], Normaliser(settings))
+        found = forms_of(table["text"], normaliser_of(settings))
         if text.limit is not None:
             is_wanted = key_hashes(table["key"].to_numpy()) <= np.uint64(text.limit)
             _write_corpus(files.corpus(number), found, is_wanted)

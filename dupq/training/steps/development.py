@@ -68,20 +68,13 @@ class Development:
         """The measures, as the learning curve names them."""
         if self.apart is not None:
             return ("development_body_map",)
-        if self.settings.training.best_epoch == "accuracy":
-            return ("development_map", "development_accuracy")
         return ("development_map",)
 
     def measure(self, network: "Encoder") -> dict[str, float]:
         """The measures of the network as it is, between 0 and 1, by name."""
         if self.apart is not None:
             return {"development_body_map": body_map(network, self.apart, self.settings)}
-        training = self.settings.training
-        ranker, pool = _ranker(network, self.sequences, self.known, self.settings)
-        found = {"development_map": _map(ranker, pool, self.known.split, self.settings)}
-        if training.best_epoch == "accuracy":
-            found["development_accuracy"] = best_accuracy(*scored_pairs(ranker, pool, self.known, training))[1]
-        return found
+        return {"development_map": development_map(network, self.sequences, self.known, self.settings)}
 
 
 def has_questions(known: Known) -> bool:
@@ -167,7 +160,7 @@ def scored_pairs(
 
     links = known.split.links_of("development", known.links)
     generator = np.random.default_rng(training.seed)
-    pairs = with_random_negatives(links, pool, known.split, 1, generator, kind=training.negative_pairs)
+    pairs = with_random_negatives(links, pool, known.split, 1, generator)
     return ranker.score(pairs.left, pairs.right), pairs.labels
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Checkpoints, Epoch, Progress
-    from dupq.training.loop import Losses, Sequences
+    from dupq.training.loop import Examples, Losses, Sequences
     from dupq.training.optimisation import TeacherLoss
-    from dupq.training.pairs import Distillation, DistillationTargets, Pairs, Rankings
+    from dupq.training.pairs import DistillationTargets
 
 _log = logging.getLogger(__name__)
 _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700  # pairs of questions that a core trains a word bag, another network, with
@@ -294,8 +294,6 @@ def _one_epoch(
         "development_map": measured.get("development_map"),
         "examples": trained.examples,
     }
-    if "development_accuracy" in measured:
-        row["development_accuracy"] = measured["development_accuracy"]
     if "development_body_map" in measured:
         row["development_body_map"] = measured["development_body_map"]
     if progress.dropped:
@@ -315,7 +313,7 @@ class _Phase(NamedTuple):
     """What an epoch or a piece of it is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
-    examples: "Pairs | Rankings | Distillation"
+    examples: "Examples"
     settings: TrainingSettings
     rates: tuple[float, float]
 

@@ -177,7 +177,6 @@ def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> 
         PAIRS_TO_TRAIN_ON: len(trained_on.pairs),
         "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if is_sampled else 0,
         f"cap: pairs over {SET_PAIRS:,} of a set": trained_on.over_set_pairs,
-        "cap: pairs over training.pairs": trained_on.over_pairs,
         **known.counts,
     }
 

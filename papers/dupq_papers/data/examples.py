@@ -67,7 +67,8 @@ def experiment(known: PairSet, settings: ExampleSettings) -> Experiment:
             pairs[part] = _labelled(positives, wrong)
         else:
             generator, pool = np.random.default_rng([settings.seed, number]), known.collection.keys[parts == part]
-            pairs[part] = with_random_negatives(positives, pool, split, 1, generator, kind="random")
+            left = generator.choice(pool, len(positives))
+            pairs[part] = with_random_negatives(positives, pool, split, 1, generator, left=left)
         counts[f"{part}: pairs over the limit"] = len(found) - len(positives) + len(others[part]) - len(wrong)
         counts[f"{part}: pairs of large sets"] = over_sets
     queries = {part: _queries(split, part, settings.queries) for part in (_DEVELOPMENT, _TEST)}

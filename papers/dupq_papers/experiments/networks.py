@@ -21,9 +21,9 @@ from dupq_papers.experiments.data_sets import DataSet
 from dupq_papers.experiments.fitting import Fitted
 from dupq_papers.experiments.samples import evenly, some_queries
 from dupq_papers.networks.mappsent import MappSentSettings
+from dupq_papers.settings import PaperTraining
 
 _CUT = 100
-_OF_PAIRS = ("squared_error", "mean_squared_error")  # losses
 _EPOCH_QUERIES = 200  # that an epoch is measured on
 _EPOCH_PAIRS = 500  # of the training part, likewise
 
@@ -45,7 +45,7 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
     parts, split, training = taught.parts, taught.data.split(), taught.parts.examples.training
     pairs = np.sort(np.stack([training.left, training.right], axis=1), axis=1)
     wrong = pairs[training.labels < 0.5]
-    if settings.training.loss in _OF_PAIRS:
+    if _is_of_pairs(settings):
         settings = settings.changed(training=settings.training.changed(negatives=0))
     elif not len(taught.data.known.labels.others):
         wrong = wrong[:0]
@@ -56,6 +56,11 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
     seen = _Seen(table, parts, ranks, settings)
     reader, curve = train(table, known, settings, vectors, seen.measured)
     return Fitted(_ranker(reader, tested.texts), _learned_from(reader, known), curve=tuple(curve))
+
+
+def _is_of_pairs(settings: Settings) -> bool:
+    training = settings.training
+    return isinstance(training, PaperTraining) and training.loss in ("squared_error", "mean_squared_error")
 
 
 def _learned_from(reader: Reader, known: KnownPairs) -> int:
@@ -75,7 +80,7 @@ class _Seen:
 
     def __init__(self, texts: pa.Table, parts: Experiment, ranks: bool, settings: Settings) -> None:
         self._parts, self._ranks = parts, ranks
-        self._is_regression = settings.training.loss in _OF_PAIRS
+        self._is_regression = _is_of_pairs(settings)
         self._queries = some_queries(parts.examples.development_queries, _EPOCH_QUERIES) if ranks else {}
         self._pool = np.setdiff1d(texts["key"].to_numpy(), np.array(list(parts.test_queries), np.int64))
         training = parts.examples.training

@@ -2,7 +2,7 @@
 
 from dupq.evaluation.known_duplicates import chosen
 from dupq.settings.config import Settings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training.word_vectors import WordVectors, make_word_vectors
 from dupq_papers.systems.collection import Collection
@@ -10,7 +10,7 @@ from dupq_papers.systems.collection import Collection
 
 def learned(questions: Collection, settings: Settings) -> WordVectors:
     """The vectors of the words of `questions` from their texts, or from `word_vectors.sentences` of them."""
-    normaliser, most = Normaliser(settings.text), settings.word_vectors.sentences
+    normaliser, most = normaliser_of(settings.text), settings.word_vectors.sentences
     texts = questions.texts
     if most:
         texts = texts.take(questions.rows(chosen(questions.keys, most)))

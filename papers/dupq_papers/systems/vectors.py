@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from dupq.settings.sections import TextSettings
 from dupq.settings.training import WordVectorSettings
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training import word_vectors
 
@@ -48,7 +48,7 @@ class Sentences:
     def __init__(self, texts: pa.StringArray, reading: TextSettings) -> None:
         """`texts` are tokens joined by single spaces."""
         self._texts = texts
-        self._normaliser = Normaliser(reading)
+        self._normaliser = normaliser_of(reading)
 
     def __iter__(self) -> Iterator[list[str]]:
         """One list a text."""
@@ -62,7 +62,7 @@ def bags(
 
     float64. Filters of `reading` that leave nothing of a text leave it whole.
     """
-    read_words = Normaliser(reading).words
+    read_words = normaliser_of(reading).words
     counter = CountVectorizer(analyzer=read_words, vocabulary=words, lowercase=False, dtype=np.float64)
     stored = texts.to_pylist()
     if words is None and not any(stored):  # which scikit-learn refuses

@@ -7,16 +7,15 @@ from hypothesis import strategies as st
 
 from dupq.errors import SettingError
 from dupq.settings import config
-from dupq.settings.sections import TextSettings
-from dupq.text.normalisation import Normaliser, content_words_of_sentences
 from dupq.text.questions import question_text, texts_table
-from dupq.text.tokens import punctuated
+from dupq_papers.reading import PaperNormaliser, content_words_of_sentences, punctuated
+from dupq_papers.settings import PaperText
 
 CODE = "<p>Use <code>x[0] += 1;</code> (always).</p>"
 
 
 def text_of(html: str, **settings: str) -> str:
-    return question_text("", html, TextSettings(**settings))[1]  # type: ignore[arg-type]
+    return question_text("", html, PaperText(**settings))[1]  # type: ignore[arg-type]
 
 
 def test_code_that_is_kept_keeps_its_syntax() -> None:
@@ -48,7 +47,7 @@ def test_tokens_are_those_of_the_treebank(text: str, expected: str) -> None:
 def test_columns_have_the_tokens_of_single_texts_that_split_at_single_spaces(
     title: str, html: str, code: str, kind: str
 ) -> None:
-    settings = TextSettings(code=code, tokens=kind)  # type: ignore[arg-type]
+    settings = PaperText(code=code, tokens=kind)  # type: ignore[arg-type]
     shown, text = question_text(title, html, settings)
     assert all(token and not any(letter.isspace() for letter in token) for token in text.split(" ") if text)
     table = texts_table(pa.array([7]), pa.array([title]), pa.array([html]), settings)
@@ -71,18 +70,18 @@ def test_the_tagger_meets_words_as_they_are_written_and_one_sentence_at_a_time()
 
 
 def test_what_an_encoder_reads_of_written_texts_is_in_lower_case_and_content_alone() -> None:
-    settings = TextSettings(
+    settings = PaperText(
         tokens="written", word_form="lemmas", stop_words="removed", parts_of_speech="content", language="english"
     )
     title, text = question_text("Which Ovens?", "<p>The oven broke. It's (really) Old!</p>", settings)
     assert text == "Which Ovens ? The oven broke . It 's ( really ) Old !"
-    normaliser = Normaliser(settings)
+    normaliser = PaperNormaliser(settings)
     assert normaliser.words(text) == ["oven", "oven", "broke", "old"]
     assert "." in normaliser.all_words(text)  # word vectors learn from texts that are not filtered
     assert normaliser.all_words(title) == ["which", "oven", "?"]
-    by_word = Normaliser(TextSettings(tokens="written", stop_words="removed"))
+    by_word = PaperNormaliser(PaperText(tokens="written", stop_words="removed"))
     assert by_word.words("The Oven LINK") == ["oven", "LINK"]
-    assert by_word.each_word(["The", "Oven"]) == (["the", "oven"], [False, True])
+    assert by_word.each_form(["The", "Oven"]) == ["the", "oven"]
 
 
 def test_dates_are_masked_among_words_only() -> None:

@@ -1,0 +1,193 @@
+"""Training as the papers have it: their losses, their optimizers, and what an epoch is trained on, as PaperTraining
+says. dupq's own training loop asks for them.
+"""
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from dupq.encoders.protocol import Encoder
+from dupq.errors import SettingError
+from dupq.links.split import Split
+from dupq.training.loop import OwnExamples, Sequences, embed, epoch_order
+from dupq.training.optimisation import Adam, RowOptimizer, learned
+from dupq.training.pairs import Pairs, Rankings, chosen_pairs, with_negatives, with_random_negatives
+from dupq_papers.settings import PaperTraining
+
+
+def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Bogdanova et al. 2015, equation 3: the sum over pairs of 1/2 (y - s)^2. Shapes (B,), (B,) to a scalar."""
+    return 0.5 * (labels - scores).square().sum()
+
+
+def sum_of_squares(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The sum over pairs of (y - s)^2: over their number, the mean square error of Othman et al. 2021, section 5.3."""
+    return (labels - scores).square().sum()
+
+
+def logistic_ranking(positive: torch.Tensor, negative: torch.Tensor, gamma: float) -> torch.Tensor:
+    """dos Santos et al. 2015, section 2.5: the sum of log(1 + exp(-gamma Delta)), Delta = s+ - s-.
+
+    `positive` and `negative` (B,) are the scores of the two pairs of each round.
+    """
+    return torch.nn.functional.softplus(-gamma * (positive - negative)).sum()
+
+
+def both_ways(rankings: Rankings) -> Rankings:
+    """Each pair twice, from its left and from its right question: the left one is the anchor.
+
+    dos Santos et al. 2015, section 2.5: a negative question x makes the pairs (q1, x) and (q2, x), and a round has one
+    positive and one negative pair.
+    """
+    return Rankings(
+        np.concatenate([rankings.left, rankings.right]),
+        np.concatenate([rankings.right, rankings.left]),
+        np.concatenate([rankings.negatives] * 2),
+        np.concatenate([rankings.sets] * 2),
+    )
+
+
+_Columns = TypeVar("_Columns", Pairs, Rankings)
+
+
+class LabelledPairs:
+    """Pairs whose scores are to be their labels."""
+
+    def __init__(self, pairs: Pairs, is_mean: bool) -> None:
+        """`is_mean`: the loss of Othman et al., else that of Bogdanova et al."""
+        self.pairs, self.left, self.is_mean = pairs, pairs.left, is_mean
+
+    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+        """The sum of the losses of some pairs, all of whose questions go through the network together."""
+        count, (left, right, labels) = len(rows), (column[rows] for column in self.pairs)
+        found = embed(network, sequences, np.concatenate([left, right]))
+        scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
+        return (sum_of_squares if self.is_mean else squared_error)(scores, torch.from_numpy(labels).to(scores))
+
+
+class Rounds:
+    """Pairs of duplicates, each against the hardest of its negatives."""
+
+    is_mean = False
+
+    def __init__(self, rankings: Rankings, gamma: float, anchors: tuple[int, ...]) -> None:
+        """`anchors` are the questions of a pair that the negative is compared with: 0 the left one, 1 the right one."""
+        self.rankings, self.left, self._gamma, self._anchors = rankings, rankings.left, gamma, anchors
+
+    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+        """The sum of the losses of some pairs."""
+        batch = Rankings(*(column[rows] for column in self.rankings))
+        return _ranking_loss(network, sequences, batch, self._gamma, self._anchors)
+
+
+def epoch_examples(
+    links: np.ndarray,
+    pool: np.ndarray,
+    split: Split,
+    settings: PaperTraining,
+    epoch: int,
+    mined: np.ndarray | None,
+    wrong: np.ndarray,
+) -> Rankings | OwnExamples:
+    """As `dupq.training.loop.epoch_examples`, as the loss needs them. Negatives may be drawn once for all epochs."""
+    if settings.pairs:
+        links = chosen_pairs(links, settings.pairs, settings.seed)
+    drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
+    generator = np.random.default_rng([settings.seed, drawn])
+    if settings.loss in ("logistic_ranking", "softmax"):
+        rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
+        is_apart = settings.loss == "logistic_ranking" and settings.anchors == "apart"
+        rankings = _in_order(both_ways(rankings) if is_apart else rankings, settings, epoch)
+        if settings.loss == "softmax":
+            return rankings
+        return Rounds(rankings, settings.gamma, (0,) if is_apart else (0, 1))
+    if not settings.negatives and mined is None and not len(wrong):
+        raise SettingError(
+            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
+            "in a file of --pairs, or the loss is softmax"
+        )
+    if mined is not None:
+        hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
+        wrong = np.concatenate([hard, wrong])
+    # "randomly generated from the corpus" (Bogdanova et al. 2015, section 5.1): both questions are
+    left = generator.choice(pool, len(links) * settings.negatives) if settings.negative_pairs == "random" else None
+    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong, left)
+    return LabelledPairs(_in_order(pairs, settings, epoch), settings.loss == "mean_squared_error")
+
+
+def _in_order(columns: _Columns, settings: PaperTraining, epoch: int) -> _Columns:
+    order = epoch_order(len(columns.left), settings.seed, epoch)
+    return type(columns)(*(column[order] for column in columns))
+
+
+def _ranking_loss(
+    network: Encoder, sequences: Sequences, batch: Rankings, gamma: float, anchors: tuple[int, ...]
+) -> torch.Tensor:
+    """The losses from the questions of a pair that are `anchors`: 0 the left one, 1 the right one."""
+    count = len(batch.left)
+    negatives = _hardest(network, sequences, batch, anchors)
+    found = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
+    sides = [found.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
+    positive = network.score(sides[0], sides[1])
+    losses = [
+        logistic_ranking(positive, network.score(sides[anchor], negative), gamma)
+        for anchor, negative in zip(anchors, sides[2:], strict=True)
+    ]
+    return torch.stack(losses).sum()
+
+
+def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
+    """For each anchor (0 left, 1 right) the negative question of each pair that scores highest with it now."""
+    count, negatives = rankings.negatives.shape
+    questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
+    keys = np.concatenate([*questions, rankings.negatives.ravel()])
+    was_training = network.training
+    network.eval()
+    with torch.no_grad():
+        found = embed(network, sequences, keys)
+        drawn = found.rows(len(anchors) * count, len(keys))
+        best = []
+        for side in range(len(anchors)):
+            own = torch.arange(side * count, (side + 1) * count, device=found.dense.device)
+            scores = network.score(found.take(own.repeat_interleave(negatives)), drawn)
+            best.append(scores.reshape(count, negatives).argmax(dim=1).cpu().numpy())
+    network.train(was_training)
+    rows = np.arange(count)
+    return [rankings.negatives[rows, hardest] for hardest in best]
+
+
+def optimizer_for(network: torch.nn.Module, settings: PaperTraining) -> torch.optim.Optimizer:
+    """The optimizer of `settings`, over all parameters that are learned; it clips their gradients first, if wanted."""
+    made = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adadelta": Adadelta, "adam": Adam}
+    optimizer = made[settings.optimizer](learned(network), settings.learning_rate)
+    if settings.gradient_clipping:
+        optimizer.register_step_pre_hook(lambda *_: clip_gradients(network, settings.gradient_clipping))
+    return optimizer
+
+
+def clip_gradients(network: torch.nn.Module, length: float) -> None:
+    """Shorten the gradient of all parameters together to at most `length` (Pascanu et al. 2013, algorithm 1)."""
+    gradients = []
+    for parameter in network.parameters():
+        if parameter.grad is not None:
+            if parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad)
+    squares = [(grad.values() if grad.is_sparse else grad).double().square().sum() for grad in gradients]
+    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    if total > length:
+        for grad in gradients:
+            grad.mul_(length / total)
+
+
+class Adadelta(RowOptimizer):
+    """Zeiler 2012, algorithm 1, with its rho = 0.95 and epsilon = 1e-6: the paper's learning rate is 1."""
+
+    @staticmethod
+    def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
+        """`first` is E[g^2], `second` E[dx^2]."""
+        first.mul_(0.95).addcmul_(gradient, gradient, value=0.05)
+        change = (second + 1e-6).sqrt() / (first + 1e-6).sqrt() * gradient
+        second.mul_(0.95).addcmul_(change, change, value=0.05)
+        return change
