@@ -93,7 +93,7 @@ class Run:
         return storage.read_json(self.write(name, step, *inputs, file=f"{name}.json", beside=beside))
 
     def write(self, name: str, step: Step, *inputs: object, file: str, beside: Table | None = None) -> str:
-        """Return the URI of the `file` with the bytes, or the dict as JSON, that `step` makes of the inputs in one call.
+        """Return the URI of the `file` with the bytes, or the dict as JSON, that `step` makes in one call.
 
         Its `rows_out` are the stage's.
         """
@@ -254,9 +254,7 @@ def _make(
     return skip_or(made.file(part), make)
 
 
-def _write_file(
-    part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str, *_: Shard
-) -> Counts:
+def _write_file(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str, *_: Shard) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
         if beside is not None:
