@@ -13,6 +13,7 @@ from dupq.execution.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.table import Again, Each, Files, Table, Total, Whole
 from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
 from dupq.text.normalisation import WORD_COUNTS, Normaliser
@@ -24,7 +25,6 @@ from dupq.training.steps.archive_words import (
     Words,
     chosen_words,
     count_words,
-    reads_written_words,
     sentences_of,
     together,
 )
@@ -67,9 +67,9 @@ def archive(folder: Path, *shards: list[tuple[str, str]]) -> Table:
     return made
 
 
-def counted(run: Run, texts: Table, limits: list[int | None], most: int = 100, form: str = "stems") -> Words:
+def counted(run: Run, texts: Table, limits: list[int], settings: Settings = STEMS) -> Words:
     files = Files(tuple(map(texts.file, range(texts.parts))), TEXTS, ("key", "text"))
-    return count_words(run, "words", files, limits, STEMS.text.changed(word_form=form), 2, most)
+    return count_words(run, files, limits, settings)
 
 
 def rows_of(table: pa.Table) -> list[tuple[int, str]]:
@@ -87,8 +87,8 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
     for each, most in ((32, 100), (1, 100), (1, 3)):
         monkeypatch.setattr(archive_words, "_FILES_PER_PARTITION", each)
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
-        found = counted(run, made, [ALL] * 3, most)
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
+        found = counted(run, made, [ALL] * 3, settings)
         words = chosen_words(Each(found.frequent).read(), Total(found.frequent, FREQUENT).read(), settings)
         assert rows_of(words.table) == frequent[:most]
         assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
@@ -105,15 +105,16 @@ def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path)
     found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [hash_limit(np.arange(5), 2)] * 2 + [0])
     assert (-4, "bread") in rows_of(together(Each(found.frequent).read()))
     assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) <= 2
+    assert found.written is None
 
 
 @without_ray()
 def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(tmp_path: Path) -> None:
-    taught = config.load("dupq", ["word_vectors.algorithm=teacher"])
-    assert (reads_written_words(taught), reads_written_words(STEMS)) == (True, False)
-    found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [None] * 3, form="written")
+    settings = config.load("dupq", ["word_vectors.minimum_count=2", "word_vectors.algorithm=teacher"])
+    found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [ALL] * 3, settings)
+    assert found.written is not None
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
-    assert rows_of(together(Each(found.frequent).read())) == expected
+    assert rows_of(together(Each(found.written).read())) == expected
     assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) == 0
 
 

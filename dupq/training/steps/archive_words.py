@@ -34,20 +34,30 @@ class Words(NamedTuple):
 
     frequent: Table  # WORD_COUNTS
     corpus: Table
+    written: Table | None  # WORD_COUNTS of words as they are written, where vectors of those are read
 
 
-def count_words(
+def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
+    """Count all words. `limits` are, for each file of texts, the highest hash of the keys of those in the corpus."""
+    vectors, none = settings.word_vectors, [None] * texts.parts
+    in_corpus = limits if vectors.is_learned else none
+    frequent, corpus = _counted(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
+    written = None
+    if reads_written_words(settings):
+        as_written = settings.text.changed(word_form="written")
+        written, _ = _counted(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
+    return Words(frequent, corpus, written)
+
+
+def _counted(
     run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: TextSettings, least: int, most: int
-) -> Words:
-    """Count words; in each partition the `most` frequent ones are kept that occur `least` times.
-
-    `limits` are, for each file of texts, the highest hash of the keys of those that are in the corpus; None: none are.
-    """
+) -> tuple[Table, Table]:
+    """Make the words that occur `least` times, in each partition the `most` frequent ones; and the corpus."""
     partitions = -(-texts.parts // _FILES_PER_PARTITION)
     counts = run.spread(f"{name}_counts", WORD_COUNTS, texts.parts, partitions, to="partition")
     inputs = texts, PerTask(tuple(limits)), settings, partitions
     corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, beside=counts)
-    return Words(run.map(name, often_enough, counts, least, most, into=WORD_COUNTS), corpus)
+    return run.map(name, often_enough, counts, least, most, into=WORD_COUNTS), corpus
 
 
 def reads_written_words(settings: Settings) -> bool:

@@ -30,7 +30,6 @@ from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.system import note
-from dupq.text.questions import Vocabulary
 from dupq.training.pairs import positives
 from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
@@ -160,15 +159,16 @@ class _Task:
 
     job: _Job
     worker: tuple[int, int]  # its rank, and how many there are
-    vocabulary: Vocabulary
     sequences: dict[int, np.ndarray]
     known: Known
     positives: np.ndarray
     pool: np.ndarray
     titles: TitleBuckets | None  # where they are trained on
-    development: Development
     taught: "DistillationTargets | None"  # where there are teachers
-    teacher_loss: "TeacherLoss | None" = None  # likewise, once the network is there
+    network: "Encoder"
+    teacher_loss: "TeacherLoss | None"  # where there are teachers
+    optimizer: "torch.optim.Optimizer | None"  # where the network is trainable
+    progress: "Progress"
 
     @property
     def settings(self) -> Settings:
@@ -179,6 +179,23 @@ class _Task:
     def is_first(self) -> bool:
         """Whether this worker measures and saves."""
         return self.worker[0] == 0
+
+    @property
+    def development(self) -> Development:
+        """What epochs are told apart by."""
+        return Development(self.known, self.sequences, self.titles.apart if self.titles else None, self.settings)
+
+    @property
+    def epochs_before(self) -> int:
+        """The epochs before those of known duplicates, by gradients."""
+        teacher = self.settings.teacher.epochs if self.taught is not None else 0
+        return self.settings.title_body.epochs + teacher if self.network.trainable else 0
+
+    @property
+    def epochs(self) -> int:
+        """All epochs; none of known duplicates where there are none to train on."""
+        known = self.settings.training.epochs if len(self.positives) else 0
+        return self.epochs_before + (known if self.network.trainable else 1)
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
@@ -206,93 +223,72 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
     from dupq.execution.tasks import peak_mb, reset_peak
     from dupq.training import optimisation
     from dupq.training.checkpoints import Checkpoints
-    from dupq.training.optimisation import optimizer_for
 
     device = system.usable(device_name)
     reset_peak()
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where nccl works
-    task, training, files = _task(job, worker), job.settings.training, TrainingFiles(job.work)
-    network = network_at(job.learned.prepared.start, task.vocabulary, job.settings).to(device)
-    task.teacher_loss = _teacher_loss(task, network)
-    learner = torch.nn.ModuleList([network, *([task.teacher_loss] if task.teacher_loss else [])])
-    optimizer = optimizer_for(learner, training) if network.trainable else None
+    task, training, files = _task(job, worker, device), job.settings.training, TrainingFiles(job.work)
     checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds, task.teacher_loss)
-    progress = checkpoints.resume(network, optimizer)
+    task.progress = progress = checkpoints.resume(task.network, task.optimizer)
     optimisation.meet()  # so that no worker resumes at what another one has written since
     if task.is_first:
         storage.write_json(files.curve, progress.curve)  # an attempt that died may have left another one
-    first = _epochs_before(job.settings) if network.trainable else 0
-    epochs = first + (_known_epochs(task) if network.trainable else 1)
-    while not progress.is_over(epochs, training.patience, first):
-        _one_epoch(task, network, optimizer, progress)
+    while not progress.is_over(task.epochs, training.patience, task.epochs_before):
+        _one_epoch(task)
         if task.is_first:
-            is_last = progress.is_over(epochs, training.patience, first)
-            checkpoints.save(network, optimizer, progress, is_last)
+            is_last = progress.is_over(task.epochs, training.patience, task.epochs_before)
+            checkpoints.save(task.network, task.optimizer, progress, is_last)
             storage.write_json(files.curve, progress.curve)
     if task.is_first:
-        _finish(task, network, checkpoints, progress)
+        _finish(task, checkpoints)
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
 
 
-def _task(job: _Job, worker: tuple[int, int]) -> _Task:
-    settings, (prepared, taught) = job.settings, job.learned
+def _task(job: _Job, worker: tuple[int, int], device: "torch.device") -> _Task:
+    import torch
+
+    from dupq.training.checkpoints import Progress
+    from dupq.training.optimisation import TeacherLoss, optimizer_for
+
+    settings, training, (prepared, tables) = job.settings, job.settings.training, job.learned
     sequences = sequences_in(Whole(prepared.examples).read())
-    known = known_in(prepared.known.read(0), settings.training)
+    known = known_in(prepared.known.read(0), training)
     titles = TitleBuckets(prepared.titles, settings, not has_questions(known)) if settings.title_body.epochs else None
-    return _Task(
-        job,
-        worker,
-        vocabulary_of(prepared.words.read(0), settings),
-        sequences,
-        known,
-        positives(known.links, known.split, settings.training).pairs,
-        negative_pool(np.array(list(sequences), np.int64), known.split),
-        titles,
-        Development(known, sequences, titles.apart if titles else None, settings),
-        targets_of(taught) if taught else None,
-    )
+    taught, loss = targets_of(tables) if tables else None, None
+    network = network_at(prepared.start, vocabulary_of(prepared.words.read(0), settings), settings).to(device)
+    if taught is not None:
+        loss = TeacherLoss(settings.teacher, network.dimensions, taught.vectors.shape[1], training.seed).to(device)
+    learner = torch.nn.ModuleList([network, *([loss] if loss else [])])
+    optimizer = optimizer_for(learner, training) if network.trainable else None
+    pairs = positives(known.links, known.split, training).pairs
+    pool = negative_pool(np.array(list(sequences), np.int64), known.split)
+    return _Task(job, worker, sequences, known, pairs, pool, titles, taught, network, loss, optimizer, Progress())
 
 
-def _teacher_loss(task: _Task, network: "Encoder") -> "TeacherLoss | None":
-    from dupq.training.optimisation import TeacherLoss
-
-    if task.taught is None:
-        return None
-    taught, settings = task.taught.vectors.shape[1], task.settings
-    loss = TeacherLoss(settings.teacher, network.dimensions, taught, settings.training.seed)
-    return loss.to(network.words.weight.device)
-
-
-def _one_epoch(
-    task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
-) -> None:
+def _one_epoch(task: _Task) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
     from dupq.training import optimisation
     from dupq.training.checkpoints import epoch_scalars, event_file, file_name
-    from dupq.training.loop import Losses, train_epoch
+    from dupq.training.loop import Losses
     from dupq.training.optimisation import seed_dropout
 
-    epoch, device, development = len(progress.curve) + 1, network.words.weight.device, task.development
+    progress, development = task.progress, task.development
+    epoch = len(progress.curve) + 1
     seed_dropout(task.settings.training.seed, epoch, task.worker[0])
-    examples, trained = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
-    for piece in _pieces(task, network, progress, epoch):
-        phase = piece.make()
-        count = len(phase.examples.left)
+    examples, losses = 0, Losses(np.zeros(0), np.zeros(0, np.int64))
+    for make in _phases(task, epoch):
+        count, more = _train_phase(task, epoch, make, len(losses.sums))
         examples += count
-        if optimizer is not None and count:
-            for group in optimizer.param_groups:
-                group["lr"] = phase.settings.learning_rate
-            steps = -(-(piece.all_examples or count) // phase.settings.batch_size)
-            watch = _watch(task, epoch, steps, sum(len(losses.sums) for losses in trained))
-            trained.append(train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates))
-    losses = Losses(*(np.concatenate(each) for each in zip(*trained, strict=True)))
+        if more is not None:
+            losses = Losses(*(np.concatenate(both) for both in zip(losses, more, strict=True)))
     names, is_measured = development.names, development.can_tell
     found = np.zeros(len(names))
     if task.is_first and is_measured:
-        by_name = development.measure(network)
+        by_name = development.measure(task.network)
         found = np.array([by_name[name] for name in names])
+    device = task.network.words.weight.device
     values = optimisation.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
     if task.is_first:
@@ -305,41 +301,39 @@ def _one_epoch(
 
 
 class _Phase(NamedTuple):
-    """What an epoch or a piece of it is trained on, and how; see train_epoch."""
+    """What an epoch or a part of it is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
     examples: "Pairs | Rankings | Distillation"
     settings: TrainingSettings
     rates: tuple[float, float]
+    of_epoch: int | None = None  # about how many examples the epoch has; None: these
 
 
-class _Piece(NamedTuple):
-    """A part of an epoch that is in memory alone, when it is made; and how many examples the epoch has about."""
+def _train_phase(task: _Task, epoch: int, make: Callable[[], _Phase], done: int) -> "tuple[int, Losses | None]":
+    """Train what `make` returns, which is in memory alone, after so many steps; returns its examples, and losses."""
+    from dupq.training.loop import train_epoch
 
-    make: Callable[[], _Phase]
-    all_examples: int | None  # None: those of this piece
-
-
-def _epochs_before(settings: Settings) -> int:
-    """The epochs before those of known duplicates."""
-    return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
-
-
-def _known_epochs(task: _Task) -> int:
-    """The epochs of known duplicates: none where there are none to train on."""
-    return task.settings.training.epochs if len(task.positives) else 0
-
-
-def _pieces(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> list[_Piece]:
-    first, before = task.settings.title_body.epochs, _epochs_before(task.settings)
-    if network.trainable and epoch <= first:
-        return _title_body_pieces(task, epoch)
-    if network.trainable and epoch <= before:
-        return [_Piece(lambda: _teacher_phase(task, epoch - first), None)]
-    return [_Piece(lambda: _known_phase(task, network, progress, epoch - (before if network.trainable else 0)), None)]
+    phase = make()
+    count = len(phase.examples.left)
+    if task.optimizer is None or not count:
+        return count, None
+    for group in task.optimizer.param_groups:
+        group["lr"] = phase.settings.learning_rate
+    steps = -(-(phase.of_epoch or count) // phase.settings.batch_size)
+    progress = storage.join(task.job.work, PROGRESS) if task.job.is_watched and task.is_first else None
+    tell = watch(progress, epoch, task.epochs, steps, done)
+    return count, train_epoch(task.network, task.optimizer, *phase[:3], task.worker, tell, phase.rates)
 
 
-def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
+def _phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
+    first, before = task.settings.title_body.epochs, task.epochs_before
+    if epoch > before:
+        return [lambda: _known_phase(task, epoch - before)]
+    return _title_body_phases(task, epoch) if epoch <= first else [lambda: _teacher_phase(task, epoch - first)]
+
+
+def _title_body_phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
     from dupq.training.one_process import LEARNING_RATE, title_body_examples
     from dupq.training.optimisation import as_training, falling
 
@@ -350,9 +344,9 @@ def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
     def make(bucket: int, done: float, until: float) -> _Phase:
         sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
         ends = np.interp((done, until), (0, 1), rates)
-        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])))
+        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])), titles.questions)
 
-    return [_Piece(functools.partial(make, *part), titles.questions) for part in titles.order(training.seed, epoch)]
+    return [functools.partial(make, *bucket) for bucket in titles.order(training.seed, epoch)]
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
@@ -367,48 +361,39 @@ def _teacher_phase(task: _Task, epoch: int) -> _Phase:
     return _Phase(task.sequences, examples, phase, falling(epoch, settings.epochs))
 
 
-def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+def _known_phase(task: _Task, epoch: int) -> _Phase:
     from dupq.training.loop import epoch_examples
     from dupq.training.optimisation import rates
 
-    training = task.settings.training
-    mined = _mined(task, network, progress, epoch)
+    training, mined = task.settings.training, _mined(task, epoch)
     examples = epoch_examples(task.positives, task.pool, task.known.split, training, epoch, mined, task.known.wrong)
     return _Phase(task.sequences, examples, training, rates(epoch, training))
 
 
-def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
-    """The mined negatives of an epoch, found by the first worker for all."""
+def _mined(task: _Task, epoch: int) -> np.ndarray | None:
+    """Return the mined negatives of an epoch, found by the first worker for all."""
     from dupq.training import optimisation
     from dupq.training.mining import mine
 
     training = task.settings.training
-    if not (training.mined_negatives and network.trainable):
+    if not (training.mined_negatives and task.network.trainable):
         return None
     found, dropped = np.zeros((len(task.positives), training.mined_negatives), np.int64), 0
     if task.is_first:
         given = (task.positives, task.pool, task.known.split, task.settings, epoch, task.taught)
-        found, dropped = mine(network, task.sequences, *given)
-    device = network.words.weight.device
-    progress.dropped = int(optimisation.from_first(np.array([dropped]), device)[0])
+        found, dropped = mine(task.network, task.sequences, *given)
+    device = task.network.words.weight.device
+    task.progress.dropped = int(optimisation.from_first(np.array([dropped]), device)[0])
     return optimisation.from_first(found, device)
 
 
-def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[[int, Callable[[], "Losses"]], None]:
-    """Return what is called after each step; only the first worker tells how far it is, and if anybody looks."""
-    if not task.job.is_watched or not task.is_first:
-        return lambda step, losses: None
-    epochs = _epochs_before(task.settings) + _known_epochs(task)
-    return watch(storage.join(task.job.work, PROGRESS), epoch, epochs, steps, done)
-
-
-def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progress: "Progress") -> None:
+def _finish(task: _Task, checkpoints: "Checkpoints") -> None:
     """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
     from dupq.encoders.saved import weights
 
-    checkpoints.restore_best(network, progress)
+    files, network = TrainingFiles(task.job.work), task.network
+    checkpoints.restore_best(network, task.progress)
     tuned_by = functools.partial(development_map, network, task.sequences, task.known, task.settings)
     network.tune(tuned_by if has_questions(task.known) else None)
-    files = TrainingFiles(task.job.work)
     storage.write_bytes(files.weights, weights(network))
-    storage.write_json(files.curve, progress.curve)
+    storage.write_json(files.curve, task.progress.curve)

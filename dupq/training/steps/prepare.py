@@ -14,10 +14,9 @@ and the token ids of known pairs and negatives.
 """
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,6 @@ from dupq.training.steps.archive_words import (
     SENTENCES,
     chosen_words,
     count_words,
-    reads_written_words,
     sentences_of,
     together,
 )
@@ -59,7 +57,6 @@ from dupq.training.steps.token_files import (
 )
 from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FrequentWords
 
-_One = TypeVar("_One")
 _log = logging.getLogger(__name__)
 SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
 PAIRS = pa.schema([*KEY_PAIRS, pa.field("duplicates", pa.bool_(), False)])
@@ -123,8 +120,7 @@ def known_in(pairs: pa.Table, settings: TrainingSettings) -> Known:
 
 
 def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
-    """Return the questions that negatives are drawn from: of `keys` (int64, ascending) some of the training part or of
-    none.
+    """Return what negatives are drawn from: of `keys` (int64, ascending) some of the training part or of none.
 
     Development questions are left out: pushed away from all others in training, they could no longer measure an epoch
     or choose a threshold. The pool is the same for the whole archive and for the part of it that training reads.
@@ -136,7 +132,7 @@ def prepare(
     run: Run, texts: Texts, links: str | None, pairs: Table | None, sites: Sites, settings: Settings
 ) -> Prepared:
     """Choose what is read of the archive, words and their vectors, and initialise the network."""
-    questions, answers, vectors = texts.questions, texts.answers, settings.word_vectors
+    questions, answers = texts
     keys = Each(questions.only("key"))
     linked = Whole(Read(links_table, (links, sites.names)))
     labelled = None if pairs is None else Whole(pairs)
@@ -147,18 +143,9 @@ def prepare(
 
     tables = [questions] if answers is None else [questions, answers]
     files = Files(tuple(table.file(part) for table in tables for part in range(table.parts)), TEXTS, ("key", "text"))
-    none = [None] * files.parts
-    corpus_limits = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.parts)]
-    in_corpus = corpus_limits if vectors.is_learned else none
-    counted = count_words(run, "words", files, in_corpus, settings.text, vectors.minimum_count, vectors.words)
-    written = None
-    if reads_written_words(settings):
-        as_written = settings.text.changed(word_form="written")
-        written = Each(
-            count_words(run, "written", files, none, as_written, vectors.minimum_count, sys.maxsize).frequent
-        )
-    given = Each(counted.frequent), Total(counted.frequent, FREQUENT)
-    words = run.map("vocabulary", chosen_words, *given, settings, into=WORD_COUNTS)
+    in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.parts)]
+    frequent, corpus, written = count_words(run, files, in_corpus, settings)
+    words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
 
     buckets = limits["buckets"]
     spread = run.spread("titles_by_bucket", TITLES, questions.parts, buckets, to="bucket")
@@ -167,7 +154,7 @@ def prepare(
     examples = run.map("examples", read_for, ids, Whole(uses.only("key", "is_example")), into=IDS)
     picked = run.map("picked", read_for, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS)
 
-    learned = Whole(words), Total(counted.corpus, SENTENCES), Again(counted.corpus), written
+    learned = Whole(words), Total(corpus, SENTENCES), Again(corpus), None if written is None else Each(written)
     read = Whole(known), Whole(examples), Again(ids)
     start = run.write("start", make_start, *learned, *read, settings, file="start.safetensors")
     _say_if_of_another_language(run.report.counts, settings)
@@ -241,13 +228,13 @@ def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
     return pa.table([read, *(are_among(some, read) for some in (examples, measured, taught))], schema=USES)
 
 
-class _Of(Generic[_One]):
+class _Of:
     """What a function yields of each of some tables, as often as it is gone through."""
 
-    def __init__(self, tables: Iterable[pa.Table], function: Callable[..., Iterator[_One]], *arguments: object) -> None:
+    def __init__(self, tables: Iterable[pa.Table], function: Callable[..., Iterator[Any]], *arguments: object) -> None:
         self._tables, self._function, self._arguments = tables, function, arguments
 
-    def __iter__(self) -> Iterator[_One]:
+    def __iter__(self) -> Iterator[Any]:
         return (one for table in self._tables for one in self._function(table, *self._arguments))
 
 
@@ -269,11 +256,7 @@ def make_start(
     from dupq.training.vector_files import file_of_written_words
     from dupq.training.word_vectors import vectors_of
 
-    known, vocabulary, sequences = (
-        known_in(pairs, settings.training),
-        vocabulary_of(words, settings),
-        sequences_in(examples),
-    )
+    known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     columns = together(() if written is None else written)
     spelt = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
     taught = word_teacher(next(iter(settings.teacher.encoder), ""), spelt, settings)
@@ -281,9 +264,9 @@ def make_start(
     if settings.word_vectors.file_words == "written":
         from_file = partial(file_of_written_words, written=spelt, settings=settings)
     frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
-    texts = _Of(corpus, sentences_of)
-    vectors = vectors_of(frequent, texts, settings.word_vectors, settings.training.seed, taught, from_file)
-    links = positives(known.links, known.split, settings.training).pairs
+    read = _Of(corpus, sentences_of)
+    vectors = vectors_of(frequent, read, settings.word_vectors, settings.training.seed, taught, from_file)
+    sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
     network = new_network(vocabulary, vectors.table, _Of(ids, each_text, held_out), linked, settings)

@@ -45,18 +45,18 @@ def shown(curve: str, progress: str) -> Iterator[None]:
 
 
 def watch(
-    progress: str, epoch: int, epochs: int, steps: int, done: int
+    progress: str | None, epoch: int, epochs: int, steps: int, done: int
 ) -> Callable[[int, Callable[[], "Losses"]], None]:
     """Return what a worker calls after each step: every now and then it writes to the file `progress` how far it is.
 
-    Of the epoch's `steps`, `done` come before those that are counted.
+    Of the epoch's `steps`, `done` come before those that are counted. None: nobody looks.
     """
     start = told = time.monotonic()
 
     def tell(step: int, losses: Callable[[], "Losses"]) -> None:
         nonlocal told
         now = time.monotonic()
-        if now - told < POLL_SECONDS:
+        if progress is None or now - told < POLL_SECONDS:
             return
         told = now
         left = max(0, steps - done - step)
