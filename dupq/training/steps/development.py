@@ -60,12 +60,12 @@ class Development:
 
     @property
     def can_tell(self) -> bool:
-        """Whether there is enough to tell one epoch from another."""
+        """Return whether there is enough to tell one epoch from another."""
         return self.apart is not None or has_questions(self.known)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The measures, as the learning curve names them."""
+        """Return the measures, as the learning curve names them."""
         if self.apart is not None:
             return ("development_body_map",)
         if self.settings.training.best_epoch == "accuracy":
@@ -73,7 +73,7 @@ class Development:
         return ("development_map",)
 
     def measure(self, network: "Encoder") -> dict[str, float]:
-        """The measures of the network as it is, between 0 and 1, by name."""
+        """Return the measures of the network as it is, between 0 and 1, by name."""
         if self.apart is not None:
             return {"development_body_map": body_map(network, self.apart, self.settings)}
         training = self.settings.training
@@ -85,7 +85,7 @@ class Development:
 
 
 def has_questions(known: Known) -> bool:
-    """Whether there are enough development questions to tell one epoch from another."""
+    """Return whether there are enough development questions to tell one epoch from another."""
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
 
 
@@ -97,10 +97,10 @@ class KeysApart(NamedTuple):
 
 
 def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
-    """Which of the questions with titles and bodies epochs are measured by: the same for any shards and workers.
+    """Return the questions with titles and bodies that epochs are measured by: the same for any shards and workers.
 
-    Set apart is TITLES_SHARE of the questions, by a hash of their keys. Their titles look for their
-    bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
+    TITLES_SHARE of the questions is set apart, by a hash of their keys. Their titles look for their bodies among those
+    of at most `training.development_pool` questions. Of too few questions none is set apart.
     """
     most = settings.training.development_pool
     count = min(int(TITLES_SHARE * len(keys)), most)
@@ -111,7 +111,7 @@ def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
 
 
 def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesApart:
-    """The titles and bodies of `keys`, in the order in which they are in `buckets`."""
+    """Return the titles and bodies of `keys`, in the order in which they are in `buckets`."""
     some = [(bucket.among(keys.own), bucket.among(keys.others)) for bucket in buckets]
     own = [texts for texts, _ in some]
     bodies = [texts.bodies for texts in [*own, *(others for _, others in some)]]
@@ -119,7 +119,7 @@ def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesAp
 
 
 def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
-    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
+    """Return the mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
     from dupq.encoders.encoding import encode
     from dupq.neighbours.embeddings import Embeddings
     from dupq.neighbours.tiles import top_k
@@ -133,14 +133,14 @@ def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> floa
 
 
 def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
-    """MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
+    """Return MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
     return _map(*_ranker(network, sequences, known, settings), known.split, settings)
 
 
 def _ranker(
     network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
 ) -> tuple["EncoderRanker", np.ndarray]:
-    """The pool (keys, ascending), as the network encodes it."""
+    """Return the pool as the network encodes it, and its keys, ascending."""
     from dupq.encoders.encoding import encode
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
@@ -162,7 +162,7 @@ def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Sett
 def scored_pairs(
     ranker: "EncoderRanker", pool: np.ndarray, known: Known, training: TrainingSettings
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and labels of the development links and as many random pairs of `pool`, the same ones each time."""
+    """Return scores and labels of the development links and of as many random pairs of `pool`, the same each time."""
     from dupq.training.pairs import with_random_negatives
 
     links = known.split.links_of("development", known.links)
@@ -191,17 +191,17 @@ class TitleBuckets:
 
     @property
     def questions(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return sum(self._sizes)
 
     def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
-        """The buckets of an epoch in their order, and which share of its questions comes before and until the end."""
+        """Return the buckets of an epoch in their order, and which shares of its questions end before and with each."""
         order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._count)
         shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, self.questions)
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
     def read(self, bucket: int) -> "TitlesAndBodies":
-        """What is trained on of a bucket."""
+        """Return what is trained on of a bucket."""
         if self._count == 1:
             return self._only
         return self._trained_on(bucket)
@@ -284,7 +284,7 @@ def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> "Encoder
 
 
 def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
-    """Why what is null of an encoder's measures could not be measured, by the name of the measure."""
+    """Return why what is null of an encoder's measures could not be measured, by the name of the measure."""
     found: dict[str, str] = {}
     counts = {part: len(split.questions_of(part)) for part in PARTS}
     if not counts["development"]:
@@ -305,7 +305,7 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
 
 
 def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[float | None, float | None]:
-    """The score that best tells development links from random pairs, and how well; None where there are no links.
+    """Return the score that best tells development links from random pairs, and how well; None without links.
 
     `texts` are those that the encoder is measured on, sorted by key.
     """
