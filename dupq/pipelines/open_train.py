@@ -1,6 +1,5 @@
 """What a training is of: its inputs as they are when it is opened, the language of its archive, and its identity."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,7 +18,6 @@ from dupq.text.keys import Sites
 from dupq.text.steps import language_of_shards
 from dupq.training.steps.teach import fingerprint
 
-_log = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 
 
@@ -61,7 +59,6 @@ def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
     links = None if job.links is None else input_files(job.links, "links")
     pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
     settings, language = _in_its_language(settings, shards)
-    _log.info(f"language: {language}")
     inputs = {
         "language": language,
         "questions": storage.absolute(job.questions),

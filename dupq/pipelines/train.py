@@ -41,6 +41,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     missing or wrong, and ClusterError if the workers have no room.
     """
     opened = open_train(job, checked)
+    _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
     check, make, files = unchanged(settings), functools.partial(make_tables, run), TrainingFiles(run.uri)
     gpus = gpus_for(job.gpus)
