@@ -23,7 +23,7 @@ from dupq.text.keys import places_among
 
 _Made = TypeVar("_Made")
 _Kind = TypeVar("_Kind", Table, Spread)
-Step = Callable[..., "pa.Table | dict[str, object] | Counted"]
+Step = Callable[..., "pa.Table | dict[str, object] | bytes | Counted"]
 _ROWS = "rows_out"
 
 
@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     `CAP` (tasks.py) begins the name of a limit that left something out.
     """
 
-    table: pa.Table  # a dict, if `record` calls the step
+    table: pa.Table  # a dict, if `record` calls the step; that or bytes, if `write` does
     counts: Mapping[str, int] = MappingProxyType({})
     second: pa.Table | None = None
 
@@ -70,17 +70,19 @@ class Run:
         name: str,
         step: Step,
         *inputs: object,
-        into: pa.Schema,
+        into: pa.Schema | None,
         beside: Table | Spread | None = None,
         publish: bool = False,
         keep: bool = False,
+        gpus: int = 0,
     ) -> Table:
         """Apply `step` to each partition of the inputs; its second table goes to `beside`.
 
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
-        one call. Of `PerTask` each call has its own.
+        one call. Of `PerTask` each call has its own. `into` None: the schema is that of what the step returns. With
+        `gpus` each call has one, and so many run at a time.
         """
-        return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep))
+        return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep), gpus)
 
     def gather(self, name: str, step: Step, *inputs: object, into: pa.Schema) -> Table:
         """As `map`, with all rows in one partition, so that many tasks can read them whole."""
@@ -88,9 +90,16 @@ class Run:
 
     def record(self, name: str, step: Step, *inputs: object, beside: Table | None = None) -> Any:
         """Return the dict that `step` makes of the inputs in one call, kept as JSON; its `rows_out` are the stage's."""
-        uri = storage.join(self.folder, f"{name}.json")
-        self.report.rows_out += self._do(name, _record, (step, inputs, beside, uri), 1)
-        return storage.read_json(uri)
+        return storage.read_json(self.write(name, step, *inputs, file=f"{name}.json", beside=beside))
+
+    def write(self, name: str, step: Step, *inputs: object, file: str, beside: Table | None = None) -> str:
+        """Return the URI of the `file` with the bytes, or the dict as JSON, that `step` makes in one call.
+
+        Its `rows_out` are the stage's.
+        """
+        uri = storage.join(self.folder, file)
+        self.report.rows_out += self._do(name, _write_file, (step, inputs, beside, uri), 1)
+        return uri
 
     def shuffle(
         self,
@@ -245,12 +254,13 @@ def _make(
     return skip_or(made.file(part), make)
 
 
-def _record(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str, *_: Shard) -> Counts:
+def _write_file(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str, *_: Shard) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
         if beside is not None:
             _write(beside, part, found.second, {})
-        storage.write_json(uri, found.table)
+        content = found.table
+        storage.write_bytes(uri, content if isinstance(content, bytes) else storage.json_bytes(content))
         return dict(found.counts)
 
     return skip_or(uri, make)
@@ -258,7 +268,7 @@ def _record(part: int, step: Step, inputs: tuple[object, ...], beside: Table | N
 
 def _write(made: Table | Spread, part: int, table: pa.Table, counts: Mapping[str, int]) -> None:
     if isinstance(made, Table):
-        storage.write_table(made.file(part), table, made.schema, dict(counts))
+        storage.write_table(made.file(part), table, made.schema or table.schema, dict(counts))
         return
     rows = _rows_for(made, part, table)
     some = table if made.schema is None else table.select(made.schema.names).cast(made.schema)

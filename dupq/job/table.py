@@ -303,3 +303,30 @@ class Each(Readable):
     def read(self) -> Iterator[pa.Table | Iterator[pa.RecordBatch]]:
         """Yield the rows of each partition."""
         return (self.table.read(part) for part in range(self.table.parts))
+
+
+@dataclass(frozen=True)
+class Again(Readable):
+    """A table that a step goes through as often as it likes, so that one partition is in memory at a time."""
+
+    table: Table
+
+    def read(self) -> "Again":
+        """Return what can be gone through: nothing is read before."""
+        return self
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the rows of each partition."""
+        return Each(self.table).read()
+
+
+@dataclass(frozen=True)
+class Total(Readable):
+    """What the steps that made a table counted by this name, in all partitions."""
+
+    table: Table
+    name: str
+
+    def read(self) -> int:
+        """Return the sum."""
+        return sum(self.table.counts(part)[self.name] for part in range(self.table.parts))

@@ -7,88 +7,29 @@ questions     ──teach──▶      teachers' embeddings of some, if there a
 pairs         ──fit──▶        the network, by Ray Train
 network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 
+Each stage makes tables from tables (dupq/job/run.py), but for `fit`, which leaves checkpoints and weights.
 `from_dump` is ingest, train and dedup, one after the other in one process and on one Ray.
 """
 
-import dataclasses
+import functools
 import logging
-from collections.abc import Callable
 
 from dupq import storage
-from dupq.archive import Shard, answer_shards, pinned, question_shards
-from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
-from dupq.encoders.saved import base_fingerprint
-from dupq.errors import DupqError
 from dupq.execution.gpus import gpus_for, until_the_end
-from dupq.execution.tasks import Report
 from dupq.job.run import make_tables
-from dupq.job.run_inputs import copy_inputs, input_files
 from dupq.links.split import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
+from dupq.pipelines.open_train import open_train, unchanged
 from dupq.runs import log, progress, writer
 from dupq.runs.layout import TrainingFiles
-from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
-from dupq.training.steps.development import publish, save_encoder
-from dupq.training.steps.fit import check_room_to_fit, fit
-from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
-from dupq.training.steps.teach import fingerprint, teach
+from dupq.text.steps import make_answer_texts, make_distinct_texts
+from dupq.training.steps.development import About, publish, save_encoder
+from dupq.training.steps.fit import Learned, check_room_to_fit, fit
+from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, Texts, gather_pairs, prepare
+from dupq.training.steps.teach import teach
 
 _log = logging.getLogger(__name__)
-
-
-def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None:
-    """Say so if there are no known duplicates to train on; `prepared` are the counts of that stage."""
-    has_phases = settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
-    if has_phases and not prepared[PAIRS_TO_TRAIN_ON]:
-        _log.info(
-            f"{prepared[SETS]} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
-            "that phase is left out, and nothing tells how many duplicates the encoder finds"
-        )
-
-
-def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:
-    """The settings with the language of the archive, and which that is and how it is known, in words."""
-    vectors, named = settings.word_vectors, settings.text.language
-    if named != "auto":
-        return settings, f"{named}, named by text.language"
-    if vectors.goes_on and vectors.start != "base":
-        started = read_settings(vectors.start).text.language
-        return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
-    language, said = language_of_shards(shards)
-    return config.in_language(settings, language), said
-
-
-def _encoders_read(settings: Settings) -> list[str]:
-    """The saved encoders that training reads."""
-    vectors = settings.word_vectors
-    starts = [vectors.start] if vectors.goes_on and vectors.start != "base" else []
-    return [*starts, *settings.teacher.encoder]
-
-
-def _start_fingerprint(settings: Settings) -> str | None:
-    """Names what the encoder that training goes on from holds, if there is one."""
-    vectors = settings.word_vectors
-    if not vectors.goes_on:
-        return None
-    return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
-
-
-def _unchanged(settings: Settings) -> Callable[[Report], Report]:
-    """Passes a stage's report on; raises DupqError if a file of word vectors or an encoder that is read has changed."""
-    uris = [settings.word_vectors.file] if settings.word_vectors.file else []
-    for encoder in _encoders_read(settings):
-        uris += [storage.join(encoder_at(encoder), name) for name in FILES]
-    versions_then = {uri: storage.version(uri) for uri in uris}
-
-    def check(report: Report) -> Report:
-        for uri, version in versions_then.items():
-            if storage.version(uri) != version:
-                raise DupqError(f"{uri}: {storage.CHANGED}")
-        return report
-
-    return check
 
 
 def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
@@ -99,61 +40,46 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     The same job over the same data goes on where an earlier attempt stopped. Raises DupqError if an input is
     missing or wrong, and ClusterError if the workers have no room.
     """
-    settings = checked or job.check()
-    found, sites = question_shards(job.questions)
-    shards = pinned(found)
-    output = storage.absolute(job.output)
-    vectors = settings.word_vectors.file
-    # answers are read for word vectors only, so not where there are vectors already
-    answers = [] if vectors else pinned(answer_shards(job.questions, sites))
-    links = input_files(job.links, "links") if job.links is not None else None
-    pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
-    settings, language = _in_its_language(settings, shards)
-    _log.info(f"language: {language}")
-    unchanged = _unchanged(settings)
-    inputs = {
-        "language": language,
-        "questions": storage.absolute(job.questions),
-        "links": storage.absolute(job.links) if job.links is not None else None,
-        "pairs": [storage.absolute(uri) for uri in job.pairs],
-    }
-    made_from = {
-        "questions": writer.content_of(job.questions, shards),
-        "links": [[file.path, file.checksum] for file in links] if links is not None else None,
-        "pairs": [file.checksum for file in pairs],
-        "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
-        "word_vectors": storage.checksum(vectors) if vectors else None,
-        "start": _start_fingerprint(settings),
-        "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
-    }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, writer.TRAINING_VERSIONS)
+    opened = open_train(job, checked)
+    _log.info(f"language: {opened.language}")
+    run, settings, sites = opened.run, opened.settings, opened.sites
+    check, make, files = unchanged(settings), functools.partial(make_tables, run), TrainingFiles(run.uri)
     gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
-        copied = None if links is None else run.path("inputs", "links")
-        files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
-        run.stage("inputs", lambda: copy_inputs([*(links or []), *pairs], run.path("inputs")))
-        make_tables(run, "texts", make_distinct_texts, shards, sites, settings.text)
-        if answers:
-            texts = make_tables(run, "answer_texts", make_answer_texts, answers, sites, settings.text)
-            files = dataclasses.replace(files, answers=texts.folder)
-        if job.pairs:
-            files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
-            pair_files = tuple(run.path("inputs", file.path) for file in pairs)
-            run.stage("pairs", lambda: gather_pairs(pair_files, files, sites))
-        prepared = run.stage("prepare", lambda: unchanged(prepare(files, sites, settings)))
-        _tell_what_is_left_out(prepared["counts"], settings)
+        opened.copy()
+        texts = make("texts", make_distinct_texts, opened.shards, sites, settings.text)
+        answers = pairs = None
+        if opened.answers:
+            answers = make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
+        if opened.pairs:
+            pairs = make("pairs", gather_pairs, opened.copied_pairs, sites)
+        read = Texts(texts, answers), opened.copied_links, pairs, sites, settings
+        prepared = make("prepare", lambda steps: check(prepare(steps, *read)))
+        record, taught = run.records[-1], []
+        questions, known = record["rows_in"], record["counts"][PAIRS_TO_TRAIN_ON]
+        _tell_what_is_left_out(record["counts"], settings)
         if settings.teacher.encoder:
-            run.stage("teach", lambda: unchanged(teach(files, settings, gpus)))
-        known = prepared["counts"][PAIRS_TO_TRAIN_ON]
-        run.stage("fit", lambda: fit(files, sites, settings, job.workers, gpus, prepared["rows_in"], known))
-        run.stage("save", lambda: save_encoder(files, sites, settings, language, run.run_id))
-        publish(files, output)
+            taught = make("teach", lambda steps: check(teach(steps, prepared, settings, gpus)))
+        learned, about = Learned(prepared, taught), About(questions, opened.language, run.run_id)
+        run.stage("fit", lambda: fit(run.uri, learned, settings, job.workers, gpus, questions, known))
+        run.stage("save", lambda: save_encoder(prepared, files, sites, settings, about))
+        publish(files, storage.absolute(job.output))
         run.describe()
         run.mark()
         progress.end(run.uri, "finished")
     return run
+
+
+def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None:
+    """Say so if there are no known duplicates to train on; `prepared` are the counts of that stage."""
+    has_phases = settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+    if has_phases and not prepared[PAIRS_TO_TRAIN_ON]:
+        _log.info(
+            f"{prepared[SETS]} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
+            "that phase is left out, and nothing tells how many duplicates the encoder finds"
+        )
 
 
 def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:

@@ -245,7 +245,7 @@ def teacher_leftovers(encoder: str, going: Sequence[KnownRun], now: datetime) ->
     gone = {run.run_id for run in going}
     read = set()
     for run in known_runs(work, now):
-        files = TrainingFiles("", None, storage.join(work, run.run_id))
+        files = TrainingFiles(storage.join(work, run.run_id))
         told = read_whole(files.taught_as, _TaughtAs)
         if told is not None and run.run_id not in gone:
             read |= {files.kept_by(teacher, told["device"]) for teacher in told["teachers"]}

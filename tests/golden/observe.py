@@ -96,7 +96,7 @@ def of_training(run: Run, job: TrainingJob) -> Answers:
     """Words, the split, and the learning curve."""
     split = pq.read_table(f"{encoder_at(job.output)}/split.parquet").sort_by("question_id")
     saved = load(job.output)
-    start = read_weights(storage.read_bytes(run.path("start.safetensors")), run.uri)
+    start = read_weights(storage.read_bytes(run.path("work", "prepare", "start.safetensors")), run.uri)
     return {
         "texts": {"hash": of_texts(run.path("texts"))},
         "prepare": {

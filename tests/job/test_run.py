@@ -13,6 +13,7 @@ from dupq.archive import Shard, pinned
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
 from dupq.job.table import (
+    Again,
     Around,
     Batches,
     Each,
@@ -26,6 +27,7 @@ from dupq.job.table import (
     Slices,
     Spread,
     Table,
+    Total,
     Whole,
 )
 from dupq.tables import KEYS, QUESTIONS
@@ -182,6 +184,19 @@ def test_a_record_is_kept_and_read_again(tmp_path: Path) -> None:
     assert Run(str(tmp_path), "recorded", is_done=True).record("total", None) == found
 
 
+def test_bytes_that_a_step_makes_are_a_file(tmp_path: Path) -> None:
+    for content in (b"\x00some", None):  # the second time by no call of the step
+        run = Run(str(tmp_path), "written")
+        made = run.write("bytes", lambda some: Counted(some, {"rows_out": 7}), content, file="some.bin")
+        assert (made, run.report.rows_out) == (f"{tmp_path}/work/written/some.bin", 7)
+        assert Path(made).read_bytes() == b"\x00some"
+
+
+def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) -> None:
+    made = Run(str(tmp_path), "any").map("marked", third, numbers(tmp_path), into=None)
+    assert [table.schema.names for table in Each(made).read()] == [["key", "number", "partition"]] * PARTS
+
+
 @pytest.mark.parametrize("count", [1, 3, 50])
 def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
     given = numbers(tmp_path)
@@ -198,6 +213,9 @@ def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp
 def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "counted").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
     assert [made.counts(part)["even"] for part in range(PARTS)] == [made.read(part).num_rows for part in range(PARTS)]
+    assert Total(made, "even").read() == len(ROWS)
+    again = Again(made).read()
+    assert [*again] == [*again] == [*Each(made).read()]
 
 
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:

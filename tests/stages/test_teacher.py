@@ -13,14 +13,15 @@ from dupq import storage
 from dupq.encoders.description import encoder_at
 from dupq.encoders.saved import load, save
 from dupq.errors import DupqError, SettingError
+from dupq.job.table import Table
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.layout import TrainingFiles
 from dupq.runs.question_tables import all_keys
 from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.languages import stems
-from dupq.training.steps.teach import FROM_EARLIER, _pieces, read_targets, word_teacher
+from dupq.training.pairs import DistillationTargets
+from dupq.training.steps.teach import FROM_EARLIER, _pieces, targets_of, word_teacher
 
 QUICK = (
     "title_body.epochs=1",
@@ -37,6 +38,11 @@ def job(sample: TrainedSample, output: Path, *more: str) -> TrainingJob:
     return TrainingJob(sample.questions, sample.links, str(output), "dupq-distilled", settings)
 
 
+def read_targets(run: Run, teachers: int) -> DistillationTargets:
+    folders = [run.path("work", "teach", f"teacher-{number}") for number in range(teachers)]
+    return targets_of([Table(folder, None, len(storage.list_files(folder, ".parquet"))) for folder in folders])
+
+
 def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
@@ -48,8 +54,7 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     assert [row["epoch"] for row in curve] == [1, 2, 3, 4, 5]
     assert curve[3]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
-    files = TrainingFiles("", None, run.uri)
-    taught = read_targets(files, 1)
+    taught = read_targets(run, 1)
     assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-4)  # 300 roundings of 2^-24 are 2e-5
     split = pq.read_table(Path(encoder_at(str(tmp_path / "encoder")), "split.parquet")).to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
@@ -68,7 +73,7 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 ) -> None:
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
     run = train(job(trained_sample, tmp_path / "encoder", *settings))
-    taught = set(read_targets(TrainingFiles("", None, run.uri), 1).left.tolist())
+    taught = set(read_targets(run, 1).left.tolist())
     assert taught == set(all_keys(f"{run.uri}/texts").tolist())
 
 
@@ -90,8 +95,8 @@ def test_two_teachers_teach_by_their_vectors_and_what_one_has_read_is_not_read_a
     both = f"teacher.encoder={trained_sample.encoder},{tmp_path}/other"
     mixed = ("teacher.loss=mixed", "training.mined_negatives=1", "training.negative_margin=0.3")
     second = train(job(trained_sample, output, both, *mixed))
-    one = read_targets(TrainingFiles("", None, first.uri), 1)
-    two = read_targets(TrainingFiles("", None, second.uri), 2)
+    one = read_targets(first, 1)
+    two = read_targets(second, 2)
     assert (count(first), count(second)) == (0, len(one.left))
     assert second.records[3]["rows_out"] == 2 * len(one.left) == 2 * len(two.left)
     dimensions = one.vectors.shape[1]

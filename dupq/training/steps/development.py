@@ -19,17 +19,17 @@ from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
 from dupq.execution.task_files import Counts
 from dupq.execution.tasks import Report, run_tasks
+from dupq.job.table import Again, Table
 from dupq.links.split import Known, Split
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
-from dupq.runs.question_tables import all_keys
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.tables import TEXTS
-from dupq.text.keys import Sites, are_among
+from dupq.text.keys import Sites
+from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.steps.prepare import read_known
-from dupq.training.steps.token_files import buckets_of, read_bucket, read_bucket_keys
+from dupq.training.steps.prepare import Prepared, known_in
+from dupq.training.steps.token_files import texts_among, titles_in, vocabulary_of
 
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
@@ -60,25 +60,25 @@ class Development:
 
     @property
     def can_tell(self) -> bool:
-        """Whether there is enough to tell one epoch from another."""
+        """Return whether there is enough to tell one epoch from another."""
         return self.apart is not None or has_questions(self.known)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The measures, as the learning curve names them."""
+        """Return the measures, as the learning curve names them."""
         if self.apart is not None:
             return ("development_body_map",)
         return ("development_map",)
 
     def measure(self, network: "Encoder") -> dict[str, float]:
-        """The measures of the network as it is, between 0 and 1, by name."""
+        """Return the measures of the network as it is, between 0 and 1, by name."""
         if self.apart is not None:
             return {"development_body_map": body_map(network, self.apart, self.settings)}
         return {"development_map": development_map(network, self.sequences, self.known, self.settings)}
 
 
 def has_questions(known: Known) -> bool:
-    """Whether there are enough development questions to tell one epoch from another."""
+    """Return whether there are enough development questions to tell one epoch from another."""
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
 
 
@@ -90,10 +90,10 @@ class KeysApart(NamedTuple):
 
 
 def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
-    """Which of the questions with titles and bodies epochs are measured by: the same for any shards and workers.
+    """Return the questions with titles and bodies that epochs are measured by: the same for any shards and workers.
 
-    Set apart is TITLES_SHARE of the questions, by a hash of their keys. Their titles look for their
-    bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
+    TITLES_SHARE of the questions is set apart, by a hash of their keys. Their titles look for their bodies among those
+    of at most `training.development_pool` questions. Of too few questions none is set apart.
     """
     most = settings.training.development_pool
     count = min(int(TITLES_SHARE * len(keys)), most)
@@ -104,7 +104,7 @@ def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
 
 
 def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesApart:
-    """The titles and bodies of `keys`, in the order in which they are in `buckets`."""
+    """Return the titles and bodies of `keys`, in the order in which they are in `buckets`."""
     some = [(bucket.among(keys.own), bucket.among(keys.others)) for bucket in buckets]
     own = [texts for texts, _ in some]
     bodies = [texts.bodies for texts in [*own, *(others for _, others in some)]]
@@ -112,7 +112,7 @@ def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesAp
 
 
 def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
-    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
+    """Return the mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
     from dupq.encoders.encoding import encode
     from dupq.neighbours.embeddings import Embeddings
     from dupq.neighbours.tiles import top_k
@@ -126,14 +126,14 @@ def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> floa
 
 
 def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
-    """MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
+    """Return MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
     return _map(*_ranker(network, sequences, known, settings), known.split, settings)
 
 
 def _ranker(
     network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
 ) -> tuple["EncoderRanker", np.ndarray]:
-    """The pool (keys, ascending), as the network encodes it."""
+    """Return the pool as the network encodes it, and its keys, ascending."""
     from dupq.encoders.encoding import encode
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
@@ -155,7 +155,7 @@ def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Sett
 def scored_pairs(
     ranker: "EncoderRanker", pool: np.ndarray, known: Known, training: TrainingSettings
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and labels of the development links and as many random pairs of `pool`, the same ones each time."""
+    """Return scores and labels of the development links and of as many random pairs of `pool`, the same each time."""
     from dupq.training.pairs import with_random_negatives
 
     links = known.split.links_of("development", known.links)
@@ -170,31 +170,31 @@ _ORDER = 3  # the third number of the seed of the order of buckets
 class TitleBuckets:
     """The titles and bodies that are trained on: the same for all workers. Memory: a bucket, kept while it is alone."""
 
-    def __init__(self, files: TrainingFiles, settings: Settings, is_measured: bool) -> None:
-        """`is_measured`: some are set apart to measure epochs by, if there are enough."""
-        self._files, self._count = files, buckets_of(files)
-        keys = [read_bucket_keys(files, bucket) for bucket in range(self._count)]
+    def __init__(self, titles: Table, settings: Settings, is_measured: bool) -> None:
+        """Those of a table of TITLES; `is_measured`: some are set apart to measure epochs by, if there are enough."""
+        self._titles, self._count = titles, titles.parts
+        keys = [table["key"].to_numpy() for table in Again(titles.only("key"))]
         apart = keys_apart(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
         self._left_out = np.zeros(0, np.int64) if apart is None else apart.own
         self._sizes = [len(own) - int(np.isin(own, self._left_out).sum()) for own in keys]
         self.apart: TitlesApart | None = None if apart is None else set_apart(self._all(), apart)
 
     def _all(self) -> Iterator["TitlesAndBodies"]:
-        return (read_bucket(self._files, bucket) for bucket in range(self._count))
+        return map(titles_in, Again(self._titles))
 
     @property
     def questions(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return sum(self._sizes)
 
     def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
-        """The buckets of an epoch in their order, and which share of its questions comes before and until the end."""
+        """Return the buckets of an epoch in their order, and which shares of its questions end before and with each."""
         order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._count)
         shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, self.questions)
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
     def read(self, bucket: int) -> "TitlesAndBodies":
-        """What is trained on of a bucket."""
+        """Return what is trained on of a bucket."""
         if self._count == 1:
             return self._only
         return self._trained_on(bucket)
@@ -204,7 +204,7 @@ class TitleBuckets:
         return self._trained_on(0)
 
     def _trained_on(self, bucket: int) -> "TitlesAndBodies":
-        found = read_bucket(self._files, bucket)
+        found = titles_in(self._titles.read(bucket))
         return found.take(np.flatnonzero(~np.isin(found.keys, self._left_out))) if len(self._left_out) else found
 
 
@@ -217,36 +217,40 @@ class TitleBuckets:
 PICTURE = "learning_curve.svg"
 
 
-def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, language: str, run_id: str) -> Report:
-    """Measure the encoder on a sample of its archive, and save it; `language` tells readers how that is known."""
-    return run_tasks("save", _save, [(files, sites.names, settings, language, run_id)])
+class About(NamedTuple):
+    """What an encoder's description says of its training."""
+
+    questions: int  # of the archive
+    language: str  # and how it is known
+    run_id: str
 
 
-def _save(files: TrainingFiles, site_names: list[str], settings: Settings, language: str, run_id: str) -> Counts:
+def save_encoder(prepared: Prepared, files: TrainingFiles, sites: Sites, settings: Settings, about: About) -> Report:
+    """Measure the encoder on a sample of its archive, and save it."""
+    return run_tasks("save", _save, [(prepared, files, sites.names, settings, about)])
+
+
+def _save(prepared: Prepared, files: TrainingFiles, site_names: list[str], settings: Settings, about: About) -> Counts:
     import torch
 
-    from dupq.encoders.encoding import rebuild
-    from dupq.encoders.saved import SavedEncoder, read_weights, save
+    from dupq.encoders.saved import SavedEncoder, save
     from dupq.encoders.text_reader import Reader, fitness
-    from dupq.text.questions import Vocabulary
     from dupq.training.checkpoints import Progress, measured_by
 
     torch.set_num_threads(1)
-    sites = Sites(site_names)
-    vocabulary = Vocabulary.from_bytes(
-        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
-    )
-    network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.weights), files.weights), files.weights)
-    network.set_vocabulary(vocabulary.words)
+    known = known_in(prepared.known.read(0), settings.training)
+    vocabulary = vocabulary_of(prepared.words.read(0), settings)
+    network = network_at(files.weights, vocabulary, settings)
     reader = Reader(network, vocabulary, settings)
-    keys = all_keys(files.texts)
-    known = read_known(files, sites, keys, settings.training)
-    found = fitness(reader, _texts(files, chosen(keys, FITNESS_QUESTIONS)))
-    threshold, accuracy = _pair_threshold(files, reader, keys, known)
+    uses = prepared.uses.only("key", "is_measured").read(0)
+    keys = uses["key"].to_numpy()[uses["is_measured"].to_numpy()]  # those that a hash chooses are chosen of all
+    texts = texts_among(Again(prepared.picked), keys)
+    found = fitness(reader, texts_among([texts], chosen(keys, FITNESS_QUESTIONS)))
+    threshold, accuracy = _pair_threshold(texts, reader, known)
     curve = storage.read_json(files.curve)
     metrics = {
-        "archive_questions": len(keys),
-        "language": language,
+        "archive_questions": about.questions,
+        "language": about.language,
         "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,
@@ -255,15 +259,25 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, langu
         "not_measured": not_measured(known.split, measured_by(curve[-1])),
         "learning_curve": curve,
     }
-    _write_split(files.encoder, known.split, known.wrong, sites)
-    save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
+    _write_split(files.encoder, known.split, known.wrong, Sites(site_names))
+    save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), about.run_id)
     picture = charts.picture(curve)
     storage.write_bytes(storage.join(files.encoder, PICTURE), picture.encode())
-    return {"rows_in": len(keys), "rows_out": 1}
+    return {"rows_in": about.questions, "rows_out": 1}
+
+
+def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> "Encoder":
+    """Return the network whose tensors are in a file."""
+    from dupq.encoders.encoding import rebuild
+    from dupq.encoders.saved import read_weights
+
+    network = rebuild(settings.encoder, read_weights(storage.read_bytes(uri), uri), uri)
+    network.set_vocabulary(vocabulary.words)
+    return network
 
 
 def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
-    """Why what is null of an encoder's measures could not be measured, by the name of the measure."""
+    """Return why what is null of an encoder's measures could not be measured, by the name of the measure."""
     found: dict[str, str] = {}
     counts = {part: len(split.questions_of(part)) for part in PARTS}
     if not counts["development"]:
@@ -283,25 +297,20 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
     return found
 
 
-def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
-    table = storage.read_table(files.measured, TEXTS)
-    return table.filter(pa.array(are_among(keys, table["key"].to_numpy()))).combine_chunks()
+def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[float | None, float | None]:
+    """Return the score that best tells development links from random pairs, and how well; None without links.
 
-
-def _pair_threshold(
-    files: TrainingFiles, reader: "Reader", keys: np.ndarray, known: Known
-) -> tuple[float | None, float | None]:
-    """The score that best tells development links from random pairs, and how well; None where there are no links."""
+    `texts` are those that the encoder is measured on, sorted by key.
+    """
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
 
     training = reader.settings.training
-    links = known.split.links_of("development", known.links)
+    links, keys = known.split.links_of("development", known.links), texts["key"].to_numpy()
     pool = np.union1d(chosen(keys, training.development_pool), known.split.questions_of("development"))
     if not len(links) or len(pool) < 3:
         return None, None
-    table = _texts(files, pool)
-    embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
+    embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool))[0])
     ranker = EncoderRanker([embedded], reader.network.measure)
     return best_accuracy(*scored_pairs(ranker, pool, known, training))
 

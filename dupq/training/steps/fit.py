@@ -11,10 +11,9 @@ taken.
 import functools
 import logging
 import os
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,22 +23,19 @@ from dupq.execution import cluster, nodes
 from dupq.execution.gpus import WORKERS, Gpus, if_faster
 from dupq.execution.task_files import Counts
 from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
+from dupq.job.table import Table, Whole
 from dupq.links.split import Known
 from dupq.runs import log
 from dupq.runs.layout import TrainingFiles
-from dupq.runs.question_tables import all_keys
-from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.system import note
-from dupq.text.keys import Sites
-from dupq.text.questions import Vocabulary
 from dupq.training.pairs import positives
-from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions
-from dupq.training.steps.prepare import negative_pool, read_known
-from dupq.training.steps.teach import read_targets
-from dupq.training.steps.token_files import read_examples, read_vocabulary
-from dupq.training.steps.training_progress import POLL_SECONDS, shown
+from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at
+from dupq.training.steps.prepare import Prepared, known_in, negative_pool
+from dupq.training.steps.teach import targets_of
+from dupq.training.steps.token_files import sequences_in, vocabulary_of
+from dupq.training.steps.training_progress import PROGRESS, shown, watch
 
 if TYPE_CHECKING:
     import torch
@@ -53,43 +49,55 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700  # pairs of questions that a core trains a word bag, another network, with
 _GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03  # to begin, and of a step of a few hundred pairs
+_MEMORY = "training.json"  # what the first worker took
 DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
 
+class Learned(NamedTuple):
+    """What is learned from."""
+
+    prepared: Prepared
+    taught: list[Table]  # of each teacher
+
+
+class _Job(NamedTuple):
+    """What all workers are told."""
+
+    work: str
+    learned: Learned
+    settings: Settings
+    is_watched: bool
+    use_gpu: bool
+
+
 def fit(
-    files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gpus: Gpus, questions: int, pairs: int
+    work: str, learned: Learned, settings: Settings, workers: int, gpus: Gpus, questions: int, pairs: int
 ) -> Report:
-    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left as files.
+    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left in `work`.
 
     `questions` of the archive and `pairs` of known duplicates tell how long it takes: with `auto` GPUs train only where
     they are faster.
     """
     gpus = if_faster(gpus, "trained", *_seconds(settings, workers, questions, pairs))
-    use_gpu = workers <= gpus.now()
-    loop_config = {
-        "files": asdict(files),
-        "sites": sites.names,
-        "settings": config.to_dict(settings),
-        "is_watched": log.is_live(),
-        "use_gpu": use_gpu,
-    }
+    use_gpu, files, memory = workers <= gpus.now(), TrainingFiles(work), storage.join(work, _MEMORY)
+    job = _Job(work, learned, settings, log.is_live(), use_gpu)
     if gpus.now() and not use_gpu:
         _log.info(f"fit: {workers} workers and {gpus.now()} GPU(s): they compute on CPUs")
     cluster.check_fits("fit", 1, int(use_gpu), workers)
-    with shown(files.curve, files.progress):
+    with shown(files.curve, storage.join(work, PROGRESS)):
         if workers == 1:
-            run_tasks("fit", _train_alone, [(loop_config,)], gpus=int(use_gpu))
+            run_tasks("fit", _train_alone, [(job,)], gpus=int(use_gpu))
         else:
             WORKERS.end()  # Ray Train's own need their GPUs
-            _train_together(loop_config, storage.join(files.work, "ray_train"), workers, use_gpu)
+            _train_together(job, workers)
             # Ray Train's workers tell nobody what they write, as tasks do: so that it is missed if it is lost
-            note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, files.training)})
+            note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, memory)})
     curve = storage.read_json(files.curve)
     return Report(
         tasks=workers,
         rows_in=sum(row["examples"] for row in curve),
         rows_out=len(curve),
-        peak_memory_mb=storage.read_json(files.training)["peak_memory_mb"],
+        peak_memory_mb=storage.read_json(memory)["peak_memory_mb"],
         counts={DROPPED: sum(row.get("negatives_dropped", 0) for row in curve)},
     )
 
@@ -110,14 +118,14 @@ def check_room_to_fit(workers: int, gpus: Gpus) -> None:
         cluster.check_fits("fit", 1, int(workers <= (gpus.wanted or 0)), workers)
 
 
-def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
-    """Train with Ray Train, whose own files are below `folder`."""
+def _train_together(job: _Job, workers: int) -> None:
+    """Train with Ray Train, whose own files are in a folder of the training."""
     from ray.exceptions import RayError, RayTaskError
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
 
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
-    filesystem, path = storage.filesystem(folder)
+    filesystem, path = storage.filesystem(storage.join(job.work, "ray_train"))
 
     class Trainer(TorchTrainer):
         def _register_sigint_handler(self, *_: object) -> None:
@@ -125,8 +133,8 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
 
     trainer = Trainer(
         train_worker,
-        train_loop_config={**loop_config, "build": nodes.build()},
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker={"CPU": 1}),
+        train_loop_config={"job": job, "build": nodes.build()},
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=job.use_gpu, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(
             name="fit",
             storage_path=path,
@@ -149,225 +157,183 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
 class _Task:
     """What a worker works with: the same for all but its rank and device."""
 
-    files: TrainingFiles
-    settings: Settings
-    vocabulary: Vocabulary
+    job: _Job
+    worker: tuple[int, int]  # its rank, and how many there are
     sequences: dict[int, np.ndarray]
     known: Known
     positives: np.ndarray
     pool: np.ndarray
     titles: TitleBuckets | None  # where they are trained on
-    development: Development
     taught: "DistillationTargets | None"  # where there are teachers
-    teacher_loss: "TeacherLoss | None"  # likewise, once the network is there
-    worker: tuple[int, int]
-    is_watched: bool
+    network: "Encoder"
+    teacher_loss: "TeacherLoss | None"  # where there are teachers
+    optimizer: "torch.optim.Optimizer | None"  # where the network is trainable
+    progress: "Progress"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the training."""
+        return self.job.settings
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker measures and saves."""
+        return self.worker[0] == 0
+
+    @property
+    def development(self) -> Development:
+        """What epochs are told apart by."""
+        return Development(self.known, self.sequences, self.titles.apart if self.titles else None, self.settings)
+
+    @property
+    def epochs_before(self) -> int:
+        """The epochs before those of known duplicates, by gradients."""
+        teacher = self.settings.teacher.epochs if self.taught is not None else 0
+        return self.settings.title_body.epochs + teacher if self.network.trainable else 0
+
+    @property
+    def epochs(self) -> int:
+        """All epochs; none of known duplicates where there are none to train on."""
+        known = self.settings.training.epochs if len(self.positives) else 0
+        return self.epochs_before + (known if self.network.trainable else 1)
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
-    """One of the workers of Ray Train."""
+    """Train as one of the workers of Ray Train."""
     enter(loop_config["build"])
     import ray.train
     import ray.train.torch
 
-    context = ray.train.get_context()
-    worker = (context.get_world_rank(), context.get_world_size())
-    device = str(ray.train.torch.get_device()) if loop_config["use_gpu"] else system.CPU  # of those of all workers
-    if loop_config["use_gpu"] and device == system.CPU:  # what Ray names where torch sees none: why is said then
+    job, context = loop_config["job"], ray.train.get_context()
+    device = str(ray.train.torch.get_device()) if job.use_gpu else system.CPU  # of those of all workers
+    if job.use_gpu and device == system.CPU:  # what Ray names where torch sees none: why is said then
         device = system.GPU
-    _train(loop_config, worker, system.usable(device))
+    _train(job, (context.get_world_rank(), context.get_world_size()), device)
 
 
-def _train_alone(loop_config: dict[str, Any]) -> Counts:
-    _train(loop_config, (0, 1), system.usable(system.GPU if loop_config["use_gpu"] else system.CPU))
+def _train_alone(job: _Job) -> Counts:
+    _train(job, (0, 1), system.GPU if job.use_gpu else system.CPU)
     return {}
 
 
-def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.device") -> None:
-    """All epochs over this worker's share of every batch; (rank, number of workers). The first measures and saves."""
+def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
+    """Do all epochs over this worker's share of every batch. The first one measures and saves."""
     import torch
 
     from dupq.execution.tasks import peak_mb, reset_peak
     from dupq.training import optimisation
     from dupq.training.checkpoints import Checkpoints
-    from dupq.training.optimisation import optimizer_for
 
+    device = system.usable(device_name)
     reset_peak()
     torch.set_num_threads(1)
-    task = _task(loop_config, worker)
-    training, is_first = task.settings.training, task.worker[0] == 0
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where nccl works
-    network = _start(task).to(device)
-    task.teacher_loss = _teacher_loss(task, network)
-    learner = torch.nn.ModuleList([network, *([task.teacher_loss] if task.teacher_loss else [])])
-    optimizer = optimizer_for(learner, training) if network.trainable else None
-    checkpoints = Checkpoints(task.files.checkpoints, training.checkpoint_seconds, task.teacher_loss)
-    progress = checkpoints.resume(network, optimizer)
+    task, training, files = _task(job, worker, device), job.settings.training, TrainingFiles(job.work)
+    checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds, task.teacher_loss)
+    task.progress = progress = checkpoints.resume(task.network, task.optimizer)
     optimisation.meet()  # so that no worker resumes at what another one has written since
-    if is_first:
-        storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
-    first = _epochs_before(task.settings) if network.trainable else 0
-    epochs = first + (_known_epochs(task) if network.trainable else 1)
-    while not progress.is_over(epochs, training.patience, first):
-        _one_epoch(task, network, optimizer, progress)
-        if is_first:
-            is_last = progress.is_over(epochs, training.patience, first)
-            checkpoints.save(network, optimizer, progress, is_last)
-            storage.write_json(task.files.curve, progress.curve)
-    if is_first:
-        _finish(task, network, checkpoints, progress)
-        storage.write_json(task.files.training, {"peak_memory_mb": peak_mb()})
+    if task.is_first:
+        storage.write_json(files.curve, progress.curve)  # an attempt that died may have left another one
+    while not progress.is_over(task.epochs, training.patience, task.epochs_before):
+        _one_epoch(task)
+        if task.is_first:
+            is_last = progress.is_over(task.epochs, training.patience, task.epochs_before)
+            checkpoints.save(task.network, task.optimizer, progress, is_last)
+            storage.write_json(files.curve, progress.curve)
+    if task.is_first:
+        _finish(task, checkpoints)
+        storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
 
 
-def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
-    files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
-    settings = config.from_dict(loop_config["settings"])
-    vocabulary = read_vocabulary(files, settings)
-    sequences = read_examples(files)
-    known = read_known(files, sites, all_keys(files.texts), settings.training)
-    titles = TitleBuckets(files, settings, not has_questions(known)) if settings.title_body.epochs else None
-    return _Task(
-        files,
-        settings,
-        vocabulary,
-        sequences,
-        known,
-        positives(known.links, known.split, settings.training).pairs,
-        negative_pool(np.array(list(sequences), np.int64), known.split),
-        titles,
-        Development(known, sequences, titles.apart if titles else None, settings),
-        read_targets(files, len(settings.teacher.encoder)) if settings.teacher.encoder else None,
-        None,
-        worker,
-        loop_config["is_watched"],
-    )
+def _task(job: _Job, worker: tuple[int, int], device: "torch.device") -> _Task:
+    import torch
+
+    from dupq.training.checkpoints import Progress
+    from dupq.training.optimisation import TeacherLoss, optimizer_for
+
+    settings, training, (prepared, tables) = job.settings, job.settings.training, job.learned
+    sequences = sequences_in(Whole(prepared.examples).read())
+    known = known_in(prepared.known.read(0), training)
+    titles = TitleBuckets(prepared.titles, settings, not has_questions(known)) if settings.title_body.epochs else None
+    taught, loss = targets_of(tables) if tables else None, None
+    network = network_at(prepared.start, vocabulary_of(prepared.words.read(0), settings), settings).to(device)
+    if taught is not None:
+        loss = TeacherLoss(settings.teacher, network.dimensions, taught.vectors.shape[1], training.seed).to(device)
+    learner = torch.nn.ModuleList([network, *([loss] if loss else [])])
+    optimizer = optimizer_for(learner, training) if network.trainable else None
+    pairs = positives(known.links, known.split, training).pairs
+    pool = negative_pool(np.array(list(sequences), np.int64), known.split)
+    return _Task(job, worker, sequences, known, pairs, pool, titles, taught, network, loss, optimizer, Progress())
 
 
-def _start(task: _Task) -> "Encoder":
-    from dupq.encoders.encoding import rebuild
-    from dupq.encoders.saved import read_weights
-
-    place = task.files.start
-    network = rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
-    network.set_vocabulary(task.vocabulary.words)
-    return network
-
-
-def _teacher_loss(task: _Task, network: "Encoder") -> "TeacherLoss | None":
-    from dupq.training.optimisation import TeacherLoss
-
-    if task.taught is None:
-        return None
-    taught, settings = task.taught.vectors.shape[1], task.settings
-    loss = TeacherLoss(settings.teacher, network.dimensions, taught, settings.training.seed)
-    return loss.to(network.words.weight.device)
-
-
-def _one_epoch(
-    task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
-) -> None:
+def _one_epoch(task: _Task) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
     from dupq.training import optimisation
+    from dupq.training.checkpoints import epoch_scalars, event_file, file_name
     from dupq.training.loop import Losses
     from dupq.training.optimisation import seed_dropout
 
-    settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
-    development = task.development
-    seed_dropout(settings.training.seed, epoch, task.worker[0])
-    trained = _Trained(0, Losses(np.zeros(0), np.zeros(0, np.int64)))
-    for piece in _pieces(task, network, progress, epoch):
-        trained = _train_piece(task, network, optimizer, epoch, piece, trained)
-    losses = trained.losses
+    progress, development = task.progress, task.development
+    epoch = len(progress.curve) + 1
+    seed_dropout(task.settings.training.seed, epoch, task.worker[0])
+    examples, losses = 0, Losses(np.zeros(0), np.zeros(0, np.int64))
+    for make in _phases(task, epoch):
+        count, more = _train_phase(task, epoch, make, len(losses.sums))
+        examples += count
+        if more is not None:
+            losses = Losses(*(np.concatenate(both) for both in zip(losses, more, strict=True)))
     names, is_measured = development.names, development.can_tell
     found = np.zeros(len(names))
-    if task.worker[0] == 0 and is_measured:
-        by_name = development.measure(network)
+    if task.is_first and is_measured:
+        by_name = development.measure(task.network)
         found = np.array([by_name[name] for name in names])
+    device = task.network.words.weight.device
     values = optimisation.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
-    if task.worker[0] == 0:
-        _log_epoch(task.files, epoch, losses, measured)
-    row: Epoch = {
-        "epoch": epoch,
-        "loss": losses.mean,
-        "development_map": measured.get("development_map"),
-        "examples": trained.examples,
-    }
-    if "development_body_map" in measured:
-        row["development_body_map"] = measured["development_body_map"]
-    if progress.dropped:
-        row["negatives_dropped"] = progress.dropped
-        progress.dropped = 0
-    progress.curve.append(row)
-
-
-class _Trained(NamedTuple):
-    """What of an epoch is done."""
-
-    examples: int
-    losses: "Losses"
+    if task.is_first:
+        content = event_file(epoch_scalars(epoch, losses, measured))
+        storage.write_bytes(storage.join(task.job.work, "tensorboard", file_name(epoch)), content)
+    dropped = {"negatives_dropped": progress.dropped} if progress.dropped else {}
+    progress.dropped = 0
+    row = {"epoch": epoch, "loss": losses.mean, "development_map": None, "examples": examples, **measured, **dropped}
+    progress.curve.append(cast("Epoch", row))
 
 
 class _Phase(NamedTuple):
-    """What an epoch or a piece of it is trained on, and how; see train_epoch."""
+    """What an epoch or a part of it is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
     examples: "Examples"
     settings: TrainingSettings
     rates: tuple[float, float]
+    of_epoch: int | None = None  # about how many examples the epoch has; None: these
 
 
-class _Piece(NamedTuple):
-    """A part of an epoch that is in memory alone, when it is made; and how many examples the epoch has about."""
+def _train_phase(task: _Task, epoch: int, make: Callable[[], _Phase], done: int) -> "tuple[int, Losses | None]":
+    """Train what `make` returns, which is in memory alone, after so many steps; returns its examples, and losses."""
+    from dupq.training.loop import train_epoch
 
-    make: Callable[[], _Phase]
-    all_examples: int | None  # None: those of this piece
-
-
-def _train_piece(
-    task: _Task,
-    network: "Encoder",
-    optimizer: "torch.optim.Optimizer | None",
-    epoch: int,
-    piece: _Piece,
-    done: _Trained,
-) -> _Trained:
-    from dupq.training.loop import Losses, train_epoch
-
-    phase = piece.make()
+    phase = make()
     count = len(phase.examples.left)
-    if optimizer is None or not count:
-        return _Trained(done.examples + count, done.losses)
-    for group in optimizer.param_groups:
+    if task.optimizer is None or not count:
+        return count, None
+    for group in task.optimizer.param_groups:
         group["lr"] = phase.settings.learning_rate
-    steps = -(-(piece.all_examples or count) // phase.settings.batch_size)
-    watch = _watch(task, epoch, steps, len(done.losses.sums))
-    losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
-    together = (np.concatenate(both) for both in zip(done.losses, losses, strict=True))
-    return _Trained(done.examples + count, Losses(*together))
+    steps = -(-(phase.of_epoch or count) // phase.settings.batch_size)
+    progress = storage.join(task.job.work, PROGRESS) if task.job.is_watched and task.is_first else None
+    tell = watch(progress, epoch, task.epochs, steps, done)
+    return count, train_epoch(task.network, task.optimizer, *phase[:3], task.worker, tell, phase.rates)
 
 
-def _epochs_before(settings: Settings) -> int:
-    """The epochs before those of known duplicates."""
-    return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
+def _phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
+    first, before = task.settings.title_body.epochs, task.epochs_before
+    if epoch > before:
+        return [lambda: _known_phase(task, epoch - before)]
+    return _title_body_phases(task, epoch) if epoch <= first else [lambda: _teacher_phase(task, epoch - first)]
 
 
-def _known_epochs(task: _Task) -> int:
-    """The epochs of known duplicates: none where there are none to train on."""
-    return task.settings.training.epochs if len(task.positives) else 0
-
-
-def _pieces(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> list[_Piece]:
-    first, before = task.settings.title_body.epochs, _epochs_before(task.settings)
-    if network.trainable and epoch <= first:
-        return _title_body_pieces(task, epoch)
-    if network.trainable and epoch <= before:
-        return [_Piece(lambda: _teacher_phase(task, epoch - first), None)]
-    return [_Piece(lambda: _known_phase(task, network, progress, epoch - (before if network.trainable else 0)), None)]
-
-
-def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
+def _title_body_phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
     from dupq.training.one_process import LEARNING_RATE, title_body_examples
     from dupq.training.optimisation import as_training, falling
 
@@ -378,9 +344,9 @@ def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
     def make(bucket: int, done: float, until: float) -> _Phase:
         sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
         ends = np.interp((done, until), (0, 1), rates)
-        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])))
+        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])), titles.questions)
 
-    return [_Piece(functools.partial(make, *part), titles.questions) for part in titles.order(training.seed, epoch)]
+    return [functools.partial(make, *bucket) for bucket in titles.order(training.seed, epoch)]
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
@@ -395,69 +361,39 @@ def _teacher_phase(task: _Task, epoch: int) -> _Phase:
     return _Phase(task.sequences, examples, phase, falling(epoch, settings.epochs))
 
 
-def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+def _known_phase(task: _Task, epoch: int) -> _Phase:
     from dupq.training.loop import epoch_examples
     from dupq.training.optimisation import rates
 
-    training = task.settings.training
-    mined = _mined(task, network, progress, epoch)
+    training, mined = task.settings.training, _mined(task, epoch)
     examples = epoch_examples(task.positives, task.pool, task.known.split, training, epoch, mined, task.known.wrong)
     return _Phase(task.sequences, examples, training, rates(epoch, training))
 
 
-def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
-    """The mined negatives of an epoch, found by the first worker for all."""
+def _mined(task: _Task, epoch: int) -> np.ndarray | None:
+    """Return the mined negatives of an epoch, found by the first worker for all."""
     from dupq.training import optimisation
     from dupq.training.mining import mine
 
     training = task.settings.training
-    if not (training.mined_negatives and network.trainable):
+    if not (training.mined_negatives and task.network.trainable):
         return None
     found, dropped = np.zeros((len(task.positives), training.mined_negatives), np.int64), 0
-    if task.worker[0] == 0:
+    if task.is_first:
         given = (task.positives, task.pool, task.known.split, task.settings, epoch, task.taught)
-        found, dropped = mine(network, task.sequences, *given)
-    device = network.words.weight.device
-    progress.dropped = int(optimisation.from_first(np.array([dropped]), device)[0])
+        found, dropped = mine(task.network, task.sequences, *given)
+    device = task.network.words.weight.device
+    task.progress.dropped = int(optimisation.from_first(np.array([dropped]), device)[0])
     return optimisation.from_first(found, device)
 
 
-def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[[int, Callable[[], "Losses"]], None]:
-    """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks.
-
-    `done` are the steps of the epoch's pieces before this one.
-    """
-    if not task.is_watched or task.worker[0]:
-        return lambda step, losses: None
-    epochs = _epochs_before(task.settings) + _known_epochs(task)
-    start = told = time.monotonic()
-
-    def tell(step: int, losses: Callable[[], "Losses"]) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if now - told < POLL_SECONDS:
-            return
-        told = now
-        left = max(0, steps - done - step)
-        row = {"epoch": epoch, "epochs": epochs, "step": done + step, "steps": steps, "loss": losses().mean}
-        storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * left})
-
-    return tell
-
-
-def _log_epoch(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
-    from dupq.training.checkpoints import epoch_scalars, event_file, file_name
-
-    content = event_file(epoch_scalars(epoch, losses, measured))
-    storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
-
-
-def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progress: "Progress") -> None:
+def _finish(task: _Task, checkpoints: "Checkpoints") -> None:
     """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
     from dupq.encoders.saved import weights
 
-    checkpoints.restore_best(network, progress)
+    files, network = TrainingFiles(task.job.work), task.network
+    checkpoints.restore_best(network, task.progress)
     tuned_by = functools.partial(development_map, network, task.sequences, task.known, task.settings)
     network.tune(tuned_by if has_questions(task.known) else None)
-    storage.write_bytes(task.files.weights, weights(network))
-    storage.write_json(task.files.curve, progress.curve)
+    storage.write_bytes(files.weights, weights(network))
+    storage.write_json(files.curve, task.progress.curve)

@@ -1,20 +1,22 @@
-"""The first training stages: labelled pairs, the split, word vectors, and the token ids that training reads.
+"""texts, known duplicates → what training reads of an archive, and the network before its first step.
 
-The trainer is in fit.py, the teacher's part in teach.py, the last stage in development.py.
+    known        the known and labelled pairs of questions of the archive, without those left out
+    uses         the questions that are read for something, and for what; with them a sample's limits
+    words        how often each word occurs (archive_words.py)
+    vocabulary   the words that get vectors
+    ids          token ids; titles and bodies (token_files.py)
+    examples     the token ids of the questions that are trained on
+    picked       the texts of the questions that the encoder is measured on, or that teachers read
+    start        word vectors, and the network over them
 
-pairs      here             pairs of files, as keys
-prepare    one task         the split, and which questions are read for what
-           a task a file    how often each word occurs (archive_words.py)
-           one task         the vocabulary
-           a task a file    token ids, and texts that are picked out (token_files.py)
-           one task         word vectors, and the network before its first step
-teach      many tasks       a teacher's embeddings of some questions, if there is one
-fit        N workers        TorchTrainer; each takes its share of every batch
-save       one task         the encoder, with what it reaches on its own archive
+A task holds a shard's texts; `uses` 8 bytes a question, three times while some are chosen; `start` the word vectors,
+and the token ids of known pairs and negatives.
 """
 
 import logging
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,60 +25,102 @@ from dupq import storage
 from dupq.encoders.description import FITNESS_QUESTIONS
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution.task_files import Counts
-from dupq.execution.tasks import Report, run_tasks
-from dupq.links.link_files import known_duplicates, read_pairs
-from dupq.links.split import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs
-from dupq.runs.layout import TrainingFiles
-from dupq.runs.question_tables import all_keys, read_keys, write_keys
+from dupq.job.run import Counted, Run
+from dupq.job.table import Again, Each, Files, Read, Table, Total, Whole
+from dupq.links.link_files import links_table, read_pairs
+from dupq.links.split import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, split_links
+from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.tables import TEXTS
-from dupq.text.keys import Sites, distinct, hash_limit, without
-from dupq.text.questions import Vocabulary
+from dupq.tables import KEY_PAIRS, TEXTS
+from dupq.text.keys import Sites, are_among, distinct, hash_limit, without
+from dupq.text.normalisation import WORD_COUNTS
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
-from dupq.training.steps.archive_words import Corpus, count_words, frequent_words, word_files, written_counts
-from dupq.training.steps.token_files import (
-    QUESTIONS_PER_BUCKET,
-    Sequences,
-    Titles,
-    picked_files,
-    picked_texts,
-    read_examples,
-    read_vocabulary,
-    write_token_ids,
+from dupq.training.steps.archive_words import (
+    FREQUENT,
+    SENTENCES,
+    chosen_words,
+    count_words,
+    sentences_of,
+    together,
 )
-from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, check_words, with_start
+from dupq.training.steps.token_files import (
+    IDS,
+    QUESTIONS_PER_BUCKET,
+    TITLES,
+    bucket_of_titles,
+    each_text,
+    ids_of,
+    read_for,
+    sequences_in,
+    vocabulary_of,
+)
+from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FrequentWords
 
-_PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
+_log = logging.getLogger(__name__)
+SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
+PAIRS = pa.schema([*KEY_PAIRS, pa.field("duplicates", pa.bool_(), False)])
+USES = pa.schema(
+    [("key", pa.int64()), ("is_example", pa.bool_()), ("is_measured", pa.bool_()), ("is_taught", pa.bool_())]
+)
 
 
-def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
-    """Read the pair files into one table that every worker can reach."""
-    found = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in uris]
-    duplicates, others = (np.unique(np.concatenate(sides), axis=0) for sides in zip(*found, strict=True))
+class Prepared(NamedTuple):
+    """What training reads."""
+
+    known: Table  # PAIRS
+    uses: Table  # USES, sorted by key
+    words: Table  # WORD_COUNTS
+    examples: Table  # IDS
+    picked: Table  # TEXTS
+    titles: Table  # TITLES
+    start: str  # the file of the network's tensors
+
+
+class Texts(NamedTuple):
+    """The texts of an archive (TEXTS)."""
+
+    questions: Table
+    answers: Table | None  # that only word vectors are learnt from
+
+
+def gather_pairs(run: Run, uris: tuple[str, ...], sites: Sites) -> Table:
+    """Make PAIRS of pair files."""
+    pairs = run.map("pairs", distinct_pairs, Whole(Read(pairs_of_file, (uris, sites.names), len(uris))), into=PAIRS)
+    run.report.rows_out = pairs.rows
+    return pairs
+
+
+def pairs_of_file(uris: tuple[str, ...], sites: list[str], part: int) -> pa.Table:
+    """Return PAIRS of one of some pair files."""
+    return _table_of(*read_pairs(storage.read_bytes(uris[part]), Sites(sites), uris[part]))
+
+
+def distinct_pairs(pairs: pa.Table) -> Counted:
+    """Return each of PAIRS once."""
+    duplicates, others = (np.unique(some, axis=0) for some in _labelled(pairs))
+    found = _table_of(duplicates, others)
+    return Counted(found, {"rows_in": len(pairs), "duplicates": len(duplicates)})
+
+
+def _table_of(duplicates: np.ndarray, others: np.ndarray) -> pa.Table:
     pairs = np.concatenate([duplicates, others])
-    labels = np.arange(len(pairs)) < len(duplicates)
-    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1]), pa.array(labels)], schema=_PAIRS)
-    storage.write_table(str(files.pairs), table, _PAIRS)
-    read = sum(len(side) for sides in found for side in sides)
-    return Report(tasks=1, rows_in=read, rows_out=len(pairs), counts={"duplicates": len(duplicates)})
+    return pa.table([*pairs.T, np.arange(len(pairs)) < len(duplicates)], schema=PAIRS)
 
 
-def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: TrainingSettings) -> Known:
-    """The known pairs of the questions among `keys`, from links and pair files, and their split."""
-    none = np.zeros((0, 2), np.int64)
-    linked = none if files.links is None else known_duplicates(files.links, sites)
-    if files.pairs is None:
-        return known_pairs(linked, LabelledPairs(none, none), keys, settings)
-    table = storage.read_table(files.pairs, _PAIRS)
-    pairs = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
-    is_duplicate = table["duplicates"].to_numpy()
-    return known_pairs(linked, LabelledPairs(pairs[is_duplicate], pairs[~is_duplicate]), keys, settings)
+def _labelled(pairs: pa.Table) -> LabelledPairs:
+    is_duplicate = pairs["duplicates"].to_numpy()
+    return LabelledPairs(pairs_in(pairs)[is_duplicate], pairs_in(pairs)[~is_duplicate])
+
+
+def known_in(pairs: pa.Table, settings: TrainingSettings) -> Known:
+    """Return the known pairs of the archive that `prepare` found, and their split."""
+    links, wrong = _labelled(pairs)
+    return Known(links, split_links(links, settings), wrong, {})
 
 
 def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
-    """The questions that negatives are drawn from: some of `keys` (int64, ascending) of the training part or of none.
+    """Return what negatives are drawn from: of `keys` (int64, ascending) some of the training part or of none.
 
     Development questions are left out: pushed away from all others in training, they could no longer measure an epoch
     or choose a threshold. The pool is the same for the whole archive and for the part of it that training reads.
@@ -84,60 +128,40 @@ def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
     return chosen(without(keys, split.questions_of("development", "test")), NEGATIVE_POOL)
 
 
-def make_start(files: TrainingFiles, site_names: list[str], names: list[str], settings: Settings) -> Counts:
-    """Word vectors, and the network over them, initialised from the archive (Encoder.prepare)."""
-    from dupq.encoders.encoding import counts_training_texts_only
-    from dupq.encoders.saved import weights
-    from dupq.training.start import new_network
-    from dupq.training.steps.teach import word_teacher
-    from dupq.training.vector_files import file_of_written_words
-    from dupq.training.word_vectors import vectors_of, with_start
+def prepare(
+    run: Run, texts: Texts, links: str | None, pairs: Table | None, sites: Sites, settings: Settings
+) -> Prepared:
+    """Choose what is read of the archive, words and their vectors, and initialise the network."""
+    questions, answers = texts
+    keys = Each(questions.only("key"))
+    linked = Whole(Read(links_table, (links, sites.names)))
+    labelled = None if pairs is None else Whole(pairs)
+    known = run.map("known", pairs_known, keys, linked, labelled, settings.training, into=PAIRS)
+    uses = run.table("uses", USES)
+    others = None if answers is None else Each(answers.only("key"))
+    limits = run.record("limits", choose, keys, others, Whole(known), settings, beside=uses)
 
-    storage.write_table(files.measured, picked_texts(picked_files(files), read_keys(files.measured_keys)), TEXTS)
-    known = read_known(files, Sites(site_names), all_keys(files.texts), settings.training)
-    counted, written = word_files(files), written_counts(files, settings)
-    taught = word_teacher(next(iter(settings.teacher.encoder), ""), written, settings)
-    from_file = None
-    if settings.word_vectors.file_words == "written":
-        from_file = partial(file_of_written_words, written=written, settings=settings)
-    frequent = with_start(frequent_words(counted, settings.word_vectors.words), settings.word_vectors)
-    vectors = vectors_of(frequent, Corpus(counted), settings.word_vectors, settings.training.seed, taught, from_file)
-    vocabulary = read_vocabulary(files, settings)
-    sequences = read_examples(files)
-    links = positives(known.links, known.split, settings.training).pairs
-    pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
-    held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
-    network = new_network(vocabulary, vectors.table, Sequences(files, names, held_out), pairs, settings)
-    storage.write_bytes(files.start, weights(network))
-    return {"rows_out": len(vectors.words), **vectors.caps}
+    tables = [questions] if answers is None else [questions, answers]
+    files = Files(tuple(table.file(part) for table in tables for part in range(table.parts)), TEXTS, ("key", "text"))
+    in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.parts)]
+    frequent, corpus, written = count_words(run, files, in_corpus, settings)
+    words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
 
+    buckets = limits["buckets"]
+    spread = run.spread("titles_by_bucket", TITLES, questions.parts, buckets, to="bucket")
+    ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, beside=spread)
+    titles = run.map("titles", bucket_of_titles, spread, into=TITLES)
+    examples = run.map("examples", read_for, ids, Whole(uses.only("key", "is_example")), into=IDS)
+    picked = run.map("picked", read_for, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS)
 
-_log = logging.getLogger(__name__)
-SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
-
-
-def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
-    """Read the archive, shard by shard, choose words and their vectors, and initialise the network.
-
-    Memory: of a task a shard's texts; of the single ones 8 bytes a question, twice that while they are read, the word
-    vectors, the texts that are measured on, and the token ids of known pairs and negatives.
-    """
-    names = [file.relative for file in storage.list_files(files.texts, ".parquet")]
-    report = run_tasks("prepare", _choose, [(files, sites.names, settings)])
-    rows = report.rows_in
-    sample = storage.read_json(files.sample)
-    report.add(count_words(files, sample["corpus"], settings))
-    report.add(run_tasks("prepare", _choose_words, [(files, settings)]))
-    titles = Titles(sample["titles"], sample["buckets"])
-    report.add(write_token_ids(files, names, titles, settings))
-    last = run_tasks("prepare", make_start, [(files, sites.names, names, settings)])
-    _say_if_of_another_language(last.counts, settings)
-    report.add(last)
-    report.rows_in, report.rows_out = rows, last.rows_out
-    return report
+    learned = Whole(words), Total(corpus, SENTENCES), Again(corpus), None if written is None else Each(written)
+    read = Whole(known), Whole(examples), Again(ids)
+    start = run.write("start", make_start, *learned, *read, settings, file="start.safetensors")
+    _say_if_of_another_language(run.report.counts, settings)
+    return Prepared(known, uses, words, examples, picked, titles, start)
 
 
-def _say_if_of_another_language(counts: Counts, settings: Settings) -> None:
+def _say_if_of_another_language(counts: dict[str, int], settings: Settings) -> None:
     share = counts.get(OF_START, 1) / max(counts.get(OCCURRENCES, 1), 1)
     if share < SAME_LANGUAGE:
         _log.warning(
@@ -146,12 +170,22 @@ def _say_if_of_another_language(counts: Counts, settings: Settings) -> None:
         )
 
 
-def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> Counts:
-    """Which questions are read for what. Memory: all keys, 8 bytes each, three times while some are chosen."""
+def pairs_known(
+    keys: Iterator[pa.Table], linked: pa.Table, labelled: pa.Table | None, settings: TrainingSettings
+) -> Counted:
+    """Return PAIRS of the questions among `keys` that are linked (KEY_PAIRS) or labelled (PAIRS)."""
+    labels = _labelled(PAIRS.empty_table() if labelled is None else labelled)
+    known = known_pairs(pairs_in(linked), labels, sorted_keys(keys), settings)
+    return Counted(_table_of(known.links, known.wrong), known.counts)
+
+
+def choose(
+    keys: Iterator[pa.Table], answers: Iterator[pa.Table] | None, pairs: pa.Table, settings: Settings
+) -> Counted:
+    """Return limits of the hashes of keys: of what is in the corpus and of titles. The second table are USES."""
     from dupq.encoders.encoding import learns_without_links
 
-    keys = all_keys(files.texts)
-    known = read_known(files, Sites(site_names), keys, settings.training)
+    questions, known = sorted_keys(keys), known_in(pairs, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
     sets = len(distinct(known.split.sets))
     if not len(trained_on.pairs) and not learns_without_links(settings):
@@ -160,44 +194,79 @@ def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> 
             f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
             "links, or take a preset that learns from titles and bodies too, such as dupq"
         )
-    _write_chosen(files, keys, known, settings)
     most = settings.word_vectors.sentences
-    folders = [keys] if files.answers is None else [keys, all_keys(files.answers)]
-    titled = min(len(keys), settings.title_body.questions) if settings.title_body.epochs else 0
-    sample = {
-        "corpus": [hash_limit(each, most or len(each)) for each in folders],
-        "titles": hash_limit(keys, titled),
+    read = [questions] if answers is None else [questions, sorted_keys(answers)]
+    titled = min(len(questions), settings.title_body.questions) if settings.title_body.epochs else 0
+    limits = {
+        "corpus": [hash_limit(each, most or len(each)) for each in read],
+        "titles": hash_limit(questions, titled),
         "buckets": -(-titled // QUESTIONS_PER_BUCKET),
     }
-    storage.write_json(files.sample, sample)
     is_sampled = settings.word_vectors.is_learned and most > 0
-    return {
-        "rows_in": len(keys),
+    counts = {
+        "rows_in": len(questions),
         SETS: sets,
         PAIRS_TO_TRAIN_ON: len(trained_on.pairs),
-        "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if is_sampled else 0,
+        "cap: questions over word_vectors.sentences": max(0, len(questions) - most) if is_sampled else 0,
         f"cap: pairs over {SET_PAIRS:,} of a set": trained_on.over_set_pairs,
-        **known.counts,
     }
+    return Counted(limits, counts, _uses(questions, known, settings))
 
 
-def _write_chosen(files: TrainingFiles, keys: np.ndarray, known: Known, settings: Settings) -> None:
-    """The keys of the questions that training reads, that the encoder is measured on, and that a teacher reads."""
+def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
+    """Return the questions that training reads, that the encoder is measured on, and that a teacher reads."""
+    split = known.split
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
-        taught = without(taught, known.split.questions_of("development", "test"))
-    pool = negative_pool(keys, known.split)
-    wanted = distinct(np.concatenate([known.split.questions, pool, known.wrong.ravel()]))
-    wanted = without(wanted, known.split.questions_of("test"))
-    write_keys(files.example_keys, np.concatenate([wanted, taught]))
-    write_keys(files.taught_keys, taught)
-    measured = [chosen(keys, most) for most in (settings.training.development_pool, FITNESS_QUESTIONS)]
-    write_keys(files.measured_keys, np.concatenate([*measured, known.split.questions_of("development")]))
+        taught = without(taught, split.questions_of("development", "test"))
+    examples = distinct(np.concatenate([split.questions, negative_pool(keys, split), known.wrong.ravel()]))
+    examples = distinct(np.concatenate([without(examples, split.questions_of("test")), taught]))
+    most = max(settings.training.development_pool, FITNESS_QUESTIONS)
+    measured = distinct(np.concatenate([chosen(keys, most), split.questions_of("development")]))
+    read = distinct(np.concatenate([examples, measured]))
+    return pa.table([read, *(are_among(some, read) for some in (examples, measured, taught))], schema=USES)
 
 
-def _choose_words(files: TrainingFiles, settings: Settings) -> Counts:
-    frequent = with_start(frequent_words(word_files(files), settings.word_vectors.words), settings.word_vectors)
-    check_words(frequent.words, settings.word_vectors)
-    vocabulary = Vocabulary(frequent.words, settings.text, settings.word_vectors.hashed)
-    storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
-    return {}
+class _Of:
+    """What a function yields of each of some tables, as often as it is gone through."""
+
+    def __init__(self, tables: Iterable[pa.Table], function: Callable[..., Iterator[Any]], *arguments: object) -> None:
+        self._tables, self._function, self._arguments = tables, function, arguments
+
+    def __iter__(self) -> Iterator[Any]:
+        return (one for table in self._tables for one in self._function(table, *self._arguments))
+
+
+def make_start(
+    words: pa.Table,
+    sentences: int,
+    corpus: Iterable[pa.Table],
+    written: Iterator[pa.Table] | None,
+    pairs: pa.Table,
+    examples: pa.Table,
+    ids: Iterable[pa.Table],
+    settings: Settings,
+) -> Counted:
+    """Return the network (bytes) over word vectors, initialised from the archive (Encoder.prepare)."""
+    from dupq.encoders.encoding import counts_training_texts_only
+    from dupq.encoders.saved import weights
+    from dupq.training.start import new_network
+    from dupq.training.steps.teach import word_teacher
+    from dupq.training.vector_files import file_of_written_words
+    from dupq.training.word_vectors import vectors_of
+
+    known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
+    columns = together(() if written is None else written)
+    spelt = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
+    taught = word_teacher(next(iter(settings.teacher.encoder), ""), spelt, settings)
+    from_file = None
+    if settings.word_vectors.file_words == "written":
+        from_file = partial(file_of_written_words, written=spelt, settings=settings)
+    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
+    read = _Of(corpus, sentences_of)
+    vectors = vectors_of(frequent, read, settings.word_vectors, settings.training.seed, taught, from_file)
+    sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
+    linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
+    held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
+    network = new_network(vocabulary, vectors.table, _Of(ids, each_text, held_out), linked, settings)
+    return Counted(weights(network), {"rows_out": len(words), **vectors.caps})

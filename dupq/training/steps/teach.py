@@ -1,20 +1,18 @@
-"""The teachers' embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
+"""questions → the teachers' embeddings of some of them, and of single words; a teacher is a saved encoder.
 
-Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one; a finished task is
-not repeated. The questions are those that `prepare` chose and picked out; a task reads the files that may have its own.
+Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one. The questions are
+those that `prepare` chose and picked out; a task reads the partitions that may have its own.
 
 What a task makes is also kept beside the trainings, for others of the same output. Its file is named by all that it is
 made from: the teacher, the kind of device, the questions and their texts, and which ones are encoded together.
 
     OUTPUT/work/teachers/FINGERPRINT-cpu/CONTENT.parquet
-    OUTPUT/work/RUN/taught/teacher-0/part-00000.parquet    a copy
 """
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,16 +24,18 @@ from dupq.encoders.steps.encode import gpus_to_make
 from dupq.errors import DupqError
 from dupq.execution.gpus import Gpus
 from dupq.execution.task_files import Counts, finished, skip_or
-from dupq.execution.tasks import Report, run_tasks
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, One, PerTask, Several, Table, Whole
 from dupq.runs import writer
 from dupq.runs.layout import TEACHERS, TrainingFiles
-from dupq.runs.question_tables import key_span, read_keys
+from dupq.runs.question_tables import key_span
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.system import forget, side_by_side
 from dupq.text.keys import key_hashes
 from dupq.training.pairs import DistillationTargets, targets
-from dupq.training.steps.token_files import picked_files, picked_texts
+from dupq.training.steps.prepare import Prepared
+from dupq.training.steps.token_files import texts_among
 from dupq.training.vector_files import means, spellings
 
 if TYPE_CHECKING:
@@ -56,54 +56,53 @@ class _Teacher:
     device: str
 
 
-def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
-    """Write the teachers' embeddings of the questions that they read."""
+def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table]:
+    """Make the embeddings that each teacher has of the questions that they read, in the order of their keys."""
+    files = TrainingFiles(run.uri)
     fingerprints = [fingerprint(encoder) for encoder in settings.teacher.encoder]
-    taken = gpus_to_make(files.taught_as, files.taught, gpus, {TEACHERS: fingerprints})
+    taken = gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
     device, kind = system.GPU if taken else system.CPU, storage.read_json(files.taught_as)["device"]
-    keys, uris = read_keys(files.taught_keys), picked_files(files)
-    spans = side_by_side(key_span, uris)
-    calls = []
+    uses = Whole(prepared.uses.only("key", "is_taught")).read()
+    keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
+    pieces, spans = _pieces(keys), side_by_side(key_span, [picked.file(part) for part in range(picked.parts)])
+    texts = PerTask(tuple(Several(tuple(One(picked, part) for part in _meeting(spans, some))) for some in pieces))
+    found = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
-        teacher = _Teacher(encoder, files.kept_by(name, kind), device)
-        for part, some in enumerate(_pieces(keys)):
-            meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
-            output = storage.join(_taught_by(files, number), f"part-{part:05d}.parquet")
-            calls.append((list(compress(uris, meets)), some, teacher, settings.text, output))
-    return run_tasks("teach", _teach, calls, gpus=taken)
+        inputs = texts, PerTask(tuple(pieces)), _Teacher(encoder, files.kept_by(name, kind), device), settings.text
+        found.append(run.map(f"teacher-{number}", taught_by, *inputs, into=None, gpus=taken))
+    run.report.rows_out = sum(taught.rows for taught in found)
+    return found
 
 
 def _pieces(keys: np.ndarray) -> list[np.ndarray]:
-    """The questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
+    """Return the questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
     cuts = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
     return np.split(keys, cuts[cuts > 0])
 
 
+def _meeting(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> list[int]:
+    """Return the partitions that may have some of the questions `keys` (ascending)."""
+    found = enumerate(spans)
+    return [part for part, span in found if span is not None and span[0] <= keys[-1] and keys[0] <= span[1]]
+
+
 def fingerprint(encoder: str) -> str:
-    """What names a teacher, wherever it is."""
+    """Return what names a teacher, wherever it is."""
     return read_description(encoder)["fingerprint"]
 
 
-def _taught_by(files: TrainingFiles, teacher: int) -> str:
-    return storage.join(files.taught, f"teacher-{teacher}")
-
-
-def _teach(texts: list[str], keys: np.ndarray, teacher: _Teacher, settings: TextSettings, output: str) -> Counts:
-    def make() -> Counts:
-        table = picked_texts(texts, keys)
-        kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
-        is_there = finished(kept) is not None
-        skip_or(kept, lambda: _encode(teacher, table, settings, kept))
-        forget(kept)  # this training reads the copy alone: the other may be removed
-        found = storage.read_table(kept)
-        storage.write_table(output, found, found.schema)
-        return {"rows_in": len(table), "rows_out": len(table), FROM_EARLIER: len(table) if is_there else 0}
-
-    return skip_or(output, make)
+def taught_by(texts: list[pa.Table], keys: np.ndarray, teacher: _Teacher, settings: TextSettings) -> Counted:
+    """Return the teacher's embeddings of the questions `keys`, whose texts are there (TEXTS)."""
+    table = texts_among(texts, keys)
+    kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
+    is_there = finished(kept) is not None
+    skip_or(kept, lambda: _encode(teacher, table, settings, kept))
+    forget(kept)  # this training reads the copy alone: the other may be removed
+    return Counted(storage.read_table(kept), {"rows_in": len(table), FROM_EARLIER: len(table) if is_there else 0})
 
 
 def _content(table: pa.Table) -> str:
-    """A name for what the embeddings of some texts are made from, but for who makes them."""
+    """Return a name for what the embeddings of some texts are made from, but for who makes them."""
     digest = hashlib.sha256(str(writer.TRAINING_VERSIONS["teach"]).encode())
     for row in table.select(["key", "title", "text"]).to_pylist():
         digest.update(storage.json_bytes(row))
@@ -166,12 +165,11 @@ def _teacher(uri: str) -> "SavedEncoder":
     return load(uri)
 
 
-def read_targets(files: TrainingFiles, teachers: int) -> DistillationTargets:
-    """The vectors that so many teachers have of their questions, sorted by key."""
+def targets_of(tables: Sequence[Table]) -> DistillationTargets:
+    """Return the vectors that teachers have of their questions, sorted by key; each has a table."""
     keys, embeddings = [], []
-    for number in range(teachers):
-        parts = storage.list_files(_taught_by(files, number), ".parquet")
-        table = pa.concat_tables([storage.read_table(part.uri) for part in parts]).combine_chunks()
+    for taught in tables:
+        table = pa.concat_tables(Each(taught).read()).combine_chunks()
         flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
         keys.append(table["key"].to_numpy())
         embeddings.append(flat.reshape(len(table), -1).astype(np.float32))

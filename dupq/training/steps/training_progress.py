@@ -2,7 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dupq import storage
@@ -13,9 +14,11 @@ from dupq.system import repeating
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
+    from dupq.training.loop import Losses
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
+PROGRESS = "epoch.json"  # of a training: how far the running epoch is
 
 
 @contextlib.contextmanager
@@ -39,6 +42,28 @@ def shown(curve: str, progress: str) -> Iterator[None]:
         _print_epochs(curve, told)
         log.clear()
         storage.delete(progress)
+
+
+def watch(
+    progress: str | None, epoch: int, epochs: int, steps: int, done: int
+) -> Callable[[int, Callable[[], "Losses"]], None]:
+    """Return what a worker calls after each step: every now and then it writes to the file `progress` how far it is.
+
+    Of the epoch's `steps`, `done` come before those that are counted. None: nobody looks.
+    """
+    start = told = time.monotonic()
+
+    def tell(step: int, losses: Callable[[], "Losses"]) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if progress is None or now - told < POLL_SECONDS:
+            return
+        told = now
+        left = max(0, steps - done - step)
+        row = {"epoch": epoch, "epochs": epochs, "step": done + step, "steps": steps, "loss": losses().mean}
+        storage.write_json(progress, {**row, "seconds_left": (now - start) / step * left})
+
+    return tell
 
 
 def _epochs_before(uri: str) -> int:
