@@ -54,7 +54,7 @@ def document(rows: bytes, root: str = "posts") -> bytes:
 
 def read(content: bytes, file_format: Format, size: int = SIZE, source: str = SOURCE) -> Contents:
     """What ingest reads of an XML file, cut into segments of `size` bytes."""
-    segments = cut(io.BytesIO(content), source, size=size)
+    segments = cut(io.BytesIO(content), size=size)
     contents = joined([read_segment(segment, file_format, source) for segment in segments], file_format)
     check_counts(contents)
     return contents

@@ -18,6 +18,7 @@ from dupq.dump.files import Member
 from dupq.dump.posts import (
     ANSWER,
     FABRICATED,
+    OTHER_POST,
     QUESTION,
     UNJUDGED_ANSWERS,
     BadField,
@@ -36,6 +37,7 @@ from dupq.dump.xml_files import (
     RawRow,
     Row,
     Segment,
+    are_plain,
     check_nothing_follows,
     parse_row,
     parse_together,
@@ -82,6 +84,7 @@ class Format:
     # Tables, and the places of other posts; rows that are in neither are judged alone.
     divide: Callable[[Sequence[Mapping[str, str]]], tuple[list[Plain], list[int]]]
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
+    other: str | None = None  # the pattern of posts that are in no table, which need no parsing
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class Contents:
 def posts_format(choice: PostChoice) -> Format:
     """Posts.xml."""
     tables = ("questions", "answers") if choice.answers else ("questions",)
-    return Format("posts", tables, partial(_posts, choice=choice), partial(post, choice=choice))
+    other = None if choice.answers or choice.keeps_fabricated else OTHER_POST
+    return Format("posts", tables, partial(_posts, choice=choice), partial(post, choice=choice), other)
 
 
 def links_format() -> Format:
@@ -133,11 +137,17 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
 
     rows = None
     if begins and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW:
-        rows = parse_together(data[begins[0] : end], len(begins))
+        is_parsed = np.ones(len(begins), np.bool_)
+        if file_format.other is not None:
+            is_parsed = ~are_plain(data, borders[1:], file_format.other)
+        places = np.flatnonzero(is_parsed) + 1
+        rows = parse_together([data[borders[place] : borders[place + 1]] for place in places])
     if rows is None:
         alone = itertools.chain.from_iterable(parse_row(raw(place)) for place in range(len(begins) + 1))
         return read_rows(alone, file_format, source)
-    return _read_together(rows, borders[1:-1] + segment.position, lambda place: raw(place + 1), file_format, source)
+    positions = borders[places] + segment.position
+    others = len(begins) - len(rows)
+    return _read_together(rows, positions, lambda place: raw(places[place]), file_format, source, others)
 
 
 def _read_together(
@@ -146,8 +156,9 @@ def _read_together(
     raw: Callable[[int], RawRow],
     file_format: Format,
     source: str,
+    unparsed: int,
 ) -> Contents:
-    """The contents of rows, whose bytes `raw` gives; those that are not in the usual form one by one."""
+    """The contents of rows, whose bytes `raw` gives, those that are not in the usual form one by one; and of others."""
     is_alone = np.ones(len(rows), np.bool_)
     tables = []
     plain, others = file_format.divide(rows)
@@ -159,7 +170,7 @@ def _read_together(
         tables.append((name, table, positions[usual]))
     places = np.flatnonzero(is_alone).tolist()
     alone = (Row(raw(place).position, dict(rows[place].items()), raw(place).content) for place in places)
-    return _contents(tables, alone, file_format, source, len(others))
+    return _contents(tables, alone, file_format, source, len(others) + unparsed)
 
 
 def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:

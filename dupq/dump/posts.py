@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq.dump.xml_files import plain_row
 from dupq.tables import LINKS, QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
@@ -154,6 +155,15 @@ MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may h
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
 
 FABRICATED = tuple(map(str, FABRICATED_IDS))
+# A post that is no question, nor fabricated, as dumps have them.
+OTHER_POST = plain_row(
+    'Id="[0-9]{1,9}" PostTypeId="[2-9]"',
+    (
+        *("ParentId", "CreationDate", "Score", "Body", "OwnerUserId", "OwnerDisplayName", "LastEditorUserId"),
+        *("LastEditorDisplayName", "LastEditDate", "LastActivityDate", "CommentCount", "CommunityOwnedDate"),
+        "ContentLicense",
+    ),
+)
 _NO_TAGS = pa.scalar([], pa.list_(pa.string()))
 
 

@@ -125,7 +125,7 @@ def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece
 def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
     taken = 0
     with open_member(unit.member, reading.limits) as stream:
-        for segment in cut(cast(Stream, stream), unit.member.source):
+        for segment in cut(cast(Stream, stream)):
             reached = round(stream.share * stream.packed_bytes * unit.share)
             yield segment, reached - taken
             taken = reached
@@ -136,7 +136,7 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
     stop = first + _SEGMENTS_PER_UNIT
     with storage.open_mapped(unit.member.uri) as file:
         file.seek(first * SIZE)
-        for segment in cut(file, unit.member.source, first, stop):
+        for segment in cut(file, first, stop):
             yield segment, len(segment.data)
 
 

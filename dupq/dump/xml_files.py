@@ -5,9 +5,12 @@ All rows of a segment are parsed at once, or each alone if the segment has anyth
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from lxml import etree
 
 from dupq.errors import DupqError
@@ -22,6 +25,7 @@ MAXIMUM_ROW = 8 << 20  # bytes; the XML parser takes no attribute of more than 1
 ROW_START = re.compile(rb"<row[ \t\r\n]")
 
 _OVERLAP = len(b"<row ") - 1  # bytes in which a row may begin whose start is not whole
+_CLOSING = 1 << 10  # bytes in which the root's end tag is, and a row's start may be
 
 
 class Stream(Protocol):
@@ -40,37 +44,54 @@ class Segment(NamedTuple):
     reaches_end: bool  # of the file
 
 
-def cut(stream: Stream, source: str, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
+def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
     """Yield the segments `first` up to `stop` of a file, of which `stream` is at byte `first * size`.
 
-    A segment without rows is left out, but for the first of the file. Memory: three segments. Raises DupqError naming
-    `source` for a row that is longer than MAXIMUM_ROW and reaches into another segment.
+    A segment without rows is left out, but for the first of the file. A row that reaches over MAXIMUM_ROW into further
+    segments ends there, long enough to be rejected; if it is the last one, the end of the file is a segment of its own.
+    Memory: three segments.
     """
     position, data = first * size, stream.read(size)
     is_whole = len(data) < size
-    while first and ROW_START.search(data) is None:
-        if is_whole or (stop is not None and position >= stop * size):
+    if first:
+        position, data, is_whole = _next_row(stream, position, data, size, stop)
+        if ROW_START.match(data) is None:
             return
-        position, data = position + len(data[:-_OVERLAP]), data[-_OVERLAP:] + (more := stream.read(size))
-        is_whole = len(more) < size
-    if first and (match := ROW_START.search(data)) is not None:
-        position, data = position + match.start(), data[match.start() :]
     while stop is None or position < stop * size:
         number = position // size
         border = begin = (number + 1) * size - position
-        while (match := ROW_START.search(data, begin)) is None and not is_whole:
-            if len(data) - border > MAXIMUM_ROW:
-                raise DupqError(
-                    f"{source}: no row begins in {MAXIMUM_ROW >> 20} MiB from byte {position + border:,} on"
-                )
+        while (match := ROW_START.search(data, begin)) is None and not is_whole and begin - border <= MAXIMUM_ROW:
             begin = max(border, len(data) - _OVERLAP)
             data += (more := stream.read(size))
             is_whole = len(more) < size
-        if match is None:
+        if match is None and is_whole:
             yield Segment(number, position, data, True)
             return
-        yield Segment(number, position, data[: match.start()], False)
-        position, data = position + match.start(), data[match.start() :]
+        end = begin if match is None else match.start()
+        yield Segment(number, position, data[:end], False)
+        position, data = position + end, data[end:]
+        if match is None:
+            position, data, is_whole = _next_row(stream, position, data, size)
+            if ROW_START.match(data) is None:
+                closing = max(0, data.rfind(b"</"))  # which no value has
+                yield Segment((position + closing) // size, position + closing, data[closing:], True)
+                return
+
+
+def _next_row(
+    stream: Stream, position: int, data: bytes, size: int, stop: int | None = None
+) -> tuple[int, bytes, bool]:
+    """Read on from `data` to the next row: where it begins, what is read from there on, and whether the file ends so.
+
+    Without one in the segments up to `stop`, or in the file, it is the last bytes instead.
+    """
+    is_whole = False
+    while (match := ROW_START.search(data)) is None:
+        if is_whole or (stop is not None and position >= stop * size):
+            return position, data, is_whole
+        position, data = position + len(data[:-_CLOSING]), data[-_CLOSING:] + (more := stream.read(size))
+        is_whole = len(more) < size
+    return position + match.start(), data[match.start() :], is_whole
 
 
 # Checking how a dump's XML file begins and ends.
@@ -202,15 +223,36 @@ class BrokenRow(NamedTuple):
     excerpt: str
 
 
-def parse_together(rows: bytes, count: int) -> "list[etree._Element] | None":
-    """Return `count` rows with nothing but white space between them, as elements; None for anything else.
+# A value, but for the characters that XML forbids and references that may be to one; for RE2, which is quick with it.
+_VALUE = (
+    r'"(?:[^"<&\x00-\x08\x0b\x0c\x0e-\x1f\x{d800}-\x{dfff}\x{fffe}\x{ffff}]'
+    r'|&(?:lt|gt|amp|quot|apos|#x[9AD]|#9|#1[03]);)*"'
+)
+
+
+def plain_row(required: str, optional: Sequence[str]) -> str:
+    """Return a pattern for `are_plain`: a row that begins with `required`, and then has `optional` in this order."""
+    attributes = "".join(f"(?: {name}={_VALUE})?" for name in optional)
+    return rf"\A<row {required}{attributes} ?/>[ \t\r\n]*\z"
+
+
+def are_plain(data: bytes, borders: np.ndarray, pattern: str) -> np.ndarray:
+    """Return which rows, each from a border in `data` to the next, match `pattern`: they are well-formed."""
+    offsets = pa.py_buffer(borders.astype(np.int32))
+    rows = pa.StringArray.from_buffers(len(borders) - 1, offsets, pa.py_buffer(data))
+    return pc.match_substring_regex(rows, pattern).to_numpy(zero_copy_only=False)
+
+
+def parse_together(rows: Sequence[bytes]) -> "list[etree._Element] | None":
+    """Return rows with nothing but white space between them, as elements; None for anything else.
 
     An element makes a text of an attribute when it is asked for it: of answers, which are the most, hardly any is.
     """
     try:
-        root = etree.fromstring(b"<rows>" + rows + b"</rows>", etree.XMLParser(huge_tree=True, **_OPTIONS))
+        root = etree.fromstring(b"".join([b"<rows>", *rows, b"</rows>"]), etree.XMLParser(huge_tree=True, **_OPTIONS))
     except etree.XMLSyntaxError:
         return None
+    count = len(rows)
     if len(root) != count or root.xpath("count(row)") != count or root.xpath("count(//*)") != count + 1:
         return None
     return None if root.xpath("string()").strip() else list(root)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from dump_files import COMPRESS
 from odd_rows import Mangler
-from xml_contents import comparable, document, outcome, question, read, read_slowly
+from xml_contents import answer, comparable, document, outcome, question, read, read_slowly
 
-from dupq.dump import xml_files
+from dupq.dump import parsing, xml_files
 from dupq.dump.files import Member
 from dupq.dump.parsing import Format, links_format, posts_format
 from dupq.dump.posts import PostChoice
@@ -17,13 +17,17 @@ from dupq.dump.streams import UnpackLimits, open_member
 from dupq.dump.xml_files import ROW_START, Segment, cut
 from dupq.errors import DupqError
 
-FORMATS = {"posts": posts_format(PostChoice(answers=True, maximum_body=100)), "postlinks": links_format()}
+FORMATS = {
+    "posts": posts_format(PostChoice(answers=True, maximum_body=100)),
+    "questions": posts_format(PostChoice(maximum_body=100)),
+    "postlinks": links_format(),
+}
 
 
 def all_segments(content: bytes, size: int, first: int = 0, stop: int | None = None) -> list[Segment]:
     stream = io.BytesIO(content)
     stream.seek(first * size)
-    return list(cut(stream, "Posts.xml", first, stop, size))
+    return list(cut(stream, first, stop, size))
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 1000, 1 << 20])
@@ -49,11 +53,11 @@ def test_ranges_are_the_segments_of_the_stream(size: int, at_once: int) -> None:
     assert [segment for some in ranges for segment in some] == found
 
 
-@pytest.mark.parametrize("root", FORMATS)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("seed", range(60))
-def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(root: str, seed: int) -> None:
-    form: Format = FORMATS[root]
-    content = document(Mangler(seed, root).rows(), root)
+def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(name: str, seed: int) -> None:
+    form: Format = FORMATS[name]
+    content = document(Mangler(seed, form.root).rows(), form.root)
 
     expected = outcome(lambda: read_slowly(content, form))
 
@@ -62,11 +66,70 @@ def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(root: str
         assert comparable(read(content, form, 200)) == expected
 
 
-def test_a_row_that_never_ends_stops_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"<b", b"&nbsp;", b"&", b"&#xE;", b"&#0;", b"\x01", b"\0\0", b"\xff", b"\xc3", b"\xed\xa0\x80"),
+        *(b"\xef\xbf\xbf", b'" Body="', b'" Id="1', b'"x="', b'" Body = "', b"' >", b"\xc3\xa9&lt;\r\n&#xA;&#10;"),
+    ],
+)
+@pytest.mark.parametrize("behind", [b"", b"x", b"<!-- ", b"</row>"])
+def test_answers_that_are_not_wanted_are_judged_as_all_rows_are(body: bytes, behind: bytes) -> None:
+    odd = answer(7, 1, Body="BODY", CommentCount=0).replace(b"BODY", body).rstrip() + behind
+    content = document(question(1, Title="t") + answer(6, 1, Body="b") + odd + answer(8, 1) + question(9, Title="t"))
+
+    assert comparable(read(content, FORMATS["questions"])) == comparable(read_slowly(content, FORMATS["questions"]))
+
+
+def test_answers_that_are_not_wanted_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+    monkeypatch.setattr(
+        parsing, "parse_together", lambda rows: together.append(len(rows)) or xml_files.parse_together(rows)
+    )
+    answers = b"".join(
+        answer(number, 1, CreationDate="2020", Score=1, Body="a\n<é>", CommentCount=0) for number in (2, 3)
+    )
+
+    contents = read(document(question(1, Title="t") + answers), FORMATS["questions"])
+
+    assert (together, contents.counts["other_posts"], contents.counts["rows"]) == ([1], 2, 3)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("length", [900, 1_100, 1_300, 5_000])
+def test_a_row_that_reaches_far_into_further_segments_is_one_reject(
+    length: int, is_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (xml_files, parsing):
+        monkeypatch.setattr(module, "MAXIMUM_ROW", 1_000)
+    others = [question(number, Title="t") for number in (1, 2, 4, 5)]
+    rows = [*others[:2], question(3, Body="x" * length), *([] if is_last else others[2:])]
+    content = document(b"".join(rows))
+
+    contents = read(content, posts_format(PostChoice()), 100)
+
+    is_rejected = length > 1_000
+    kept = [1, 2, *([] if is_rejected else [3]), *([] if is_last else [4, 5])]
+    assert contents.tables["questions"].column("question_id").to_pylist() == kept
+    assert [reject["position"] for reject in contents.rejects.to_pylist()] == [content.index(rows[2].strip())][
+        :is_rejected
+    ]
+    assert all(reason.startswith("longer than") for reason in contents.rejects.column("reason").to_pylist())
+    segments = all_segments(content, 100)
+    assert len({segment.number for segment in segments}) == len(segments)
+    assert max(len(segment.data) for segment in segments) < 1_400
+    assert [
+        segment
+        for first in range(0, len(content) // 100 + 1, 3)
+        for segment in all_segments(content, 100, first, first + 3)
+    ] == segments
+
+
+def test_a_file_that_is_cut_short_in_a_long_row_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 1_000)
 
-    with pytest.raises(DupqError, match=r"^Posts\.xml: no row begins in 0 MiB from byte 100 on$"):
-        all_segments(b"<posts><row Body='" + b"x" * 5_000 + b"'/><row/></posts>", 100)
+    with pytest.raises(DupqError, match=r"cut short: it does not end with </posts>$"):
+        read(document(question(1) + question(2, Body="x" * 9_000))[:-2_000], FORMATS["posts"], 100)
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -76,7 +139,7 @@ def test_segments_of_a_packed_file_are_those_of_the_plain_one(suffix: str, tmp_p
     path.write_bytes(COMPRESS[suffix](content))
 
     with open_member(Member(str(path)), UnpackLimits(ratio=200.0, total_bytes=1 << 40)) as stream:
-        assert list(cut(stream, "Posts.xml", size=1_000)) == all_segments(content, 1_000)
+        assert list(cut(stream, size=1_000)) == all_segments(content, 1_000)
 
 
 def test_an_empty_file_is_one_empty_segment() -> None:
