@@ -18,7 +18,6 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import Time, read_whole
 from dupq.runs import log
-from dupq.runs.log import Drawn
 from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0
@@ -151,22 +150,23 @@ class Line:
     def show(self, done: int, total: int, memory_mb: float = 0.0, step: str = "") -> None:
         """So many pieces are done; `memory_mb` is that of the largest task so far, 0: not known."""
         now = time.monotonic()
+        is_due = done < total and (log.is_live() or now - self._told >= self._seconds)
+        if not is_due:
+            if done >= total:
+                log.clear()
+            return
+        self._told = now
         rate = done / max(now - self._start, 1e-9)
         left = (total - done) / rate if done else None
-        counted = f"{done:,}/{total:,}{f' {step}' if step else ''}"
-        said = ", ".join([counted, *([pace(rate)] if done else []), *([f"{memory_mb:,.0f} MB"] if memory_mb else [])])
+        counted = f"{self._label}: {done:,}/{total:,}{f' {step}' if step else ''}"
+        known = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{log.duration(left)} left"] if left else []
+        line = ", ".join([counted, *filter(None, known)])
         if log.is_live():
-            share = done / total if total else None
-            if done < total:
-                log.draw(Drawn(self._label, share, said, left))
-            else:
-                log.clear()
-        elif now - self._told >= self._seconds and done < total:
-            self._told = now
-            ending = "" if left is None else f", {left:.0f} s left"
-            told = {"step": step or self._label, "done": done, "total": total, "per_second": round(rate, 4)}
-            told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
-            log.progress_line(_log, f"{self._label}: {said}{ending}", told)
+            log.draw(line)
+            return
+        told = {"step": step or self._label, "done": done, "total": total, "per_second": round(rate, 4)}
+        told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
+        log.progress_line(_log, line, told)
 
     def end(self) -> None:
         """Take the live line away."""
