@@ -42,8 +42,8 @@ def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
     If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    SettingError for what is no address, ClusterError where no cluster is, and later on HeadLostError in the main thread
-    if the cluster's head is lost.
+    SettingError for what is no address, ClusterError where no cluster is. If its head is lost later on, that ends the
+    process.
     """
     if ray.is_initialized():
         return
@@ -70,8 +70,7 @@ def connect(address: str | None = None) -> None:
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
-    nodes.watch_head()
-    nodes.watch_waits()
+    nodes.watch_ray()
     if may_grow():
         _check_nodes()
 

@@ -96,7 +96,7 @@ import sys, time
 from dupq import cli
 from dupq.execution import cluster, nodes, tasks
 
-nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS, nodes._UNWINDING_SECONDS = 1, 3, 2
+nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS = 1, 3
 
 def started(file):
     open(file, "w").close()
@@ -114,7 +114,7 @@ cli._end(parser, [])
 """
 
 
-@pytest.mark.parametrize("main_thread", ["waits for Ray", "hears the error"])
+@pytest.mark.parametrize("main_thread", ["waits for Ray", "computes"])
 def test_a_job_whose_head_is_lost_ends_with_one_line(main_thread: str, head: subprocess.Popen, tmp_path: Path) -> None:
     _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)
