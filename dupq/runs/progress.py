@@ -140,37 +140,33 @@ _UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 
 
 class Line:
-    """Tells of the pieces of one step after another."""
+    """Shows a stage's progress: drawn over and over on a terminal, else a line a minute (the stage prints its end)."""
 
-    def __init__(self, label: str, seconds_between: float = SECONDS_BETWEEN_LINES) -> None:
-        """`label` is the stage; time begins now."""
-        self._label, self._seconds = label, seconds_between
+    def __init__(self, label: str, total: int) -> None:
+        """`total` is the number of pieces of work; time begins now."""
+        self._label, self._total = label, total
         self._start = self._told = time.monotonic()
 
-    def show(self, done: int, total: int, memory_mb: float = 0.0, step: str = "") -> None:
+    def show(self, done: int, memory_mb: float = 0.0) -> None:
         """So many pieces are done; `memory_mb` is that of the largest task so far, 0: not known."""
+        tell(self._label, done, self._total)
         now = time.monotonic()
-        is_due = done < total and (log.is_live() or now - self._told >= self._seconds)
-        if not is_due:
-            if done >= total:
-                log.clear()
+        if done >= self._total:
+            log.clear()
+            return
+        if not log.is_live() and now - self._told < SECONDS_BETWEEN_LINES:
             return
         self._told = now
         rate = done / max(now - self._start, 1e-9)
-        left = (total - done) / rate if done else None
-        counted = f"{self._label}: {done:,}/{total:,}{f' {step}' if step else ''}"
+        left = (self._total - done) / rate if done else None
         known = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{log.duration(left)} left"] if left else []
-        line = ", ".join([counted, *filter(None, known)])
+        line = ", ".join([f"{self._label}: {done:,}/{self._total:,}", *filter(None, known)])
         if log.is_live():
             log.draw(line)
             return
-        told = {"step": step or self._label, "done": done, "total": total, "per_second": round(rate, 4)}
+        told = {"step": self._label, "done": done, "total": self._total, "per_second": round(rate, 4)}
         told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
         log.progress_line(_log, line, told)
-
-    def end(self) -> None:
-        """Take the live line away."""
-        log.clear()
 
 
 def pace(rate: float) -> str:
