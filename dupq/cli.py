@@ -127,7 +127,7 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
-    ends.at_end(_finish)
+    ends.at_end(_say, _leave)
     code = _done(arguments)
     ends.ended(code)
     if code:
@@ -165,17 +165,21 @@ def _do(arguments: argparse.Namespace) -> None:
         log.clear()
 
 
-def _finish(line: str, code: int) -> None:
-    """Say what ends the job in its midst, and let no reader wait for it, and no other job."""
-    from dupq.runs import lease, log, progress
+def _say(line: str, code: int) -> None:
+    """Say what ends the job in its midst."""
+    from dupq.runs import log
 
-    is_signal = code in ends.CODES.values()
-    if is_signal:
+    if code in ends.CODES.values():
         log.progress_line(_log, line)
     else:
         _log.error(line)
-    ends.said(code)  # Ray may end this process any time, if the signal has ended Ray's
-    progress.end_as("cut off" if is_signal else "failed")
+
+
+def _leave(code: int) -> None:
+    """Let no reader wait for a job that ends in its midst, and no other job."""
+    from dupq.runs import lease, log, progress
+
+    progress.end_as("cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         log.write_kept()

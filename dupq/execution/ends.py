@@ -160,7 +160,8 @@ class _End:
     is_heeded = False
     is_unwinding = False  # the main thread is
     stderr = sys.stderr
-    finish: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
+    say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
+    leave: Callable[[int], None] = staticmethod(lambda code: None)
 
 
 _end = _End()
@@ -201,9 +202,12 @@ def keep() -> None:
         utils.set_sigterm_handler = lambda handler: None
 
 
-def at_end(finish: Callable[[str, int], None]) -> None:
-    """When something else than the job itself ends this process, call `finish` with the line and the exit code."""
-    _end.finish = finish
+def at_end(say: Callable[[str, int], None], leave: Callable[[int], None]) -> None:
+    """When something else than the job itself ends this process, call `say` with the line and the exit code.
+
+    And then `leave` with the code, which may take its time.
+    """
+    _end.say, _end.leave = say, leave
 
 
 def ended(code: int) -> None:
@@ -254,7 +258,10 @@ def _end_with(line: str, code: int) -> NoReturn:
 
     def finish() -> None:
         sys.stderr = _end.stderr
-        _end.finish(line, code)
+        _end.say(line, code)
+        said(code)  # Ray may end this process any time, if the signal has ended Ray's
+        _hush()
+        _end.leave(code)
 
     finishing = threading.Thread(target=finish, daemon=True)
     finishing.start()

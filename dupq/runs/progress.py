@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import TypedDict
 
@@ -73,17 +73,8 @@ def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
     now = _now()
     began = now if is_new else _watched.progress["began"]
     _watched.uri = run
-    _watched.progress = Progress(
-        state="running",
-        stage=stage,
-        step="",
-        done=0,
-        total=0,
-        since=now,
-        began=began,
-        inputs=dict(inputs),
-        updated=now,
-    )
+    told = {"state": "running", "stage": stage, "step": "", "done": 0, "total": 0, "inputs": dict(inputs)}
+    _watched.progress = cast(Progress, {**told, "since": now, "began": began, "updated": now})
     log.place.run, log.place.stage = storage.name(run), stage
     if is_new:
         with contextlib.suppress(DupqError):

@@ -35,17 +35,8 @@ def tidy(run: str, really: bool = True) -> int:
     return inventory.clear(storage.join(run, "work"), needed_later(run), really)
 
 
-def tidy_at_end(run: str) -> None:
-    """The same, where a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
-    _tidy_or_warn(run, really=True)
-
-
-def is_untidy(run: str) -> bool:
-    """Whether `tidy_at_end` has something to do; a failure is only told too."""
-    return _tidy_or_warn(run, really=False) > 0
-
-
-def _tidy_or_warn(run: str, really: bool) -> int:
+def tidy_at_end(run: str, really: bool = True) -> int:
+    """As `tidy`; a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
     try:
         return tidy(run, really)
     except DupqError as error:
