@@ -42,8 +42,8 @@ def _watch(address: str, node: Any) -> None:
     while trouble is None:
         time.sleep(_BETWEEN_SECONDS)
         dead = node.dead_processes()
-        if ray._private.worker._global_node is not node:
-            return  # the job has left this Ray
+        if not ray.is_initialized() or ray._private.worker._global_node is not node:
+            return  # the job has left this Ray, whose processes may have ended for that
         for name, _ in dead:
             trouble = f"Ray's {name} has ended: it was killed, or crashed"
         if failure_at(address, _BETWEEN_SECONDS) is None:
