@@ -119,7 +119,6 @@ def _set_up(parser: Parser, name: str) -> None:
 
 def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
     """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
-    from dupq.execution import head
     from dupq.runs import log, progress
 
     try:
@@ -128,14 +127,14 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
-    ends.at_end(lambda line: log.progress_line(_log, line), _cut_off)
+    ends.at_end(_say, _leave)
     code = _done(arguments)
     ends.ended(code)
     if code:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):  # the error too
         log.write_kept()
-    if code == ClusterError.EXIT_CODE or head.lost.is_set():
+    if code == ClusterError.EXIT_CODE:
         ends.leave(code)
     sys.exit(code)
 
@@ -144,38 +143,43 @@ def _done(arguments: argparse.Namespace) -> int:
     """Return the exit code of a job that is done; what was wrong is logged."""
     try:
         _do(arguments)
-    except Exception as error:
-        # Ray makes a SystemError of what a signal raises where it waits: that its head is lost
-        known = error.__cause__ if isinstance(error, SystemError) else error
-        if isinstance(known, DupqError):
-            _log.error(str(known))
-            return known.exit_code
+    except DupqError as error:
+        _log.error(str(error))
+        return error.exit_code
+    except Exception:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
     return 0
 
 
 def _do(arguments: argparse.Namespace) -> None:
-    """Do the job itself. When it has ended, a lost head must not end this process, which still tells of it."""
-    from dupq.execution import head
-    from dupq.runs import log, progress
+    """Do the job itself."""
+    from dupq.runs import log
     from dupq.system import require
 
     if arguments.job in _ON_RAY:
         require("ray", f"dupq {arguments.job.replace('_', '-')}")
-    head.if_stuck(lambda: progress.end_as("failed"))
     try:
         arguments.do(arguments)
     finally:
         log.clear()
-        head.job_ended.set()
 
 
-def _cut_off() -> None:
-    """Let no reader wait for a job that a signal ends, and no other job."""
+def _say(line: str, code: int) -> None:
+    """Say what ends the job in its midst."""
+    from dupq.runs import log
+
+    if code in ends.CODES.values():
+        log.progress_line(_log, line)
+    else:
+        _log.error(line)
+
+
+def _leave(code: int) -> None:
+    """Let no reader wait for a job that ends in its midst, and no other job."""
     from dupq.runs import lease, log, progress
 
-    progress.end_as("cut off")
+    progress.end_as("cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         log.write_kept()

@@ -56,10 +56,6 @@ class ClusterError(DupqError):
     EXIT_CODE = 6
 
 
-class HeadLostError(ClusterError):
-    """The head of the cluster is lost. It is raised wherever the main thread is, whatever that is at work on."""
-
-
 class LeaseError(DupqError):
     """Another job is at work on the same output."""
 

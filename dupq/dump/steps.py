@@ -39,7 +39,7 @@ from dupq.dump.units import Piece, Reading, Unit, pieces
 from dupq.execution.tasks import give_back, peak_mb, reset_peak
 from dupq.json_files import read_whole
 from dupq.runs import log, writer
-from dupq.runs.log import Drawn, duration
+from dupq.runs.log import duration
 from dupq.settings.sections import IngestSettings
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 
@@ -85,8 +85,7 @@ class IngestProgress:
 
     def _print(self, line: str) -> None:
         if self._is_live:
-            label, _, said = line.partition(": ")
-            log.draw(Drawn(label, self._share(), said))
+            log.draw(line)
         else:
             told = {
                 "step": "ingest",

@@ -18,7 +18,7 @@ from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import ends, head, nodes
+from dupq.execution import ends, nodes
 from dupq.local_files import can_write, own_folder
 from dupq.runs import log
 
@@ -42,8 +42,8 @@ def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
     If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    SettingError for what is no address, ClusterError where no cluster is, and later on HeadLostError in the main thread
-    if the cluster's head is lost.
+    SettingError for what is no address, ClusterError where no cluster is. If its head is lost later on, that ends the
+    process.
     """
     if ray.is_initialized():
         return
@@ -70,8 +70,7 @@ def connect(address: str | None = None) -> None:
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
-    head.watch()
-    nodes.watch_waits()
+    nodes.watch_ray()
     if may_grow():
         _check_nodes()
 
@@ -89,7 +88,7 @@ def _check_address(address: str, source: str) -> None:
 
 def _check_reachable(address: str) -> None:
     """Raise ClusterError if nothing listens at `address`; Ray itself would try for minutes."""
-    failure = head.failure_at(address, _PATIENCE_SECONDS)
+    failure = nodes.failure_at(address, _PATIENCE_SECONDS)
     if failure is not None:
         raise ClusterError(_no_cluster(address, failure))
 

@@ -41,11 +41,11 @@ def guarded() -> Iterator[None]:
         said()
 
 
-def said(number: int = 0) -> None:
-    """All has been said of the end of this process, which comes now; by the signal `number`, if that is not 0."""
+def said(code: int = 0) -> None:
+    """All has been said of the end of this process, which comes now, with this code if that is not 0."""
     with contextlib.suppress(OSError):  # the parent was killed
         while _pipe:
-            os.write(_pipe.pop(), bytes([number]))
+            os.write(_pipe.pop(), bytes([code]))
 
 
 def line_of(number: int) -> str:
@@ -116,7 +116,7 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
     with contextlib.suppress(BlockingIOError):
         word = os.read(reads, 1)
     if word:
-        code = CODES.get(word[0], code)
+        code = word[0] or code
     elif heard:
         _say(line_of(heard[0]))
         code = CODES[heard[0]]
@@ -144,7 +144,7 @@ def _say(line: str) -> None:
     os.write(2, f"{line}\n".encode())
 
 
-# Ending by a signal: SIGTERM and Ctrl-C end a job with one line and a code of their own, wherever it is.
+# Ending by a signal, or because Ray is lost: one line and a code, wherever the main thread is.
 #
 # Python tells only its main thread of a signal, and not before that is back from what it computes outside Python, or
 # waits for. So a thread of its own hears of each signal too. It gives the main thread a few seconds to clean up, then
@@ -158,18 +158,15 @@ class _End:
     """What is known of the end of this process."""
 
     is_heeded = False
-    signal: int | None = None  # the first one that was heard
     is_unwinding = False  # the main thread is
-    code: int | None = None  # of the job, if it has ended by itself
     stderr = sys.stderr
-    say: Callable[[str], None] = staticmethod(lambda line: print(line, file=sys.stderr, flush=True))
-    leave: Callable[[], None] = staticmethod(lambda: None)
+    say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
+    leave: Callable[[int], None] = staticmethod(lambda code: None)
 
 
 _end = _End()
-_lock = threading.Lock()  # of what has ended the job
+_enders: list[int] = []  # what would end the job: numbers of signals, and of all else 0 - its exit code
 _is_unwound = threading.Event()
-_silence = io.StringIO()
 
 
 @contextlib.contextmanager
@@ -187,7 +184,7 @@ def heeded() -> Iterator[None]:
             signal.signal(number, _unwind)
         yield
     except BaseException:  # whatever became of what a signal raised
-        if _end.signal is None:
+        if not _end.is_unwinding:
             raise
         _await_end()
 
@@ -205,60 +202,71 @@ def keep() -> None:
         utils.set_sigterm_handler = lambda handler: None
 
 
-def at_end(say: Callable[[str], None], leave: Callable[[], None]) -> None:
-    """When a signal ends this process, call `say` with the line, and then `leave`, which may take its time."""
+def at_end(say: Callable[[str, int], None], leave: Callable[[int], None]) -> None:
+    """When something else than the job itself ends this process, call `say` with the line and the exit code.
+
+    And then `leave` with the code, which may take its time.
+    """
     _end.say, _end.leave = say, leave
 
 
 def ended(code: int) -> None:
     """The job has ended by itself, so that a signal only shortens what comes now; does not return if one was first."""
-    with _lock:
-        if _end.signal is None:
-            _end.code = code
-            return
-    _await_end()
+    if _end.is_heeded and _first(-code) != -code:
+        _await_end()
+
+
+def fail(line: str, code: int) -> None:
+    """End the process with an error, wherever its main thread is, unless it is at its end already."""
+    if _first(-code) == -code and len(_enders) == 1:
+        _end_with(line, code)
+
+
+def _first(ender: int) -> int:
+    """What ends the job: `ender`, unless something else was first."""
+    _enders.append(ender)
+    return _enders[0]
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, once: Ray lets no other exception through where it waits."""
-    if _end.code is None and not _end.is_unwinding:
+    if _first(number) in CODES and not _end.is_unwinding:
         _end.is_unwinding = True
-        _hush(number)
+        _hush()
         raise KeyboardInterrupt
 
 
-def _hush(number: int) -> None:
+def _hush() -> None:
     """Nothing more is said: what ends now may fail in its own ways, and a signal to all processes ends Ray's too."""
-    _end.signal = _end.signal or number
-    sys.stdout = sys.stderr = _silence
+    sys.stdout = sys.stderr = io.StringIO()
 
 
 def _listen(reads: int) -> None:
     while True:
         for number in os.read(reads, 64):
             if number in CODES:
-                _end_by(number)
+                first = _first(number)
+                if first not in CODES:
+                    leave(-first)
+                _hush()
+                _is_unwound.wait(_UNWINDING_SECONDS)
+                _end_with(line_of(first), CODES[first])
 
 
-def _end_by(number: int) -> None:
-    with _lock:
-        if _end.code is not None:
-            leave(_end.code)
-        _hush(number)
-    _is_unwound.wait(_UNWINDING_SECONDS)
-    leaving = threading.Thread(target=_leave, daemon=True)
-    leaving.start()
-    leaving.join(_LEAVING_SECONDS)
-    leave(CODES[_end.signal or number])
+def _end_with(line: str, code: int) -> NoReturn:
+    """Say the line, and end with this code, in time also if storage is away."""
 
+    def finish() -> None:
+        sys.stderr = _end.stderr
+        _end.say(line, code)
+        said(code)  # Ray may end this process any time, if the signal has ended Ray's
+        _hush()
+        _end.leave(code)
 
-def _leave() -> None:
-    sys.stderr = _end.stderr
-    number = _end.signal or signal.SIGTERM
-    _end.say(line_of(number))
-    said(number)  # Ray may end this process any time, if the signal has ended Ray's
-    sys.stderr = _silence
-    _end.leave()
+    finishing = threading.Thread(target=finish, daemon=True)
+    finishing.start()
+    finishing.join(_LEAVING_SECONDS)
+    leave(code)
 
 
 def _await_end() -> NoReturn:

@@ -1,24 +1,58 @@
-"""The nodes of a cluster: whether all run the same code, and which tasks wait for S3."""
+"""The machines of a cluster as the driver sees them: whether the head is lost, and whether all run the same code."""
 
-import contextlib
 import hashlib
-import json
-import logging
 import socket
 import threading
 import time
-import uuid
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import ray
-from ray.experimental import internal_kv
 
 import dupq
 from dupq.errors import ClusterError
+from dupq.execution import ends
 from dupq.runs.writer import versions
 
-_log = logging.getLogger(__name__)
+_BETWEEN_SECONDS = 5
+_PATIENCE_SECONDS = 30  # without an answer of the head; Ray would end the process later, and without a line
+
+
+def failure_at(address: str, timeout: float) -> OSError | None:
+    """What went wrong in connecting to `address` (host:port) within `timeout` seconds; None if something listens."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def watch_ray() -> None:
+    """From now on end the job with one line if the cluster's head is lost, or a process of the Ray started here."""
+    address = ray.get_runtime_context().gcs_address
+    node: Any = ray._private.worker._global_node
+    threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()
+
+
+def _watch(address: str, node: Any) -> None:
+    answered = time.monotonic()
+    trouble = None
+    while trouble is None:
+        time.sleep(_BETWEEN_SECONDS)
+        dead = node.dead_processes()
+        if not ray.is_initialized() or ray._private.worker._global_node is not node:
+            return  # the job has left this Ray, whose processes may have ended for that
+        for name, _ in dead:
+            trouble = f"Ray's {name} has ended: it was killed, or crashed"
+        if failure_at(address, _BETWEEN_SECONDS) is None:
+            answered = time.monotonic()
+        elif time.monotonic() - answered >= _PATIENCE_SECONDS:
+            trouble = trouble or f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s"
+    ends.fail(f"{trouble}; run the same command again to go on", ClusterError.EXIT_CODE)
+
+
 _SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
 
 Build = dict[str, str]
@@ -60,72 +94,3 @@ def check_node(node: str, found: Build, job: Build) -> None:
     ]
     if differing:
         raise ClusterError(f"the node {node} differs from this script: {', '.join(differing)}; refresh with `ray up`")
-
-
-# Telling the driver that tasks wait for S3: their own lines go to files of Ray's that nobody reads.
-#
-# A process that has waited for a while says so once a minute (dupq/patience.py). In a task the line is also kept at the
-# cluster's head, under a key of the process. Once a minute a thread of the driver asks for what there is, and logs one
-# line for all: three small requests to the head, whatever the number of tasks.
-
-_SECONDS = 60  # between two lines, as each process tells once a minute
-_NAMESPACE = "dupq"
-
-
-class _ToHead(logging.Handler):
-    """Keeps the last line of this process at the head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._process = uuid.uuid4().hex
-
-    def emit(self, record: logging.LogRecord) -> None:
-        waited = getattr(record, "waited", None)
-        if waited is None:
-            return
-        told = json.dumps({"message": record.getMessage(), "waited": waited})
-        with contextlib.suppress(Exception):  # whatever it is, the work matters more
-            internal_kv._internal_kv_put(f"{_ours()}{self._process}", told, namespace=_NAMESPACE)
-
-
-_handlers: list[_ToHead] = []
-
-
-def tell_driver() -> None:
-    """In a task: let the driver know from now on when this process waits for S3; once is enough."""
-    if not _handlers:
-        _handlers.append(_ToHead())
-        logging.getLogger("dupq.patience").addHandler(_handlers[0])
-
-
-def watch_waits() -> None:
-    """In the driver: say from now on when tasks wait for S3, until Ray is left."""
-    threading.Thread(target=_waits_watch, args=(_ours(),), name="waits-watch", daemon=True).start()
-
-
-def _waits_watch(jobs: str) -> None:
-    with contextlib.suppress(Exception):  # a head that is lost, or a Ray that was left: others say so
-        while True:
-            time.sleep(_SECONDS)
-            if not ray.is_initialized() or _ours() != jobs:
-                return
-            show()
-
-
-def show() -> None:
-    """Log a line if tasks of this job have waited for S3 since the last call."""
-    keys = internal_kv._internal_kv_list(_ours(), namespace=_NAMESPACE)
-    if not keys:
-        return
-    told = json.loads(internal_kv._internal_kv_get(min(keys), namespace=_NAMESPACE) or b"null")
-    internal_kv._internal_kv_del(_ours(), del_by_prefix=True, namespace=_NAMESPACE)
-    if told is not None:
-        _log.warning(
-            f"{len(keys)} process(es) of tasks wait for S3, one of them for {told['waited']:.0f} s: {told['message']}",
-            extra={"is_progress": True},
-        )
-
-
-def _ours() -> str:
-    """How the keys of this job begin."""
-    return f"waits/{ray.get_runtime_context().get_job_id()}/"

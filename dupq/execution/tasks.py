@@ -20,7 +20,6 @@ from dupq.execution import cluster, nodes
 from dupq.execution.gpus import WORKERS, hide_unless_given
 from dupq.execution.task_files import Counts
 from dupq.kernel_cache import also_compiled, compile_seconds
-from dupq.runs import progress
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
 
@@ -95,7 +94,7 @@ _log = logging.getLogger(__name__)
 Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), files
 _SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
-_POLL_SECONDS = 5  # within a wait Ray does not let this process hear that the head is lost (nodes.py)
+_POLL_SECONDS = 5
 _WIDER = 4  # times the CPUs of an attempt has the next one after a death, so that fewer tasks share a node's memory
 _AHEAD = 2  # tasks a CPU that wait at Ray, so that none is idle
 
@@ -166,7 +165,7 @@ def run_tasks(
     waiting = deque(_Piece(name, call, cpus) for name, call in zip(names, calls, strict=True))
     running: dict[ray.ObjectRef[Outcome], _Piece] = {}
     outcomes: list[tuple[Counts, float]] = []
-    shown = Progress(label, len(calls))
+    shown = Line(label, len(calls))
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
     idle, largest = 0, 0.0  # seconds in which no task ended; MB of a task
     shown.show(0)
@@ -291,7 +290,6 @@ def start_stream(
 def enter(job: nodes.Build) -> None:
     """Begin in a process of a node. Raises ClusterError if the node differs from the job's."""
     nodes.check_same(job)
-    nodes.tell_driver()
     hide_unless_given()
 
 
@@ -317,16 +315,3 @@ def result_of(reference: "ray.ObjectRef[Result]") -> Result:
         if isinstance(error.cause, DupqError | MemoryError):
             raise error.cause from None
         raise
-
-
-class Progress:
-    """Shows a stage's progress: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
-
-    def __init__(self, label: str, total: int) -> None:
-        """`total` is the number of pieces of work."""
-        self._label, self._total, self._line = label, total, Line(label)
-
-    def show(self, done: int, memory_mb: float = 0.0) -> None:
-        """Show that `done` pieces are, and tell it to progress.json; `memory_mb` as in `Line.show`."""
-        progress.tell(self._label, done, self._total)
-        self._line.show(done, self._total, memory_mb)

@@ -30,7 +30,7 @@ from dupq.dump.parsing import Account, check_rejects
 from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts
 from dupq.dump.steps import Ingest, IngestProgress, ReadPart
 from dupq.dump.units import Unit, units
-from dupq.errors import FAULT, DupqError, HeadLostError
+from dupq.errors import FAULT, DupqError
 from dupq.execution import cluster
 from dupq.execution.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
@@ -59,8 +59,6 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         for name, future in made:
             try:
                 peak = max(peak, future.result())
-            except HeadLostError:  # raised here, but of no site: all would fail
-                raise
             except DupqError as error:
                 errors.append((name, error))
             except Exception as error:  # a fault of dupq: the other sites go on

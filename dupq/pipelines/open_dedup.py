@@ -121,7 +121,7 @@ def end_again(opened: Opened) -> None:
     if run.is_to_be_latest:
         with run.held():
             run.point_latest()
-    if not opened.settings.run.keep_work and pruning.is_untidy(run.uri):
+    if not opened.settings.run.keep_work and pruning.tidy_at_end(run.uri, really=False):
         with contextlib.suppress(LeaseError), run.held():  # who has it is at the end of the same run, and tidies too
             pruning.tidy_at_end(run.uri)
 

@@ -41,7 +41,6 @@ class KnownRun(NamedTuple):
     touched: datetime  # when it was finished; else when it was last written to
     size: int  # bytes
     previous: str | None  # the id of the run that it builds on
-    is_base_unknown: bool = False  # its manifest is damaged, so nobody knows what it builds on
 
     @property
     def is_whole(self) -> bool:
@@ -141,28 +140,21 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     told = read_progress(uri) if "progress.json" in files else None
     state = _state_of(told, now)
     touched = max(info.mtime for info in files.values())
-    if "_SUCCESS" in files:
-        is_whole = _is_whole(uri, files)
-        if is_whole:
-            state = State.LATEST if run_id == latest else State.FINISHED
-            touched = files["_SUCCESS"].mtime
-        elif state is not State.RUNNING:
-            state = State.DAMAGED
-        if told and told["state"] == "finished":  # a copy of the run has a newer _SUCCESS
-            touched = time_of(told)
+    success = read_whole(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
+    if success is not None and _is_whole(success, files):
+        state = State.LATEST if run_id == latest else State.FINISHED
+        touched = datetime.fromisoformat(success["finished"])
+    elif "_SUCCESS" in files and state is not State.RUNNING:
+        state = State.DAMAGED
     # which is there when all stages are done
     manifest = read_whole(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
-    is_base_unknown = manifest is None and "manifest.json" in files
     previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())
-    return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None, is_base_unknown)
+    return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None)
 
 
-def _is_whole(uri: str, files: _Files) -> bool:
-    """Whether `_SUCCESS` can be read and all that it names is there in its size. Contents are not looked at."""
-    success = read_whole(storage.join(uri, "_SUCCESS"), Success)
-    if success is None:
-        return False
+def _is_whole(success: Success, files: _Files) -> bool:
+    """Whether all that `_SUCCESS` names is there in its size. Contents are not looked at."""
     return all(path in files and files[path].size == output["size"] for path, output in success["outputs"].items())
 
 

@@ -11,41 +11,29 @@ from dupq import storage
 _ONE = "part-00000.parquet"  # of a table in one partition
 
 
+class _Below:
+    """An attribute of a layout: the URI of a file or folder below it."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __get__(self, layout: "NeighbourFiles | RunLayout", kind: type) -> str:
+        return layout.path(*self._names)
+
+
 @dataclass(frozen=True)
 class NeighbourFiles:
     """Where a run's embeddings are, and where its neighbours go."""
 
     run: str  # URI
+    embeddings = _Below("embeddings")  # one file a shard of questions
+    nearest = _Below("work", "neighbours", "nearest")  # each question's list
+    directed = _Below("work", "neighbours", "directed")  # the rows for `pairs`
+    request = _Below("work", "neighbours", "asked.json")  # the search request that was answered; written last
 
-    @property
-    def embeddings(self) -> str:
-        """One file a shard of questions."""
-        return storage.join(self.run, "embeddings")
-
-    @property
-    def folder(self) -> str:
-        """The parent of all but the embeddings."""
-        return storage.join(self.run, "work", "neighbours")
-
-    @property
-    def tiles(self) -> str:
-        """What each tile finds; not needed once the lists and what is beyond them are written."""
-        return storage.join(self.folder, "tiles")
-
-    @property
-    def nearest(self) -> str:
-        """Each question's list."""
-        return storage.join(self.folder, "nearest")
-
-    @property
-    def directed(self) -> str:
-        """The rows for `pairs`."""
-        return storage.join(self.folder, "directed")
-
-    @property
-    def request(self) -> str:
-        """The search request that was answered (JSON); written last."""
-        return storage.join(self.folder, "asked.json")
+    def path(self, *names: str) -> str:
+        """The URI of something in the run."""
+        return storage.join(self.run, *names)
 
 
 @dataclass(frozen=True)
@@ -66,41 +54,27 @@ class RunLayout:
 
     uri: str  # of the run
     encoder: str = ""
+    texts = _Below("work", "texts")  # the tokens of the questions; a file a shard
+    texts_made_as = _Below("work", "texts_made_as.json")  # what they were made by
+    contents = _Below("work", "contents")  # what the questions say: hashes, and the signs of titles; a file a shard
+    signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that copy none
+    representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
+    rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
+    calibration = _Below("work", "calibration", "calibration.json")  # the model of a probability, and its grounds
+    teacher_made_as = _Below("work", "teacher", "made_as.json")  # what a teacher's vectors are made by
+    teacher_contents = _Below("work", "teacher", "contents")  # what the questions with such vectors say
+    teacher_vectors = _Below("work", "teacher", "vectors")
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
         return storage.join(self.uri, *names)
 
     @property
-    def texts(self) -> str:
-        """The tokens of the questions; a file a shard."""
-        return self.path("work", "texts")
-
-    @property
-    def signatures(self) -> str:
-        """The MinHash signatures of the texts that copy none."""
-        return self.path("work", "signatures")
-
-    @property
-    def representatives(self) -> str:
-        """The questions that are in verified pairs, and which represents them."""
-        return self.path("work", "representatives", _ONE)
-
-    @property
-    def contents(self) -> str:
-        """What the questions say: hashes, and the signs of titles; a file a shard."""
-        return self.path("work", "contents")
-
-    @property
-    def texts_made_as(self) -> str:
-        """What the texts were made by (JSON)."""
-        return self.path("work", "texts_made_as.json")
-
-    @property
     def encoding(self) -> Encoding:
         """Of the embeddings."""
-        made_as, folders = self.path("work", "encoded_as.json"), (self.texts, self.contents)
-        return Encoding(*folders, self.encoder, self.representatives, made_as, self.path("embeddings"))
+        made_as = self.path("work", "encoded_as.json")
+        embeddings = self.neighbours.embeddings
+        return Encoding(self.texts, self.contents, self.encoder, self.representatives, made_as, embeddings)
 
     @property
     def neighbours(self) -> NeighbourFiles:
@@ -108,23 +82,9 @@ class RunLayout:
         return NeighbourFiles(self.uri)
 
     @property
-    def rarities(self) -> str:
-        """How rare each term is."""
-        return self.path("work", "terms", "rarities", _ONE)
-
-    @property
-    def calibration(self) -> str:
-        """The model of a pair's probability, and what it rests on (JSON)."""
-        return self.path("work", "calibration", "calibration.json")
-
-    @property
     def teacher(self) -> tuple[str, str, str]:
-        """What a teacher's vectors are made by (JSON), what questions with vectors say, and the vectors."""
-        return (
-            self.path("work", "teacher", "made_as.json"),
-            self.path("work", "teacher", "contents"),
-            self.path("work", "teacher", "vectors"),
-        )
+        """All that is kept of a teacher."""
+        return self.teacher_made_as, self.teacher_contents, self.teacher_vectors
 
 
 TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints

@@ -1,21 +1,17 @@
 """One job at a time is at work on a run, or on a site of an archive: it holds a lease, and a heartbeat keeps it alive.
 
 Leases are numbered, and each is made by a conditional write: of several jobs that would take the next, one gets it. A
-lease is over once its job gave it up, or its process is gone, which a job on the same machine sees at once. From
-another machine it is over when its heartbeat is older than LIFE; where its clock is far ahead of this one, when no
-other heartbeat follows. A job that was taken for dead, and is not, finds the later lease and stops. Tables are not at
-risk: files are put in their place whole, and both jobs would write the same.
+lease is over once its job gave it up, when its heartbeat is older than LIFE, and on the same machine as soon as its
+process is gone. A job that was taken for dead, and is not, finds the later lease and stops. Tables are not at risk:
+files are put in their place whole, and both jobs would write the same.
 """
 
 import contextlib
-import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -24,14 +20,12 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
 from dupq.json_files import Time, read_whole
-from dupq.runs import log
 from dupq.system import repeating
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)
 _ours: dict[str, "Lease"] = {}  # those that this process holds, by file
 _lock = threading.Lock()  # of `_ours`
-_log = logging.getLogger(__name__)
 
 
 class Holder(TypedDict):
@@ -39,7 +33,6 @@ class Holder(TypedDict):
 
     machine: str
     process: Annotated[int, Field(gt=0, lt=1 << 31)]
-    started: str  # when the process did, as the machine counts: numbers of processes come again
     since: Time
     seen: Time
     is_over: bool
@@ -107,10 +100,7 @@ def _take(place: str, name: str) -> Lease:
             _check_over(name, storage.join(folder, newest))
         number = int(newest.removesuffix(".json")) + 1 if newest else 1
         now = _now()
-        machine, process = _machine(), os.getpid()
-        holder = Holder(
-            machine=machine, process=process, started=_started(process) or "", since=now, seen=now, is_over=False
-        )
+        holder = Holder(machine=_machine(), process=os.getpid(), since=now, seen=now, is_over=False)
         file = storage.join(folder, f"{number:06d}.json")
         with _lock:
             is_ours = storage.create(file, storage.json_bytes(holder))
@@ -131,31 +121,26 @@ def _check_over(name: str, place: str) -> None:
     holder = read_whole(place, Holder)
     if holder is None or holder["is_over"]:
         return
-    seen = datetime.fromisoformat(holder["seen"])
-    machine = holder["machine"].partition("/")[0]
-    until = f", or if it is dead, until {(seen + LIFE).isoformat(timespec='seconds')}"
-    if holder["machine"] == _machine():
-        is_alive = _started(holder["process"]) == holder["started"]
-        if holder["process"] == os.getpid():  # which may have failed to give it up
-            with _lock:
-                is_alive = is_alive and place in _ours
-    elif seen - datetime.now(UTC) > LIFE:
-        is_ahead = f"the clock of {machine} is ahead of this machine's"
-        seconds = 2 * BEAT_SECONDS
-        log.progress_line(
-            _log, f"{name}: {is_ahead}: waiting {seconds:g} s for a sign of its process {holder['process']}"
-        )
-        time.sleep(seconds)
-        later = read_whole(place, Holder)
-        is_alive = later is not None and not later["is_over"] and later["seen"] != holder["seen"]
-        until = f"; {is_ahead}, mend that"
-    else:
-        is_alive = datetime.now(UTC) - seen < LIFE
-    if is_alive:
+    ends = datetime.fromisoformat(holder["seen"]) + LIFE
+    if ends > datetime.now(UTC) and (holder["machine"] != _machine() or _is_at_work(holder["process"], place)):
         raise LeaseError(
-            f"{name}: process {holder['process']} on {machine} is at work on it since {holder['since']}, last seen "
-            f"{holder['seen']}; wait for its end{until}"
+            f"{name}: process {holder['process']} on {holder['machine'].partition('/')[0]} is at work on it since "
+            f"{holder['since']}, last seen {holder['seen']}; wait for its end, or if it is dead, until "
+            f"{ends.isoformat(timespec='seconds')}"
         )
+
+
+def _is_at_work(process: int, place: str) -> bool:
+    """Whether a process of this machine is there; this one may have failed to give its lease up."""
+    if process == os.getpid():
+        with _lock:
+            return place in _ours
+    with contextlib.suppress(PermissionError):  # another user's is there
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 def _newest(folder: str) -> str | None:
@@ -173,17 +158,3 @@ def _machine() -> str:
         return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:  # no Linux
         return socket.gethostname()
-
-
-def _started(process: int) -> str | None:
-    """When a process of this machine started; "" where that cannot be known, None if there is no such process."""
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return None if status[0] == "Z" else status[19]
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return ""
-    return ""

@@ -8,59 +8,20 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple
+from typing import IO, Literal
 
 from dupq import storage
 from dupq.errors import DupqError
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-
-# The line at the bottom of a terminal that is drawn over and over, and colours. Nothing here is called without one.
-#
-# Rich draws it. It is taken away before any other line is printed, so that both are whole.
-
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
-_REFRESHES = 4  # a second
-_SAID = 0.5  # seconds that are left
-_lock = threading.RLock()
-_live: "Live | None" = None
-
-
-class Drawn(NamedTuple):
-    """What the line says."""
-
-    label: str
-    share: float | None  # of the work that is done; None: not known
-    said: str
-    seconds_left: float | None = None  # from now on; it is counted down until the next is drawn
-
-
-class _Line:
-    """What rich draws, each time as time has gone on."""
-
-    def __init__(self, drawn: Drawn) -> None:
-        self._drawn, self._since = drawn, time.monotonic()
-
-    def __rich__(self) -> "RenderableType":
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        label, share, said, left = self._drawn
-        left = (left or 0.0) - (time.monotonic() - self._since)  # none is said where it took longer than was thought
-        row = Table.grid(padding=(0, 1))
-        for name in ("label", "bar", "said"):
-            row.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if name == "said" else None)
-        bar = ProgressBar(total=1, completed=share, width=24, complete_style="green") if share is not None else Text("")
-        row.add_row(Text(label, "bold"), bar, Text(said + (f", {duration(left)} left" if left >= _SAID else "")))
-        return row
+_START_OF_LINE = "\r\033[2K"  # of a line that is empty from now on
+_lock = threading.Lock()
+_is_drawn = False
 
 
 def is_one(stream: IO[str]) -> bool:
@@ -68,34 +29,22 @@ def is_one(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def draw(drawn: Drawn) -> None:
-    """Draw the line on stderr, over the one that was there."""
-    global _live
-    from rich.console import Console
-    from rich.live import Live
-
-    with _lock:
-        is_new = _live is None
-        if _live is None:
-            console = Console(file=sys.stderr, force_terminal=True, highlight=False)  # NO_COLOR is heeded by rich
-            _live = Live(
-                console=console,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                refresh_per_second=_REFRESHES,
-            )
-            _live.start()
-        _live.update(_Line(drawn), refresh=is_new)
+def draw(line: str) -> None:
+    """Draw how far something is at the bottom of the terminal, over what was drawn there before."""
+    _show(_START_OF_LINE + line[: shutil.get_terminal_size().columns - 1], is_drawn=True)
 
 
 def clear() -> None:
-    """Take the line away, if there is one."""
-    global _live
+    """Take the drawn line away, if there is one, so that the next line is printed whole."""
+    if _is_drawn:
+        _show(_START_OF_LINE, is_drawn=False)
+
+
+def _show(text: str, is_drawn: bool) -> None:
+    global _is_drawn
     with _lock:
-        if _live is not None:
-            _live.stop()
-            _live = None
+        print(text, end="", file=sys.stderr, flush=True)
+        _is_drawn = is_drawn
 
 
 def coloured(text: str, is_error: bool, stream: IO[str]) -> str:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import TypedDict
 
@@ -18,7 +18,6 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import Time, read_whole
 from dupq.runs import log
-from dupq.runs.log import Drawn
 from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0
@@ -74,17 +73,8 @@ def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
     now = _now()
     began = now if is_new else _watched.progress["began"]
     _watched.uri = run
-    _watched.progress = Progress(
-        state="running",
-        stage=stage,
-        step="",
-        done=0,
-        total=0,
-        since=now,
-        began=began,
-        inputs=dict(inputs),
-        updated=now,
-    )
+    told = {"state": "running", "stage": stage, "step": "", "done": 0, "total": 0, "inputs": dict(inputs)}
+    _watched.progress = cast(Progress, {**told, "since": now, "began": began, "updated": now})
     log.place.run, log.place.stage = storage.name(run), stage
     if is_new:
         with contextlib.suppress(DupqError):
@@ -141,36 +131,33 @@ _UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 
 
 class Line:
-    """Tells of the pieces of one step after another."""
+    """Shows a stage's progress: drawn over and over on a terminal, else a line a minute (the stage prints its end)."""
 
-    def __init__(self, label: str, seconds_between: float = SECONDS_BETWEEN_LINES) -> None:
-        """`label` is the stage; time begins now."""
-        self._label, self._seconds = label, seconds_between
+    def __init__(self, label: str, total: int) -> None:
+        """`total` is the number of pieces of work; time begins now."""
+        self._label, self._total = label, total
         self._start = self._told = time.monotonic()
 
-    def show(self, done: int, total: int, memory_mb: float = 0.0, step: str = "") -> None:
+    def show(self, done: int, memory_mb: float = 0.0) -> None:
         """So many pieces are done; `memory_mb` is that of the largest task so far, 0: not known."""
+        tell(self._label, done, self._total)
         now = time.monotonic()
+        if done >= self._total:
+            log.clear()
+            return
+        if not log.is_live() and now - self._told < SECONDS_BETWEEN_LINES:
+            return
+        self._told = now
         rate = done / max(now - self._start, 1e-9)
-        left = (total - done) / rate if done else None
-        counted = f"{done:,}/{total:,}{f' {step}' if step else ''}"
-        said = ", ".join([counted, *([pace(rate)] if done else []), *([f"{memory_mb:,.0f} MB"] if memory_mb else [])])
+        left = (self._total - done) / rate if done else None
+        known = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{log.duration(left)} left"] if left else []
+        line = ", ".join([f"{self._label}: {done:,}/{self._total:,}", *filter(None, known)])
         if log.is_live():
-            share = done / total if total else None
-            if done < total:
-                log.draw(Drawn(self._label, share, said, left))
-            else:
-                log.clear()
-        elif now - self._told >= self._seconds and done < total:
-            self._told = now
-            ending = "" if left is None else f", {left:.0f} s left"
-            told = {"step": step or self._label, "done": done, "total": total, "per_second": round(rate, 4)}
-            told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
-            log.progress_line(_log, f"{self._label}: {said}{ending}", told)
-
-    def end(self) -> None:
-        """Take the live line away."""
-        log.clear()
+            log.draw(line)
+            return
+        told = {"step": self._label, "done": done, "total": self._total, "per_second": round(rate, 4)}
+        told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
+        log.progress_line(_log, line, told)
 
 
 def pace(rate: float) -> str:

@@ -35,17 +35,8 @@ def tidy(run: str, really: bool = True) -> int:
     return inventory.clear(storage.join(run, "work"), needed_later(run), really)
 
 
-def tidy_at_end(run: str) -> None:
-    """The same, where a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
-    _tidy_or_warn(run, really=True)
-
-
-def is_untidy(run: str) -> bool:
-    """Whether `tidy_at_end` has something to do; a failure is only told too."""
-    return _tidy_or_warn(run, really=False) > 0
-
-
-def _tidy_or_warn(run: str, really: bool) -> int:
+def tidy_at_end(run: str, really: bool = True) -> int:
+    """As `tidy`; a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
     try:
         return tidy(run, really)
     except DupqError as error:
@@ -57,17 +48,11 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
     """Remove runs below `output` that `keep` lets go, and what is left over; a line for each.
 
     A line too for each damaged run, which is left alone. Raises DupqError, before anything is removed, if there is no
-    run or no encoder, and if it is unknown which run another one needs.
+    run or no encoder.
     """
     runs = inventory.known_runs(output, now)
     if not runs:
         raise DupqError(f"{output}: no runs here; give the --output of dupq dedup")
-    for run in runs:
-        if run.is_base_unknown:
-            raise DupqError(
-                f"{storage.join(output, run.run_id, 'manifest.json')}: damaged, so it is unknown which earlier "
-                "run is still needed; nothing is removed. Run this run's job again, or remove the run"
-            )
     leftovers = {encoder: inventory.encoder_leftovers(encoder, now) for encoder in encoders}
     verb, freed = ("would remove" if is_dry else "removed"), 0
     going = removable(runs, keep, now)
@@ -108,17 +93,11 @@ def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
     Not of one that was made to keep it, and not if something happened to it since it was looked at: it may be at work.
     """
     place = storage.join(output, run.run_id)
-    if _keeps_work(place) or not _is_as_it_was(output, run, now):
+    config = read_whole(storage.join(place, "config.json"), Config) or {}
+    if config.get("run", {}).get("keep_work") or not _is_as_it_was(output, run, now):
         return 0
     return tidy(place, really=not is_dry)
 
 
 def _is_as_it_was(folder: str, run: KnownRun, now: datetime) -> bool:
     return inventory.known_run(folder, run.run_id, now) == run
-
-
-def _keeps_work(run: str) -> bool:
-    """Whether a run was made to keep its work; also if its settings are damaged, and so nobody knows."""
-    place = storage.join(run, "config.json")
-    config = read_whole(place, Config)
-    return storage.exists(place) if config is None else config.get("run", {}).get("keep_work", False)

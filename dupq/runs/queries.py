@@ -3,6 +3,8 @@ the worklist.
 """
 
 import contextlib
+import csv
+import io
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -176,10 +178,6 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
 
 def _run_of(text: str) -> str | None:
     """The run that a sheet names, if it names one."""
-    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
-    columns = [name.strip() for name in lines[0].split("\t")] if lines else []
-    if "run_id" not in columns or len(lines) < 2:
-        return None
-    fields = lines[1].split("\t")
-    name = fields[columns.index("run_id")].strip() if len(fields) == len(columns) else ""
+    sheet = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), delimiter="\t", quoting=csv.QUOTE_NONE)
+    name = (next(sheet, {}).get("run_id") or "").strip()
     return name if name.isalnum() else None

@@ -77,12 +77,7 @@ _LIBRARIES = (
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in where they are
-_READ_LATER = (
-    "clusters/",
-    "metrics.json",
-    "embeddings/",
-    VERDICTS_FILE,
-)  # by a run that this one is the earlier run of
+_READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run that this one is the earlier of
 
 
 class StageReport(Protocol):

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
 from unittest import mock
@@ -165,7 +166,8 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
-        ends.at_end(lambda line: print(line, file=sys.stderr, flush=True), cli._cut_off)
+        lease.LIFE = timedelta(hours=1)
+        ends.at_end(lambda line, code: print(line, file=sys.stderr, flush=True), cli._leave)
         with ends.heeded(), without_ray():
             _disturb(moment, counted)
             job()

@@ -11,7 +11,7 @@ import ray
 
 from dupq.errors import SettingError
 from dupq.execution import cluster
-from dupq.execution.head import failure_at
+from dupq.execution.nodes import failure_at
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
 
@@ -94,9 +94,9 @@ def head() -> Iterator[subprocess.Popen]:
 JOB = """
 import sys, time
 from dupq import cli
-from dupq.execution import cluster, head, tasks
+from dupq.execution import cluster, nodes, tasks
 
-head._BETWEEN_SECONDS, head._PATIENCE_SECONDS, head._UNWINDING_SECONDS = 1, 3, 2
+nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS = 1, 3
 
 def started(file):
     open(file, "w").close()
@@ -114,7 +114,7 @@ cli._end(parser, [])
 """
 
 
-@pytest.mark.parametrize("main_thread", ["waits for Ray", "hears the error"])
+@pytest.mark.parametrize("main_thread", ["waits for Ray", "computes"])
 def test_a_job_whose_head_is_lost_ends_with_one_line(main_thread: str, head: subprocess.Popen, tmp_path: Path) -> None:
     _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)

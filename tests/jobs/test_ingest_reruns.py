@@ -24,7 +24,7 @@ from benchmarks import big_archive
 from dupq import storage
 from dupq.archive import question_shards
 from dupq.dump import parsing, steps
-from dupq.errors import FAULT, ClusterError, DupqError, HeadLostError, LeaseError
+from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
 from dupq.pipelines import ingest as stage
 from dupq.pipelines.ingest import IngestJob, ingest
 
@@ -160,19 +160,6 @@ def test_a_task_without_enough_memory_was_tried_once(
     with pytest.raises(
         ClusterError, match=r"^ingest: a\.example\.com: given up after 1 attempt\(s\): not enough memory"
     ):
-        small()
-
-
-def test_a_lost_head_is_the_failure_of_no_site(
-    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_site(tmp_path, "b.example.com", seed=3)
-
-    def lost(self: stage._SiteIngest) -> float:
-        raise HeadLostError("the head of the Ray cluster has not answered")
-
-    monkeypatch.setattr(stage._SiteIngest, "run", lost)
-    with pytest.raises(HeadLostError, match=r"^the head of the Ray cluster has not answered"):
         small()
 
 

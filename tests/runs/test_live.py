@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from dupq.runs import log, progress
-from dupq.runs.log import Drawn
 from dupq.runs.progress import Line, pace
 
 LOGGER = logging.getLogger("dupq.tests.live")
@@ -45,29 +44,26 @@ def ticking(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def test_on_a_terminal_it_says_stage_done_rate_time_left_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_terminal(monkeypatch)
-    drawn: list[Drawn] = []
-    monkeypatch.setattr(log, "draw", drawn.append)
+    shown = on_terminal(monkeypatch)
     ticking(monkeypatch, 2.0)
-    Line("encode").show(10, 40, 704.4)
-    assert drawn == [Drawn("encode", 0.25, "10/40, 5.0/s, 704 MB", 6.0)]
+    Line("encode", 40).show(10, 704.4)
+    assert shown.getvalue() == "\r\x1b[2Kencode: 10/40, 5.0/s, 704 MB, 0:06 left"
+    monkeypatch.setenv("COLUMNS", "21")
+    Line("encode", 40).show(10, 704.4)
+    assert shown.getvalue().endswith("\x1b[2Kencode: 10/40, 5.0/s")
 
 
 def test_the_line_is_gone_before_another_one_is_printed_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_terminal(monkeypatch)
-    line = Line("[bold]texts[/bold]")
-    line.show(1, 3)
-    before = shown.getvalue()
-    assert "[bold]texts[/bold]" in before  # no markup
-    assert "1/3" in before
+    line = Line("texts", 3)
+    line.show(1)
     LOGGER.info("signatures  6,118 in")
-    after = shown.getvalue()[len(before) :]
-    assert "\x1b[2K" in after.partition("signatures")[0]  # the line is cleared
-    assert after.endswith("signatures  6,118 in\n")
-    line.show(2, 3)
-    assert "2/3" in shown.getvalue()
-    line.show(3, 3)
-    assert log._live is None
+    assert "1/3" in shown.getvalue()
+    assert shown.getvalue().endswith(" left\r\x1b[2Ksignatures  6,118 in\n")
+    line.show(2)
+    line.show(3)
+    assert shown.getvalue().endswith(" left\r\x1b[2K")
+    assert shown.getvalue().count("\r") == 4
 
 
 def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +73,7 @@ def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("NO_COLOR", "1")
     begin = len(shown.getvalue())
     LOGGER.warning("slow")
-    Line("texts").show(1, 3)
+    Line("texts", 3).show(1)
     said = shown.getvalue()[begin:]
     assert said.startswith("warning: slow\n")
     assert "\033[3" not in said  # of a colour
@@ -87,11 +83,11 @@ def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_terminal(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
-    Line("texts").show(1, 3)
+    Line("texts", 3).show(1)
     monkeypatch.setenv("TERM", "xterm")
     log.show_as("json")
     try:
-        Line("texts").show(1, 3)
+        Line("texts", 3).show(1)
     finally:
         log.show_as("plain")
     assert shown.getvalue() == ""
@@ -101,25 +97,25 @@ def test_elsewhere_it_is_a_plain_line_a_minute(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticking(monkeypatch, 25.0)
-    line = Line("texts")
+    line = Line("texts", 6)
     for done in range(1, 7):
-        line.show(done, 6, 386.0)
+        line.show(done, 386.0)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 75 s left"]
+    assert said.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 1:15 left"]
 
 
 def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ticking(monkeypatch, 100.0)
     log.show_as("json")
     try:
-        Line("index").show(1, 5, step="pairs")
+        Line("pairs", 5).show(1)
     finally:
         log.show_as("plain")
     told = json.loads(capsys.readouterr().err)
     figures = {"step": "pairs", "done": 1, "total": 5, "per_second": 0.01, "seconds_left": 400, "memory_mb": None}
     assert {name: told[name] for name in figures} == figures
-    assert told["message"] == "index: 1/5 pairs, 36/h, 400 s left"
+    assert told["message"] == "pairs: 1/5, 36/h, 6:40 left"
 
 
 @pytest.mark.parametrize(("rate", "said"), [(1234, "1,234/s"), (3.46, "3.5/s"), (0.2, "12/min"), (0.001, "3.6/h")])

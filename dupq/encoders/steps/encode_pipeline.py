@@ -34,7 +34,8 @@ from dupq.encoders.steps.shard_encoding import (
 from dupq.errors import DupqError
 from dupq.execution import nodes
 from dupq.execution.task_files import skip_or
-from dupq.execution.tasks import Outcome, Progress, enter, measured, recorded
+from dupq.execution.tasks import Outcome, enter, measured, recorded
+from dupq.runs.progress import Line
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
@@ -75,7 +76,7 @@ def encode_by_pipeline(work: Work, places: list[Place], crew: Crew) -> list[Outc
 
 def _run(job: _Job, places: list[Place], crew: Crew) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    shown = Progress("encode", len(places))
+    shown = Line("encode", len(places))
     shown.show(0)
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; by default it repeats

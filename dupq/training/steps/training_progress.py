@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dupq import storage
 from dupq.report import charts
 from dupq.runs import log
-from dupq.runs.log import Drawn
 from dupq.system import repeating
 
 if TYPE_CHECKING:
@@ -96,9 +95,7 @@ def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
 
 def _print_progress(uri: str) -> None:
     if log.is_live() and storage.exists(uri):
-        told = storage.read_json(uri)
-        label, _, said = progress_line(told).partition(": ")
-        log.draw(Drawn(label, told["step"] / max(1, told["steps"]), said))
+        log.draw(progress_line(storage.read_json(uri)))
 
 
 def progress_line(progress: dict[str, float]) -> str:
