@@ -11,8 +11,8 @@ from dupq import storage
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account
 from dupq.dump.parts import Cutter, Part, find_part, sort_parts
-from dupq.dump.steps import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
-from dupq.dump.units import units
+from dupq.dump.steps import SCHEMAS, read_unit, write_accepted, write_shard
+from dupq.dump.units import Ingest, units
 from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
 

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from dupq import archive, storage
-from dupq.dump.files import BY_NAME, Columns, DumpSite
+from dupq.dump.files import DumpSite
 from dupq.dump.parts import (
     Part,
     PartInfo,
@@ -32,15 +31,12 @@ from dupq.dump.parts import (
     write_accepted_ids,
     write_part,
 )
-from dupq.dump.posts import PostChoice
-from dupq.dump.streams import UnpackLimits
 from dupq.dump.table_files import doubled
-from dupq.dump.units import Piece, Reading, Unit, pieces
+from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.execution.tasks import give_back, peak_mb, reset_peak
 from dupq.json_files import read_whole
 from dupq.runs import log, writer
 from dupq.runs.log import duration
-from dupq.settings.sections import IngestSettings
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 
 _log = logging.getLogger(__name__)
@@ -133,25 +129,6 @@ def _mark(folder: str) -> str:
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one unpacker gives
-
-
-@dataclass(frozen=True)
-class Ingest:
-    """One call of the stage: where it writes, and how it reads."""
-
-    output: str
-    settings: IngestSettings
-    answers: bool = False
-    columns: Columns = BY_NAME  # of tables from elsewhere
-
-    @property
-    def reading(self) -> Reading:
-        """How dumps are read."""
-        return Reading(PostChoice(self.answers), UnpackLimits(), self.columns)
-
-    def tables(self, site: DumpSite) -> tuple[str, ...]:
-        """The tables of a site that are written, besides the rejects."""
-        return ("questions", "links", *["answers"] * self.answers, *["ids"] * site.is_table)
 
 
 class ReadPart(NamedTuple):

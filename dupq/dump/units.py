@@ -15,6 +15,7 @@ from dupq.dump.posts import PostChoice
 from dupq.dump.streams import UnpackLimits, contents_of, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SIZE, BrokenRow, Row, Segment, Stream, cut
+from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
 
 _SEGMENTS_PER_UNIT = 4
@@ -29,6 +30,25 @@ class Reading:
     choice: PostChoice
     limits: UnpackLimits
     columns: Columns = BY_NAME  # of tables from elsewhere
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """One call of the stage: where it writes, and how it reads."""
+
+    output: str
+    settings: IngestSettings
+    answers: bool = False
+    columns: Columns = BY_NAME  # of tables from elsewhere
+
+    @property
+    def reading(self) -> Reading:
+        """How dumps are read."""
+        return Reading(PostChoice(self.answers), UnpackLimits(), self.columns)
+
+    def tables(self, site: DumpSite) -> tuple[str, ...]:
+        """The tables of a site that are written, besides the rejects."""
+        return ("questions", "links", *["answers"] * self.answers, *["ids"] * site.is_table)
 
 
 class Unit(NamedTuple):

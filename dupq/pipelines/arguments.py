@@ -22,7 +22,7 @@ from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.dump.sites import Found
-    from dupq.dump.steps import Ingest
+    from dupq.dump.units import Ingest
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
@@ -58,14 +58,13 @@ class IngestJob:
     def check(self) -> Checked:
         """What there is to do; raises DupqError for what is wrong, before any work."""
         from dupq.dump.sites import find_sites
-        from dupq.dump.units import check_columns
+        from dupq.dump.units import Ingest, check_columns
 
         writer.check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
         found = find_sites(dumps, self.site, self.columns.is_given, _own_files(output, dumps))
-        from dupq.dump.steps import Ingest  # with what reads and writes a dump
 
         stage = Ingest(output, settings, self.answers, self.columns)
         for site in found.sites:

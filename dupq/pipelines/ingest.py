@@ -28,8 +28,8 @@ from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
 from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts
-from dupq.dump.steps import Ingest, IngestProgress, ReadPart
-from dupq.dump.units import Unit, units
+from dupq.dump.steps import IngestProgress, ReadPart
+from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
 from dupq.execution import cluster
 from dupq.execution.tasks import RETRIES, lost, measured, result_of, start, start_stream
