@@ -151,7 +151,7 @@ def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tupl
     """Stems, and a table of their vectors with a row an id."""
     counts = Counter(word for text in texts for word in set(text.split()))
     written = sorted({word for word, count in counts.items() if count >= LEAST_COUNT} | set(teacher.words))
-    forms, _ = normaliser_of(settings.text).each_word(written)
+    forms = normaliser_of(settings.text).each_form(written)
     words = sorted({form for form in forms if form})
     rows = {word: row for row, word in enumerate(words)}
     found = [

@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for preset in options.preset or own:
         settings = config.load(preset)
         settings = settings.changed(encoder=network_settings(settings.encoder).given())
-        if settings.text.parts_of_speech == "content":
+        if getattr(settings.text, "parts_of_speech", "all") == "content":  # of the papers
             encoders[preset] = encoder_figures(settings, long.first(few), short.first(few), peak, rounds, peer)
         else:
             encoders[preset] = encoder_figures(settings, long, short, peak, rounds, peer)

@@ -19,6 +19,7 @@ setting is changed by `--set section.name=value`, a list by commas between its v
 (`dupq/settings/presets/`) sets some; the others have the default. `ingest` reads its own section, `train` those from
 `text` to `training`. `dedup` and `evaluate` are free in the others: what an encoder was trained with stays as it was.
 Settings marked † say only how a run is made, not what it finds: with others of these the same run is finished.
+More of `text` and `training` that only the papers' presets set is in `papers/dupq_papers/settings.py`.
 """
 
 

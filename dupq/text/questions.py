@@ -172,7 +172,7 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
 
     Both are tokens joined by single spaces, "" where there are none.
     """
-    shown = normaliser_of(settings).stored(titles.cast(pa.large_string()))
+    shown = normaliser_of(settings).stored(pa.array(titles.to_pylist(), pa.large_string()))
     texts = shown
     if settings.fields != "title":
         found = _tokens_of_html(bodies, settings)

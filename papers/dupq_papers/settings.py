@@ -66,11 +66,5 @@ class PaperTraining(TrainingSettings):
         description="logistic_ranking: a pair's losses from either of its questions in one step, or each in its own.",
     )
 
-    @model_validator(mode="after")
-    def _mine_for_all_pairs(self) -> Self:
-        if self.pairs and self.mined_negatives:
-            raise SettingError(f"setting 'training.pairs' is {self.pairs}; with training.mined_negatives 0 is expected")
-        return self
-
 
 SECTIONS: dict[str, type[Section]] = {"text": PaperText, "training": PaperTraining}

@@ -92,7 +92,9 @@ def epoch_examples(
 ) -> Rankings | OwnExamples:
     """As `dupq.training.loop.epoch_examples`, as the loss needs them. Negatives may be drawn once for all epochs."""
     if settings.pairs:
-        links = chosen_pairs(links, settings.pairs, settings.seed)
+        kept = set(map(tuple, chosen_pairs(links, settings.pairs, settings.seed).tolist()))
+        is_kept = np.array([tuple(pair) in kept for pair in links.tolist()], bool)
+        links, mined = links[is_kept], None if mined is None else mined[is_kept]
     drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):

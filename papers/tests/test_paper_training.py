@@ -187,6 +187,23 @@ def test_negatives_are_drawn_once_or_each_epoch_and_the_order_is_another_one_eac
     assert anew[1] == rows("each-epoch", 2)
 
 
+def test_random_pairs_are_of_two_questions_of_the_pool_that_do_not_duplicate_each_other() -> None:
+    training = config.load("bogdanova-sum", ["training.negatives=3"]).training
+    split = split_links(TREES, training)
+    used, pool = positives(TREES, split, training).pairs, np.setdiff1d(np.arange(100), [0, 10])
+    found = columns_of(epoch_examples(used, pool, split, training, 1))
+    assert isinstance(found, Pairs)
+    negative = found.labels == 0
+    assert negative.sum() == 3 * len(used)
+    left, right = found.left[negative], found.right[negative]
+    assert np.isin(left, pool).all()
+    assert np.isin(right, pool).all()
+    assert (left != right).all()
+    both_known = (split.set_of(left) >= 0) & (split.set_of(right) >= 0)
+    assert (split.set_of(left) != split.set_of(right))[both_known].all()
+    assert np.isin(left, used).mean() < 0.7  # a half of the pool has duplicates; of linked pairs it would be all
+
+
 def test_fewer_pairs_are_trained_on_the_same_in_each_epoch() -> None:
     training = config.load("bogdanova-max", ["training.pairs=20", "training.negatives_drawn=each-epoch"]).training
     split = split_links(TREES, training)

@@ -88,7 +88,6 @@ def test_othmans_presets_have_the_papers_numbers() -> None:
         ("othman-lstm", "training.optimizer=guess", "adadelta"),
         ("dupq", "training.gradient_clipping=-1", "training.gradient_clipping"),
         ("dupq", "training.pairs=-1", "at least 0"),
-        ("dupq", "training.pairs=3", "training.mined_negatives"),
         ("mappsent", "encoder.removed_components=-1", "at least 0"),
     ],
 )

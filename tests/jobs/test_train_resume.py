@@ -247,7 +247,6 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
         "training.epochs=40",
         "training.patience=1",
         "training.pairs=20",
-        "training.mined_negatives=0",
         "training.loss=softmax",
         "training.negatives=0",
         "training.optimizer=adam",

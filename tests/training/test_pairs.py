@@ -15,7 +15,7 @@ from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import Mined, id_shingles, mine
-from dupq.training.pairs import Pairs, chosen_pairs, positives, targets, with_random_negatives
+from dupq.training.pairs import Rankings, chosen_pairs, positives, targets, with_random_negatives
 from dupq.training.steps import prepare
 from dupq.training.steps.prepare import negative_pool
 
@@ -101,7 +101,8 @@ def test_a_pool_of_nearly_only_duplicates_gives_the_one_that_is_none_and_of_noth
     links = np.array([(0, 1), (0, 2)])
     pool = np.concatenate([np.repeat(own, 3000), [77]])
     found = epoch_examples(links, pool, split, SETTINGS, 1)
-    assert (found.right[found[2] == 0] == 77).all()
+    assert isinstance(found, Rankings)
+    assert (found.negatives == 77).all()
     with pytest.raises(DupqError, match="no negatives"):
         epoch_examples(links, own, split, SETTINGS, 1)
 
@@ -233,20 +234,3 @@ def test_a_wrong_line_is_an_error_that_names_it(line: str, reason: str) -> None:
 def test_a_pair_file_that_is_no_text_is_an_error() -> None:
     with pytest.raises(DupqError, match=r"f\.tsv: not a text in UTF-8"):
         read_pairs(b"\xff\xfe1\t2", SITES, "f.tsv")
-
-
-def test_random_pairs_are_of_two_questions_of_the_pool_that_do_not_duplicate_each_other() -> None:
-    split = split_links(TREES, SETTINGS)
-    training = SETTINGS.changed(negative_pairs="random", negatives=3)
-    used, pool = positives(TREES, split, training).pairs, np.setdiff1d(np.arange(100), [0, 10])
-    found = epoch_examples(used, pool, split, training, 1)
-    assert isinstance(found, Pairs)
-    negative = found.labels == 0
-    assert negative.sum() == 3 * len(used)
-    left, right = found.left[negative], found.right[negative]
-    assert np.isin(left, pool).all()
-    assert np.isin(right, pool).all()
-    assert (left != right).all()
-    both_known = (split.set_of(left) >= 0) & (split.set_of(right) >= 0)
-    assert (split.set_of(left) != split.set_of(right))[both_known].all()
-    assert np.isin(left, used).mean() < 0.7  # a half of the pool has duplicates; of linked pairs it would be all
