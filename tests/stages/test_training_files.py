@@ -16,7 +16,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
-from dupq.text.normalisation import WORD_COUNTS, Normaliser
+from dupq.text.normalisation import WORD_COUNTS, normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.training.steps import archive_words, teach
 from dupq.training.steps.archive_words import (
@@ -82,7 +82,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
 ) -> None:
     made = archive(tmp_path, *ARCHIVE)
     texts = [f"{title} {body}".strip() for rows in ARCHIVE for title, body in rows]
-    expected = Counter(word for text in texts for word in Normaliser(STEMS.text).all_words(text))
+    expected = Counter(word for text in texts for word in normaliser_of(STEMS.text).all_words(text))
     frequent = sorted((-count, word) for word, count in expected.items() if count > 1)
     for each, most in ((32, 100), (1, 100), (1, 3)):
         monkeypatch.setattr(archive_words, "_FILES_PER_PARTITION", each)
@@ -94,7 +94,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
         assert run.report.counts["words"] == expected.total()
         assert run.report.counts["different words"] == len(expected)
-        sentences = [Normaliser(STEMS.text).all_words(text) for text in texts if text]
+        sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
         corpus = Again(found.corpus)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
         assert Total(found.corpus, SENTENCES).read() == len(sentences)
