@@ -16,7 +16,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
-from dupq.text.normalisation import Normaliser
+from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.training.steps import archive_words, teach
 from dupq.training.steps.archive_words import Corpus, count_words, frequent_words, word_files, written_counts
@@ -34,7 +34,7 @@ from dupq.training.steps.token_files import (
 from dupq.training.word_vectors import SENTENCE_WORDS
 
 ALL = (1 << 64) - 1
-STEMS = config.load("dupq", ["text.dates=date", "word_vectors.minimum_count=2", "word_vectors.algorithm=skip-gram"])
+STEMS = config.load("dupq", ["word_vectors.minimum_count=2", "word_vectors.algorithm=skip-gram"])
 
 
 def written(folder: Path, shards: dict[str, list[tuple[str, str]]]) -> TrainingFiles:
@@ -66,7 +66,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_parts(
 ) -> None:
     files = written(tmp_path, ARCHIVE)
     texts = [f"{title} {body}".strip() for rows in ARCHIVE.values() for title, body in rows]
-    expected = Counter(word for text in texts for word in Normaliser(STEMS.text).all_words(text))
+    expected = Counter(word for text in texts for word in normaliser_of(STEMS.text).all_words(text))
     frequent = sorted((-count, word) for word, count in expected.items() if count > 1)
     for per_part, most in ((32, 100), (1, 100), (1, 3)):
         monkeypatch.setattr(archive_words, "_FILES_PER_PART", per_part)
@@ -78,7 +78,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_parts(
         assert (found.frequent, found.sentences) == (len(frequent), 5)
         assert report.counts["words"] == expected.total()
         assert report.counts["different words"] == len(expected)
-        sentences = [Normaliser(STEMS.text).all_words(text) for text in texts if text]
+        sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
         assert list(Corpus(word_files(again))) == list(Corpus(word_files(again))) == sentences
 
 
