@@ -24,7 +24,7 @@ def test_bags_count_words_and_may_filter_them() -> None:
 
 def test_vectors_are_trained_on_the_words_as_they_are_read_and_again_the_same() -> None:
     collection = collection_of(["sails of boats", "a sail of a boat", "boats sail"] * 5)
-    lemmas = TextSettings(word_form="lemmas")
+    lemmas = PaperText(word_form="lemmas")
     once, again, other = (trained_on(Sentences(collection.texts, lemmas), SMALL, seed) for seed in (1, 1, 2))
     assert sorted(once.words) == ["a", "boat", "of", "sail"]
     assert once.words == again.words
