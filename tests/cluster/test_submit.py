@@ -73,7 +73,7 @@ def test_the_nightly_job_runs_on_the_cluster_with_all_data_on_s3(
     assert found["clusters"] == found["questions"] == pq.read_table(trained_sample.questions).num_rows
     assert found["pairs"] > 0
     assert found["cluster_stats"] > 0
-    assert f"report            {found['uri']}/report.html" in done.stdout
+    assert f"OPEN      {found['uri']}/report.html" in done.stdout
 
 
 def test_a_wrong_key_is_one_line_of_what_is_wrong(cluster: Launcher, bucket: str, tmp_path: Path) -> None:
