@@ -196,6 +196,7 @@ BENCHMARKS = (
 ELSEWHERE = {
     "big_archive": "makes archives",
     "gpu": "needs a GPU",
+    "modules": "counts modules, and times nothing",
     "train_gpu": "needs a GPU",
     "base": "makes the encoder that ships with dupq",
     "prior": "makes the prior that ships with dupq, from runs of eight sites",

@@ -23,7 +23,7 @@ def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wr
     assert ended.returncode == 0, ended.stderr[-5000:]
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["failed"] == []
-    assert set(gpu.LIMITS) <= set(found)
+    assert set(gpu.LIMITS) - set(gpu.SECOND) <= set(found)
     assert {f"{name}_lists_wrong" for name in ("dense", "hybrid", "manhattan", "euclidean")} <= set(found["kernels"])
     assert found["training"]["dupq_by_2_workers"]["questions_per_second"] > 0
     assert found["training"]["bogdanova-max"]["is_like_the_cpu"]
@@ -32,7 +32,9 @@ def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wr
 
 
 def test_all_parts_together_have_less_than_eight_minutes() -> None:
-    assert sum(gpu.LIMITS.values()) + gpu.TRIAL_SECONDS <= 8 * 60
+    for is_second in (False, True):  # a call each
+        limits = [limit for name, limit in gpu.LIMITS.items() if (name in gpu.SECOND) == is_second]
+        assert sum(limits) + gpu.TRIAL_SECONDS <= 8 * 60
 
 
 def test_what_is_wrong_fails() -> None:

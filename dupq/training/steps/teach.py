@@ -148,13 +148,19 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device
     text = saved.settings.text
     if saved.network.is_lexical or saved.network.kind != "cosine":
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
-    stored = ("code", "tokens", "fields")
-    if settings is not None and any(getattr(text, name) != getattr(settings, name) for name in stored):
-        reads = ", ".join(f"text.{name}={getattr(text, name)}" for name in stored)
-        given = ", ".join(getattr(settings, name) for name in stored)
-        raise DupqError(f"{uri}: the teacher reads {reads}, and these texts are {given}; set them alike")
+    reads, given = _stored(text), {} if settings is None else _stored(settings)
+    if settings is not None and reads != given:
+        shown = ", ".join(f"text.{name}={value}" for name, value in reads.items())
+        raise DupqError(
+            f"{uri}: the teacher reads {shown}, and these texts are {', '.join(given.values())}; set them alike"
+        )
     saved.network.to(system.usable(device))
     return saved.reader.encode(table, _ROWS)[0].vectors
+
+
+def _stored(settings: TextSettings) -> dict[str, str]:
+    """Return the settings of stored texts; the papers' have other tokens than words."""
+    return {"code": settings.code, "tokens": str(getattr(settings, "tokens", "words")), "fields": settings.fields}
 
 
 @functools.lru_cache(maxsize=1)

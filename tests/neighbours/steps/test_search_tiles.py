@@ -137,7 +137,7 @@ def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
     searched(files, shards, search_request(Measure("cosine"), block_rows=questions // blocks))
     written = [
         len(storage.read_table(file.uri)["neighbours"].combine_chunks().flatten())
-        for file in storage.list_files(files.tiles, ".parquet")
+        for file in storage.list_files(files.path("work", "neighbours", "tiles"), ".parquet")
         if not file.relative.startswith("lists-")
     ]
     assert len(written) == blocks + blocks * (blocks - 1)
@@ -163,12 +163,18 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(dice: random.Rand
     (tmp_path / "call").write_bytes(pickle.dumps((files.run, made, wanted)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
     job = subprocess.Popen(command, start_new_session=True)
-    while job.poll() is None and len(list(Path(files.tiles).glob("*/part-*.parquet"))) < 5:
+    while (
+        job.poll() is None and len(list(Path(files.path("work", "neighbours", "tiles")).glob("*/part-*.parquet"))) < 5
+    ):
         time.sleep(0.02)
     time.sleep(dice.random() * 0.3)
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
-    written = [path for path in Path(files.tiles).glob("*/part-*.parquet") if Path(mark_of(str(path))).exists()]
+    written = [
+        path
+        for path in Path(files.path("work", "neighbours", "tiles")).glob("*/part-*.parquet")
+        if Path(mark_of(str(path))).exists()
+    ]
     tiles = {path: path.stat().st_mtime_ns for path in written}  # the last may be cut off before its mark
     assert tiles
     searched(files, made, wanted)
