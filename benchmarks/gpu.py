@@ -15,10 +15,11 @@
 - `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
 - `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed.
 
-Without `--part` all but the last three are done, in 8 minutes; those take as long again. Shares are of the fastest product of large matrices,
-measured in the same part. Each part is a process with a time limit of its own: what it has found by then is kept, and
-one that fails loses nothing of the others. The JSON is written after each figure. But for the jobs, networks are not
-trained and questions are made up. The exit code is 1 if a part failed, or something was wrong.
+Without `--part` all but the last three are done, in 8 minutes; those take as long again. Shares are of the fastest
+product of large matrices, measured in the same part. Each part is a process with a time limit of its own: what it has
+found by then is kept, and one that fails loses nothing of the others. The JSON is written after each figure. But for
+the jobs, networks are not trained and questions are made up. The exit code is 1 if a part failed, or something was
+wrong.
 
 `--cpu-rehearsal` runs the same code at tiny sizes on the CPU, the kernel in Triton's interpreter where Triton is
 installed: its figures mean nothing.

@@ -17,6 +17,7 @@ from dupq import __version__
 from dupq.cli import COMMANDS
 from dupq.encoders.encoding import kinds
 from dupq.settings import config
+from dupq_papers.settings import PaperText, PaperTraining
 
 FILES = [*PAGES, *sorted(ROOT.glob("examples/*/*.sh"))]
 HISTORY = {"lab-log.md"}  # tells of what there was
@@ -128,6 +129,8 @@ def test_options_and_settings_named_in_passing_exist(page: Path) -> None:
         config.load(assignments=[assignment.replace("=N", "=1")])
     sections = {section: set(names) for section, names in config.to_dict(config.load()).items()}
     sections["encoder"].update(*(kind.model_fields for kind in kinds().values()))
+    sections["text"] |= set(PaperText.model_fields)
+    sections["training"] |= set(PaperTraining.model_fields)
     for section, setting in re.findall(r"`([a-z_]+)\.([a-z_]+)`", text):
         is_none = section not in sections or f"{section}.{setting}" in NO_SETTINGS
         assert is_none or setting in sections[section], f"{section}.{setting}"
