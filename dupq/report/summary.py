@@ -118,7 +118,7 @@ def summary(run_uri: str) -> str:
 
 def _found(metrics: Metrics, language: str | None) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
-    archive = f"{metrics['questions']:,} questions of {sites}" + (f" in {language}" if language else "")
+    archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
     groups = counted(metrics["clusters"], "group") if metrics["clusters"] else "no group"
     found = f"{groups} of duplicates among {archive}"
     if metrics["clusters"]:
