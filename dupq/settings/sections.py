@@ -169,7 +169,7 @@ class EncodeSettings(Section):
     """How embeddings are made."""
 
     actors: Annotated[Workers, ONLY_HOW] = Field(
-        0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."
+        0, description="Actors of Ray Data; 0: in large runs one per GPU or CPU."
     )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,

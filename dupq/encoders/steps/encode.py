@@ -1,11 +1,11 @@
 """The encode stage: texts → embeddings, on GPUs if there are any.
 
-A shard is encoded as a whole, and so every bit of its file is the same by either way:
+A shard is encoded as a whole, and so every bit of its file is the same by each way:
 
-- on CPUs a task per shard, which takes all steps, so that nothing need be copied; on GPUs by_gpu.py;
-- a pipeline of Ray Data (`dupq/encoders/steps/encode_pipeline.py`), which feeds actors that hold the encoder: where
-actors
-  are asked for, and in large runs. Its own processes take longer to start than a small archive takes to encode.
+- on CPUs a task per shard takes all steps, so that nothing is copied;
+- on GPUs tasks on CPUs write token ids, and a process per GPU reads them and writes embeddings;
+- a pipeline of Ray Data (`dupq/encoders/steps/encode_pipeline.py`) feeds actors that hold the encoder, where actors are
+  asked for and in large runs. Its own processes take longer to start than a small archive takes to encode.
 
 What is left where the pipeline's processes died again and again is encoded by tasks, as they know which shard it was.
 
@@ -125,18 +125,10 @@ def _check(here: FitnessEntry, encoder: str, settings: CalibrationSettings) -> N
 
 
 _CPU, _GPU = "cpu", "gpu"
-_TEXTS_A_SECOND = {  # of a core, by kind of network; measured on an AMD EPYC, but for the last
-    "word_bag": 70_000,
-    "word_bag_cnn": 10_000,
-    "cnn": 20_000,
-    "bow_cnn": 15_000,
-    "max_cnn": 8_000,
-    "lstm": 10_000,
-    "gru": 10_000,
-    "sentence_transformers": 40,
-}
+# Of a core, by kind of network: measured on an AMD EPYC; the other kinds, and a GPU, are estimates.
+_TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "lstm": 10_000, "sentence_transformers": 20}
 _OTHERS = 10_000
-_GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # by its process, once it has begun
+_GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
 
 
 def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from dupq.training.pairs import DistillationTargets
 
 _log = logging.getLogger(__name__)
-_BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700  # pairs of questions that a core trains a word bag, another network, with
-_GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03  # to begin, and of a step of a few hundred pairs
+# Pairs of questions that a core trains a word bag with, and another network (estimated); of a GPU the seconds to start
+# (estimated), and of a step of some hundred pairs: 18 ms, and the host deals out texts.
+_BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700
+_GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03
 _MEMORY = "training.json"  # what the first worker took
 DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
