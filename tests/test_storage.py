@@ -32,10 +32,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_empty_object_that_stands_for_a_folder_is_no_file(s3: str) -> None:
-    for key in ("folders/", "folders/sub/", "folders/sub/a.xml"):
+    for key in ("markers/", "markers/sub/", "markers/sub/a.xml"):
         boto3.client("s3").put_object(Bucket="dupq", Key=key, Body=b"")
-    assert [file.relative for file in storage.list_files(f"{s3}/folders")] == ["sub/a.xml"]
-    assert storage.names_in(f"{s3}/folders") == []
+    assert [file.relative for file in storage.list_files(f"{s3}/markers")] == ["sub/a.xml"]
+    assert storage.names_in(f"{s3}/markers") == []
 
 
 def test_a_process_that_was_forked_says_so_and_does_not_wait(s3: str) -> None:
