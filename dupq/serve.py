@@ -21,7 +21,7 @@ from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import VERDICTS
 from dupq.report import explorer_clusters, explorer_data, page, summary
-from dupq.report.explorer_clusters import QUESTIONS_HELD, Text, excerpt, least_probable, telling, weighing
+from dupq.report.explorer_clusters import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, telling
 from dupq.report.explorer_data import script_text
 from dupq.report.page import environment
 from dupq.runs import queries
@@ -74,7 +74,7 @@ class Contents:
         self.run, self._found, self._judging = run, found, threading.Lock()
         sites = run.metrics.get("sites") or [row["site"] for row in found.rows("SELECT DISTINCT site FROM clusters")]
         self._sites = sorted(sites)
-        self._cluster = lru_cache(16)(self._read)
+        self._cluster, self._evidence = lru_cache(16)(self._read), Evidence(run)
 
     def clusters(self, asked: Asked) -> Shown:
         """The clusters from `from` on, how many there are, and whether the one that is open is among them."""
@@ -108,11 +108,13 @@ class Contents:
         return {"questions": self._questions([*places][start : start + PAGE]), "pairs": pairs}
 
     def pair(self, asked: Asked) -> Shown:
-        """Two questions with their texts, and with `parts` what the encoder's score of them is made of."""
-        left, right = keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
-        parts = weighing(self.run, keys) if asked.get("parts") else None
-        one, other = self._questions(keys, "body_html")
-        return {"left": one, "right": other, "parts": parts and explorer_data.parts_data(parts, left, right)}
+        """Two questions with their texts, and what speaks for the pair, if they are one."""
+        keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
+        texts, (one, other) = self._texts(keys, "body_html"), sorted(keys)
+        ends = "site_left = ? AND question_id_left = ? AND site_right = ? AND question_id_right = ?"
+        rows = self._found.rows(f"SELECT * FROM pairs WHERE {ends} ORDER BY source LIMIT 1", *one, *other)
+        left, right = (self._shown(key, texts) for key in keys)
+        return {"left": left, "right": right, "evidence": self._evidence.of(rows[0], texts) if rows else ""}
 
     def question(self, asked: Asked) -> Shown:
         """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
@@ -134,10 +136,14 @@ class Contents:
         return {"steps": explorer_data.at_thresholds(self.run)}
 
     def verdict(self, asked: Asked) -> Shown:
-        """Write a verdict on a pair of the worklist, as `dupq review` does."""
-        row = next((row for row in explorer_clusters.worklist(self.run) if str(row["rank"]) == asked.get("rank")), None)
-        if row is None or asked.get("verdict") not in VERDICTS:
-            raise RequestError("the rank of a pair of the worklist, and a verdict on it, expected")
+        """Write a verdict on two questions, as `dupq review` does."""
+        keys = sorted(self._key(asked.get(side, "")) for side in ("left", "right"))
+        if keys[0] == keys[1] or asked.get("verdict") not in VERDICTS:
+            raise RequestError("two questions, and a verdict on them, expected")
+        texts, row = self._texts(keys), dict[str, Any]()
+        for side, key in zip(("left", "right"), keys, strict=True):
+            title = texts[key].title if key in texts else ""
+            row |= {f"site_{side}": key[0], f"question_id_{side}": key[1], f"title_{side}": title}
         with self._judging:
             queries.judge(self.run, row, asked["verdict"])
         return {}
@@ -153,7 +159,7 @@ class Contents:
             "sites": [explorer_data.site_data(site) for site in self._sites],
             "questions": self._questions(keys),
             "review": [[places[pair.left], places[pair.right], pair.verdict] for pair in review],
-            "worklist": [[*explorer_data.to_judge(row, places.__getitem__), row["rank"]] for row in work],
+            "worklist": [explorer_data.to_judge(row, places.__getitem__) for row in work],
             "verdicts": queries.verdicts_file(self.run),
         }
 
@@ -193,15 +199,22 @@ class Contents:
         select = f"SELECT {columns} FROM pairs WHERE joined AND question_id_left"
         return [row for row in self._among(select, [number for _, number in keys]) if ends_of(row)[0] in keys]
 
-    def _questions(self, keys: Iterable[Key], body: str = "''") -> list[Shown]:
-        """What is shown of questions, with the column `body`; what is gone from the archive is said to be."""
+    def _questions(self, keys: Iterable[Key]) -> list[Shown]:
+        """What is shown of questions without their bodies; what is gone from the archive is said to be."""
         keys = list(keys)
+        texts = self._texts(keys)
+        return [self._shown(key, texts) for key in keys]
+
+    def _texts(self, keys: Collection[Key], body: str = "''") -> dict[Key, Text]:
+        """The texts of questions that are in the archive still, with the column `body`."""
         select = f"SELECT site, question_id, title, score, tags, {body} AS body FROM questions WHERE question_id"
-        texts = {
+        return {
             (row["site"], row["question_id"]): Text(row["title"], excerpt(row["body"]), row["score"], row["tags"] or [])
             for row in self._among(select, [number for _, number in keys])
         }
-        return [explorer_data.question_data(self._sites.index(key[0]), key[1], texts.get(key)) for key in keys]
+
+    def _shown(self, key: Key, texts: Mapping[Key, Text]) -> Shown:
+        return explorer_data.question_data(self._sites.index(key[0]), key[1], texts.get(key))
 
     def _among(self, select: str, values: Iterable[object], order: str = "") -> list[TableRow]:
         """The rows of a query that ends with a column, where that is one of `values`."""

@@ -26,7 +26,7 @@ def build_explored_run(folder: str) -> str:
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     sites = Sites(list(metrics["sites"]))
     _write_sample(run, sites)
-    _write_worklist(run)
+    write_worklist(run, WORK)
     _write_changes(run)
     _write_encoder(run, storage.join(folder, "encoder"), sites)
     return run
@@ -55,7 +55,8 @@ def _write_sample(run: str, sites: Sites) -> None:
     storage.write_bytes(storage.join(run, "review.tsv"), format_verdicts(verdicts).encode())
 
 
-def _write_worklist(run: str) -> None:
+def write_worklist(run: str, work: list[tuple[Key, Key]]) -> None:
+    """Write a worklist of these pairs."""
     rows = [
         {
             "rank": place,
@@ -65,7 +66,7 @@ def _write_worklist(run: str) -> None:
             "evidence": f"titles share '<b>{place}</b>'",
             "verdict": "",
         }
-        for place, (left, right) in enumerate(WORK, 1)
+        for place, (left, right) in enumerate(work, 1)
     ]
     table = pa.Table.from_pylist(rows, tables.WORKLIST)
     storage.write_table(storage.join(run, "worklist", "part-00000.parquet"), table, tables.WORKLIST)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from markupsafe import Markup
 
 from dupq.report.summary import counted, number
@@ -21,13 +20,6 @@ def round_step(span: float, most: int) -> float:
     """The least of 1, 2 and 5 times the powers of ten that cuts `span`, more than 0, into at most `most` steps."""
     power = 10.0 ** math.floor(math.log10(span / most))
     return next(step for step in (power, 2 * power, 5 * power, 10 * power, 20 * power) if span <= most * step)
-
-
-def round_edges(low: float, high: float, most: int) -> np.ndarray:
-    """The edges of at most `most` bins of one round width, from `low` or below to `high` or above."""
-    step = round_step(high - low or 1.0, most - 1)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return np.arange(first, max(last, first + 1) + 1) * step
 
 
 def ticks(low: float, high: float, most: int = 10) -> list[tuple[float, str]]:
@@ -52,14 +44,6 @@ class Bar(NamedTuple):
     value: float
     text: str
     tone: str = "one"  # one, two or three: a colour of the page
-
-
-class Dot(NamedTuple):
-    """A point beside a curve, and what it says."""
-
-    x: float
-    y: float
-    label: str
 
 
 class Mark(NamedTuple):
@@ -128,30 +112,6 @@ def histogram(
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
 
 
-def curve(
-    title: str,
-    description: str,
-    points: Sequence[tuple[float, float]],
-    mark: Mark | None = None,
-    dots: Sequence[Dot] = (),
-) -> Markup:
-    """A curve through `points` of shares (0 to 1) over an axis, with `mark` as a line across, and `dots` beside it."""
-    low, high = points[0][0], points[-1][0]
-    path = " ".join(f"{_across(x, low, high):.1f},{_share_up(y):.1f}" for x, y in points)
-    parts = [_share_line(step / 4) for step in range(5)]
-    parts.append(Markup('<polyline class="curve" points="{}"/>').format(path))
-    parts += [
-        Markup('<circle class="two" cx="{:.1f}" cy="{:.1f}" r="4"><title>{}</title></circle>').format(
-            _across(dot.x, low, high), _share_up(dot.y), dot.label
-        )
-        for dot in dots
-    ]
-    parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
-    if mark and low <= mark.value <= high:
-        parts.append(_mark(mark, low, high))
-    return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
-
-
 def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], decades: int, tone: str = "one") -> Markup:
     x, end, y = _across(bin[0], *ends), _across(bin[1], *ends), _up(count, decades)
     said = f"{bin[0]:.4g} to {bin[1]:.4g}: {counted(count, 'known link') if tone == 'two' else number(count)}"
@@ -162,10 +122,6 @@ def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], dec
 
 def _grid_line(count: int, decades: int) -> Markup:
     return _across_the_plot(_up(count, decades), f"{count:,}")
-
-
-def _share_line(share: float) -> Markup:
-    return _across_the_plot(_share_up(share), f"{share:.0%}")
 
 
 def _across_the_plot(y: float, label: str) -> Markup:
@@ -196,10 +152,6 @@ def _across(value: float, low: float, high: float) -> float:
 
 def _up(count: int, decades: int) -> float:
     return _PLOT_BOTTOM - math.log10(1 + count) / math.log10(1 + 10**decades) * (_PLOT_BOTTOM - _PLOT_TOP)
-
-
-def _share_up(share: float) -> float:
-    return _PLOT_BOTTOM - share * (_PLOT_BOTTOM - _PLOT_TOP)
 
 
 def _length(value: float, longest: float, room: float) -> float:

@@ -1,10 +1,10 @@
 """The clusters that the explorer holds: all of a small run, of a large one the most telling; their questions and
-pairs, and what the score of a pair is made of.
+pairs, and what speaks for a pair.
 """
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import networkx as nx
@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.encoders.description import read_measure
-from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import Parts, parts_of
-from dupq.runs.question_tables import embeddings_of
+from dupq.clusters.decision import Rarity, Titled, in_words
+from dupq.runs.layout import RunLayout
 from dupq.runs.reader import Key, Run, TableRow, ends_of
-from dupq.text.keys import Sites
-from dupq.text.questions import Vocabulary
+from dupq.tables import RARITIES
+from dupq.text.languages import is_stop_word, stems
+from dupq.text.questions import BUCKETS, bucket_of
 from dupq.text.tokens import LINK_MARK, html_to_text
 
 # The questions and the pairs of the clusters that the page shows, in one pass over each table.
@@ -55,20 +54,17 @@ class Contents(NamedTuple):
     members: dict[str, Members]  # by cluster
     pairs: dict[str, list[TableRow]]  # the rows of `pairs` that join two of these members, by cluster, in any order
     texts: dict[Key, Text]  # of the members and of other questions; those no longer in the archive are left out
-    whole: dict[Key, tuple[str, str]]  # titles and bodies (HTML) of questions that are compared, not shown; likewise
 
 
-def gather(run: Run, cluster_ids: set[str], keys: set[Key], compared: set[Key]) -> Contents:
-    """The contents of clusters, the texts of the questions `keys` too, and the whole ones of `compared`."""
+def gather(run: Run, cluster_ids: set[str], keys: set[Key]) -> Contents:
+    """Return the contents of clusters, and the texts of the questions `keys` too."""
     own = members(run, cluster_ids)
     shown = keys.union(*(some.keys for some in own.values()))
-    found = Contents(own, _pairs(run, own), {}, {})
-    for key, row in run.question_rows(shown | compared, ["title", "body_html", "score", "tags"]):
-        if key in shown:
-            found.texts[key] = Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"])
-        if key in compared:
-            found.whole[key] = row["title"], row["body_html"]
-    return found
+    texts = {
+        key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or [])
+        for key, row in run.question_rows(shown, ["title", "body_html", "score", "tags"])
+    }
+    return Contents(own, _pairs(run, own), texts)
 
 
 def clusters_of(run: Run, keys: set[Key]) -> set[str]:
@@ -159,32 +155,6 @@ def _without_unfinished_tag(html: str) -> str:
 Order = list[tuple[str, str]]  # columns, each "ascending" or "descending"
 
 
-class Histogram:
-    """Counts between fixed edges; values beyond the ends count in the end bins."""
-
-    def __init__(self, edges: np.ndarray) -> None:
-        """All counts are zero; the last edge may be infinite."""
-        self.edges = edges
-        self.counts = np.zeros(len(edges) - 1, np.int64)
-
-    def add(self, values: pa.ChunkedArray) -> None:
-        """Count `values`; nulls are left out."""
-        inside = np.clip(values.drop_null().to_numpy(), self.edges[0], self.edges[-1])
-        self.counts += np.histogram(inside, self.edges)[0]
-
-    @property
-    def total(self) -> int:
-        """How many values were counted."""
-        return int(self.counts.sum())
-
-    def occupied(self, *places: float) -> tuple[list[float], list[int]]:
-        """Edges and counts from the first to the last bin that holds a value or one of `places`."""
-        marks = np.histogram(np.array(places, np.float64), self.edges)[0]
-        used = np.flatnonzero(self.counts + marks)
-        first, last = (used[0], used[-1]) if used.size else (0, 0)
-        return self.edges[first : last + 2].tolist(), self.counts[first : last + 1].tolist()
-
-
 class Selection:
     """The first `limit` rows, in an order, nulls last, of all the tables added; never more are held."""
 
@@ -205,55 +175,28 @@ class Selection:
         return [] if self._kept is None else self._kept.to_pylist()
 
 
-WORDS = 8  # of a pair; the others are added up
+class Evidence:
+    """What speaks for a pair, in the words of the worklist."""
 
+    def __init__(self, run: Run) -> None:
+        """Of a run that has lost its rarities, words are in the order of the titles."""
+        self._questions = run.metrics.get("questions") or 0
+        self._k = (run.config.get("neighbours") or {}).get("k", 10)
+        language = (run.config.get("text") or {}).get("language", "english")
+        place = RunLayout(run.uri).rarities
+        rarities = (
+            storage.read_table(place, RARITIES)["rarity"].to_numpy() if storage.exists(place) else np.zeros(BUCKETS)
+        )
+        is_stop = functools.partial(is_stop_word, language=language)
+        self._rarity = Rarity(stems(language), is_stop, lambda stem: float(rarities[bucket_of(stem)]))
 
-class Weighing:
-    """The parts of the scores of pairs among some questions."""
-
-    def __init__(self, measure: Measure, vocabulary: Vocabulary, embedded: Embeddings, rows: dict[Key, int]) -> None:
-        """`rows` are the places in `embedded`; see `weighing`."""
-        self.vocabulary = vocabulary
-        self._measure, self._embedded, self._rows = measure, embedded, rows
-
-    def parts(self, left: Key, right: Key) -> Parts | None:
-        """The score's parts; None where either has no embedding: near copies are represented by another question."""
-        if left not in self._rows or right not in self._rows:
-            return None
-        return parts_of(self._measure, self._embedded, self._rows[left], self._rows[right])
-
-
-def weighing(run: Run, keys: Iterable[Key]) -> Weighing | None:
-    """Reads the embeddings of `keys`; None where the run's encoder or its embeddings are gone."""
-    encoder = _encoder(run.manifest["inputs"].get("encoder"))
-    if encoder is None or not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
-        return None
-    wanted, stored = set(keys), run.embeddings
-    sites = Sites(sorted({site for site, _ in wanted}))
-    ids = pa.array(sorted({number for _, number in wanted}), pa.int64())
-    is_wanted = pc.field("question_id").isin(ids) & pc.field("site").isin(pa.array(sites.names, pa.string()))
-    rows = stored.arrow(filter=is_wanted)  # of row groups without such ids nothing is read
-    if not len(rows):
-        return None
-    embedded = embeddings_of(rows, sites, stored.place)
-    places, numbers = sites.unpack(embedded.keys)
-    labels = zip(places, numbers.tolist(), strict=True)
-    rows_of = {key: row for row, key in enumerate(labels) if key in wanted}
-    return Weighing(*encoder, embedded, rows_of)
-
-
-def has_words(run: Run) -> bool:
-    """Whether words are a part of any score of the run's encoder; not if that is gone."""
-    encoder = _encoder(run.manifest["inputs"].get("encoder"))
-    return encoder is not None and encoder[0].lexical != 0
-
-
-@functools.lru_cache(1)
-def _encoder(uri: str | None) -> tuple[Measure, Vocabulary] | None:
-    """How the encoder at `uri` scores, and its words; an encoder's folder never changes."""
-    if uri is None or not storage.exists(storage.join(uri, "vocabulary.txt")):
-        return None
-    return read_measure(uri), Vocabulary.from_bytes(storage.read_bytes(storage.join(uri, "vocabulary.txt")))
+    def of(self, row: TableRow, texts: Mapping[Key, Text]) -> str:
+        """Return what speaks for a row of `pairs`; "" where one of its questions is gone."""
+        left, right = (texts.get(end) for end in ends_of(row))
+        if left is None or right is None:
+            return ""
+        one, other = (Titled(side.title, side.tags) for side in (left, right))
+        return in_words(row, one, other, self._questions, self._k, self._rarity)
 
 
 # Which clusters the explorer holds: all of a small run, of a large one the most telling.

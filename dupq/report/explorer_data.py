@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from dupq.report import explorer_clusters
-from dupq.report.explorer_clusters import WORDS, Contents, Members, Text, Weighing, has_words, telling, weighing
+from dupq.report.explorer_clusters import Contents, Evidence, Members, Text, telling
 from dupq.runs import queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.records import AtThreshold
@@ -219,7 +219,7 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
     At most about `budget` characters of clusters, and the pairs to be judged. `held` has what is chosen.
     """
     own = {cluster_id: held.members[cluster_id] for cluster_id in show.cluster_ids if cluster_id in held.members}
-    parts = weighing(run, show.keys.union(*(some.keys for some in own.values())))
+    evidence = Evidence(run)
     listed = _Questions(held.texts)
     worklist = [to_judge(row, listed.place) for row in show.worklist]
     review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in show.judged]
@@ -230,7 +230,7 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         cluster_id = row["cluster_id"]
         if cluster_id not in own:
             continue
-        shown = _cluster(row, own[cluster_id], telling(held.pairs.get(cluster_id, [])), parts)
+        shown = _cluster(row, own[cluster_id], telling(held.pairs.get(cluster_id, [])), evidence, held.texts)
         shown["changes"] = kinds.get(cluster_id, [])
         used += len(json.dumps(shown)) + sum(listed.cost(key) for key in own[cluster_id].keys)
         if used > budget and clusters:
@@ -271,7 +271,6 @@ def run_data(run: Run) -> dict[str, object]:
         "meaning": [explorer_clusters.TITLE_OVERLAP, explorer_clusters.TEXT_OVERLAP],
         "compared": explorer_clusters.is_compared(run),
         "bins": _bins(run),
-        "words": has_words(run),
     }
 
 
@@ -334,9 +333,12 @@ class _Questions:
         return self._site_places[site]
 
 
-def _cluster(row: TableRow, own: Members, edges: list[TableRow], parts: Weighing | None) -> dict[str, object]:
+def _cluster(
+    row: TableRow, own: Members, edges: list[TableRow], evidence: Evidence, texts: Mapping[Key, Text]
+) -> dict[str, object]:
     places = {key: place for place, key in enumerate(own.keys)}
-    return {**cluster_data(row), "reason": own.reason, "pairs": [_weighed(pair, places, parts) for pair in edges]}
+    pairs = [{**pair_data(pair, places), "evidence": evidence.of(pair, texts)} for pair in edges]
+    return {**cluster_data(row), "reason": own.reason, "pairs": pairs}
 
 
 def cluster_data(row: TableRow) -> dict[str, object]:
@@ -344,12 +346,6 @@ def cluster_data(row: TableRow) -> dict[str, object]:
     shown = {name: row[name] for name in ("size", "edges", "bridges")}
     shown |= {name: round(row[name], 4) for name in ("density", "weakest_link", "mean_probability")}
     return {"id": row["cluster_id"], **shown}
-
-
-def _weighed(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict[str, object]:
-    shown = pair_data(row, places)
-    made_of = parts_data(parts, *ends_of(row)) if parts is not None and row["source"] == "encoder" else None
-    return shown if made_of is None else {**shown, "parts": made_of}
 
 
 def pair_data(row: TableRow, places: dict[Key, int]) -> dict[str, object]:
@@ -360,14 +356,3 @@ def pair_data(row: TableRow, places: dict[Key, int]) -> dict[str, object]:
     if row["known_link"]:
         shown["known"] = True
     return shown
-
-
-def parts_data(weighing: Weighing, left: Key, right: Key) -> dict[str, object] | None:
-    """What a pair's score is made of; None where that is not known."""
-    weighed = weighing.parts(left, right)
-    if weighed is None:
-        return None
-    words = [[weighing.vocabulary.word(number), round(value, 4)] for number, value in weighed.words]
-    rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
-    others = max(0, len(words) - WORDS)
-    return {"dense": round(weighed.dense, 4), "words": words[:WORDS], "rest": rest, "others": others}

@@ -16,15 +16,15 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import charts, explorer_clusters, figures, findings, summary
+from dupq.report import charts, explorer_clusters, figures, summary
 from dupq.report.explorer_clusters import Text
 from dupq.report.explorer_data import BUDGET, chosen, explorer_data, script_text
-from dupq.report.findings import Findings
+from dupq.report.findings import Findings, findings
 from dupq.report.summary import decided_by
 from dupq.runs.reader import Key, Run, link, open_run
-from dupq.runs.records import LinkQuality, ManifestStage, Metrics
+from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
 
-_SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
+_SCRIPTS = ("dom", "texts", "graph", "cluster", "list", "judge", "threshold")  # in this order
 _STYLES = ("page", "explorer")
 
 
@@ -79,6 +79,7 @@ def meaning(name: str) -> str:
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
 
+_SUMMARISED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # of the metrics
 _SETTINGS = [
     "text.code",
     "text.fields",
@@ -129,16 +130,14 @@ def render(run_uri: str) -> str:
 
 
 def _render(run: Run) -> str:
-    return environment().get_template("page.html.jinja").render(_context(run, *gathered(run)))
+    return environment().get_template("page.html.jinja").render(_context(run, findings(run), *gathered(run)))
 
 
-def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object]]:
-    """The findings, and the explorer's data of about `budget` characters; what both show of clusters is read once."""
-    survey, show = findings.survey(run), chosen(run)
-    held = explorer_clusters.gather(
-        run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys, survey.compared
-    )
-    return survey.findings(run, held), explorer_data(run, show, held, budget)
+def gathered(run: Run, budget: int = BUDGET) -> tuple[dict[Key, Text], dict[str, object]]:
+    """Return the texts of what is shown, and the explorer's data of about `budget` characters."""
+    show = chosen(run)
+    held = explorer_clusters.gather(run, show.cluster_ids, show.keys)
+    return held.texts, explorer_data(run, show, held, budget)
 
 
 @functools.cache
@@ -156,7 +155,7 @@ def environment() -> jinja2.Environment:
     return environment
 
 
-def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str, object]:
+def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[str, object]) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
     links = metrics.get("links")
     script, css = page_script(), page_styles()
@@ -171,7 +170,8 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),
         "worklist": explorer_clusters.worklist(run),
-        "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
+        "summary": summary.told(run.uri) if metrics.keys() >= _SUMMARISED else {},
+        "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
         "inputs": run.manifest.get("inputs") or {},
@@ -181,7 +181,6 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
         "recall_sites": figures.SITES,
-        "collision_seeds": findings.SEEDS,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
@@ -190,24 +189,24 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "told": metrics.get("verdicts"),
         "not_measured": metrics.get("not_measured") or {},
         "found": found,
-        "entry": lambda key: _entry(key, found.texts.get(key)),
+        "entry": lambda key: _entry(key, texts.get(key)),
         "meter": charts.meter,
         "charts": {
             "funnel": figures.funnel(metrics),
             "nearest": figures.nearest(links or {}),
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
-            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
-            "in_words": figures.in_words(found.in_words, found.probabilities, metrics.get("threshold")),
-            "in_meaning": figures.in_meaning(found.in_meaning, found.probabilities, metrics.get("threshold")),
+            "probabilities": figures.probabilities(found, metrics.get("threshold")),
+            "lost": figures.lost(links or {}),
             "recall_by_site": figures.recall_by_site(links or {}),
-            "recall_by_title": figures.recall_by_title(links or {}),
-            "similarities": figures.similarities(found.similarities),
-            "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
-            "collisions": figures.collisions(run.config.get("near_duplicates") or {}, found.collisions),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
         },
     }
+
+
+def _thresholds(rows: list[Choice]) -> list[Choice]:
+    """Return the run's own row, and the others that say something else."""
+    return [*rows[:1], *(row for row in rows[1:] if row["pairs"] and row["threshold"] != rows[0]["threshold"])]
 
 
 def _links_found(links: LinkQuality | None) -> float | None:

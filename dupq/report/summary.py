@@ -100,11 +100,9 @@ def with_verdicts(run: Run) -> str:
 
 def summary(run_uri: str) -> str:
     """Return what was found in a finished run, what it missed, why to trust it, and where to go on."""
-    metrics, run = read_metrics(run_uri), shlex.quote(run_uri)
+    run = shlex.quote(run_uri)
     said = {
-        "FOUND": _found(metrics, Run(run_uri).manifest["inputs"].get("language")),
-        "MISSED": _missed(metrics, run_uri),
-        "TRUST": _trust(metrics),
+        **told(run_uri),
         "OPEN": [storage.join(run_uri, "report.html")],
         "NEXT": [
             f"judge likely pairs here    {program()} review --run {run}",
@@ -114,6 +112,19 @@ def summary(run_uri: str) -> str:
     }
     lines = [(name if not place else "", line) for name, block in said.items() for place, line in enumerate(block)]
     return "\n".join(f"{name:9} {line}" for name, line in lines)
+
+
+def told(run_uri: str) -> dict[str, list[str]]:
+    """Return the lines that say what was found, what was missed and why to trust it, by these headings.
+
+    None of a run whose metrics.json is that of another version.
+    """
+    metrics = read_metrics(run_uri)
+    return {
+        "FOUND": _found(metrics, Run(run_uri).manifest["inputs"].get("language")),
+        "MISSED": _missed(metrics, run_uri),
+        "TRUST": _trust(metrics),
+    }
 
 
 def _found(metrics: Metrics, language: str | None) -> list[str]:

@@ -151,8 +151,9 @@ def unjudged(run: Run) -> list[TableRow]:
 
 
 def judge(run: Run, row: TableRow, word: str) -> None:
-    """Write a verdict (same, different or unsure) on a row of the worklist, where the next run reads it."""
-    verdict = Verdict(**{**{name: row[name] for name in Verdict._fields}, "verdict": word})
+    """Write a verdict (same, different or unsure) on the pair of a row, where the next run reads it."""
+    (site, number), (other, its) = ends_of(row)
+    verdict = Verdict(site, number, other, its, word)
     add_verdict(verdicts_file(run), verdict, {name: row[name] or "" for name in ("title_left", "title_right")})
 
 

@@ -1,13 +1,10 @@
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.report.charts import round_edges, round_step, ticks
-
-SCORES = st.floats(-100, 100, width=32, allow_subnormal=False)
+from dupq.report.charts import round_step, ticks
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 60))
@@ -18,19 +15,6 @@ def test_a_step_is_the_least_round_number_that_is_large_enough(span: float, most
     smaller = max(number for number in round_numbers if number < step * 0.99)
     assert span >= most * smaller * (1 - 1e-9)
     assert min(abs(step / number - 1) for number in round_numbers) < 1e-9
-
-
-@given(SCORES, SCORES, st.integers(2, 60))
-def test_bins_hold_every_value_and_none_is_without_need(one: float, other: float, most: int) -> None:
-    low, high = sorted((one, other))
-    edges = round_edges(low, high, most)
-    widths = np.diff(edges)
-    assert 1 <= len(widths) <= most
-    slack = widths[0] * 1e-6
-    assert edges[0] - slack <= low <= high <= edges[-1] + slack
-    assert low < edges[1] + slack
-    assert edges[-2] - slack <= high
-    assert np.allclose(widths, widths[0])
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_search_finds_all_words_in_any_title_of_a_cluster(opened: Any) -> None:
     assert found(opened) == "1 cluster found"
     opened.fill("input[name=search]", "no such words")
     assert found(opened) == "0 clusters found"
-    assert "No cluster is like that" in opened.inner_text("#cluster")
+    assert "No cluster matches" in opened.inner_text("#cluster")
     opened.click("button[type=reset]")
     opened.locator("#found", has_text="4 clusters found").wait_for()
 
@@ -107,15 +107,15 @@ def test_a_site_filters_and_orders_sort(opened: Any) -> None:
     assert sizes == ["25", "3", "2", "2"]
 
 
-def test_an_opened_cluster_shows_graph_questions_and_what_a_score_is_made_of(opened: Any) -> None:
+def test_an_opened_cluster_shows_graph_questions_and_what_speaks_for_a_pair(opened: Any) -> None:
     opened.select_option("select[name=change]", "new")
     shown = opened.locator("#cluster")
     assert shown.locator("svg.graph .dot").count() == 2
     assert shown.locator("svg.graph .edge").count() == 1
     assert shown.locator(".side").count() == 2
     assert "Canonical because it has the higher score" in shown.inner_text()
-    words = shown.locator("svg.waterfall .label").all_text_contents()
-    assert words == ["Vectors", "<b>bold</b>", "halt", "Score"]
+    assert "titles share" in shown.locator(".evidence").inner_text()
+    assert "is a duplicate with probability 0.910; from 0.800 on pairs may join" in shown.inner_text()
     assert shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").count() == 1
 
 
@@ -143,12 +143,38 @@ def test_a_cluster_stays_as_it_is_while_it_is_found(opened: Any) -> None:
     assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
 
 
-def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:
-    opened.fill("input[name=search]", "مسألة")
-    opened.locator("#cluster tr", has_text="0.960").locator("button").click()  # its bags share no word
-    said = opened.inner_text("#cluster")
-    assert "They share no stem that the encoder counts." in said
-    assert "the rare words that titles (0.500) and texts (0.250) share, the tags (–), and more" in said
+def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: Path) -> None:
+    opened.select_option("select[name=change]", "new")
+    opened.locator("#cluster [role=group] button", has_text="Different").click()
+    assert opened.locator("#cluster [aria-pressed=true]", has_text="Different").count() == 1
+    opened.reload()
+    opened.wait_for_selector("html[data-ready]")
+    with opened.expect_download() as download:
+        opened.click("#work-export")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
+    assert given == {tuple(sorted(PAIR)): "different"}
+
+
+def test_a_cluster_has_an_address(opened: Any) -> None:
+    opened.locator("#cluster-list button").nth(1).click()
+    title, address = opened.inner_text("#cluster h3"), opened.url
+    opened.goto("about:blank")
+    opened.goto(address)
+    opened.wait_for_selector("html[data-ready]")
+    assert opened.inner_text("#cluster h3") == title
+
+
+def test_the_clusters_that_were_found_are_saved_for_a_spreadsheet(opened: Any, tmp_path: Path) -> None:
+    opened.select_option("select[name=size]", "few")
+    with opened.expect_download() as download:
+        opened.click("#save-list")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    heads, *rows = (line.split("\t") for line in sheet.read_text().splitlines())
+    assert heads == ["cluster", "site", "question_id", "title"]
+    assert sorted((site, int(number)) for _, site, number, _ in rows) == sorted(TRIPLE)
 
 
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
@@ -189,6 +215,7 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
 LINKS = {
     "test_links": 20,
     "in_one_cluster": 0.5,
+    "in_pairs": 0.75,
     "thresholds": [],
     "by_threshold": [
         {"threshold": step / 100, "links_found": (100 - step) / 100, "lower_bound_precision": step / 200 or None}

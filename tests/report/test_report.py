@@ -3,23 +3,22 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from explored_run import write_worklist
 from fabricated_run import (
     BAD_SITE,
     CS,
-    LARGE,
     LONG_TITLE,
     PAIR,
     THRESHOLD,
     TITLES,
     TRAVEL,
-    TRIPLE,
     build_run,
-    cluster_id,
 )
 from lxml import html
 
@@ -27,15 +26,18 @@ from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.report import charts, figures, page
 from dupq.report import summary as formats
-from dupq.report.explorer_clusters import Histogram, Selection
-from dupq.report.findings import Labelled, Point
+from dupq.report.explorer_clusters import Selection
+from dupq.report.findings import Findings, Histogram, findings
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> str:
-    return build_run(str(tmp_path))
+    """A run whose worklist has all questions that have titles."""
+    run, keys = build_run(str(tmp_path)), sorted(TITLES)
+    write_worklist(run, list(pairwise([*keys, (CS, 999)])))
+    return run
 
 
 @pytest.fixture
@@ -88,8 +90,8 @@ def test_every_section_that_is_linked_exists(parsed: html.HtmlElement) -> None:
 
 
 def test_questions_link_to_their_site(parsed: html.HtmlElement) -> None:
-    (link,) = parsed.xpath(f"//section[@id='certain']//a[@href='https://{TRAVEL}/questions/7']")
-    assert link.text_content() == TITLES[PAIR[1]]
+    links = parsed.xpath(f"//ol[@class='worklist']//a[@href='https://{TRAVEL}/questions/7']")
+    assert {link.text_content() for link in links} == {TITLES[PAIR[1]]}
 
 
 @pytest.mark.parametrize("site", [BAD_SITE, "localhost", "a.b/c", "a.b@c.d", "a..b", "", "a.b\n", "user:x.y"])
@@ -98,61 +100,31 @@ def test_a_site_that_is_no_host_name_is_not_linked(site: str) -> None:
 
 
 def test_a_question_on_an_odd_site_is_shown_without_a_link(parsed: html.HtmlElement) -> None:
-    (title,) = [title for title in parsed.find_class("title") if title.text_content() == "A copy"]
-    assert not title.xpath(".//a")
+    titles = [title for title in parsed.find_class("title") if title.text_content() == "A copy"]
+    assert titles
+    assert not [title for title in titles if title.xpath(".//a")]
 
 
 def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
-    largest = text_of(section(parsed, "largest"))
-    assert f"shortened from {len(LONG_TITLE):,} characters" in largest
-    assert LONG_TITLE[:1000].strip() not in largest
-    assert "Untitled" in largest
-    assert "the title is empty" in largest
+    (listed,) = parsed.find_class("worklist")
+    said = text_of(listed)
+    assert f"shortened from {len(LONG_TITLE):,} characters" in said
+    assert LONG_TITLE[:1000].strip() not in said
+    assert "Untitled" in said
+    assert "the title is empty" in said
 
 
 def test_counts_are_shown(parsed: html.HtmlElement) -> None:
     steps = section(parsed, "steps").xpath(".//text/text()")
     assert steps[:4] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
     header = text_of(parsed.find("body/header"))
-    assert "4 clusters hold 32 of 53 questions. The largest has 25." in header
-    assert "Pairs that join them: exact 1, near duplicate 24, encoder 3, known link 1." in header
-
-
-def test_a_long_cluster_shows_its_first_questions_and_says_how_many_more(parsed: html.HtmlElement) -> None:
-    article = section(parsed, "largest").find("article")
-    assert len(article.findall("ol/li")) == 20
-    assert "and 5 more questions" in text_of(article)
-
-
-def test_the_canonical_question_comes_first(parsed: html.HtmlElement) -> None:
-    article = section(parsed, "largest").find("article")
-    badged = [position for position, item in enumerate(article.findall("ol/li")) if item.find_class("badge")]
-    assert badged == [0]
-    assert article.xpath("ol/li[1]//@href") == [f"https://{CS}/questions/{LARGE[-1][1]}"]
-
-
-def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> None:
-    pairs = [text_of(item) for item in section(parsed, "certain").xpath("article[2]/ul/li")]
-    assert pairs == [
-        "1 – 3 Encoder, similarity 1.120, probability 0.880 known link",
-        "2 – 3 Encoder, similarity 1.040, probability 0.960",
-        "1 – 2 Known link, probability 1.000 known link",
-    ]
-
-
-def test_the_most_certain_clusters_are_the_encoders_by_weakest_link(run: str) -> None:
-    found = page.gathered(open_run(run))[0]
-    assert [cluster.cluster_id for cluster in found.certain] == [cluster_id(PAIR), cluster_id(TRIPLE)]
-
-
-def test_pairs_on_both_sides_of_the_threshold_are_listed(run: str) -> None:
-    found = page.gathered(open_run(run))[0]
-    assert [round(pair.probability, 2) for pair in found.above] == [0.88, 0.91, 0.96]
-    assert [round(pair.probability, 2) for pair in found.below] == [0.79, 0.41]
+    assert "Found 4 groups of duplicates among 53 questions of 3 sites" in header
+    assert "32 questions, at most 25 in a group" in header
+    assert "Trust decided by the prior of 2 sites" in header
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
-    counts = page.gathered(open_run(run))[0].sources
+    counts = findings(open_run(run)).sources
     assert [(count.source, count.pairs, count.joining, count.known_links) for count in counts] == [
         ("exact", 1, 1, 0),
         ("near_duplicate", 24, 24, 0),
@@ -163,17 +135,9 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
 
 
 def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> None:
-    found = page.gathered(open_run(run))[0].probabilities.all
+    found = findings(open_run(run)).probabilities
     assert found.counts.sum() == 5  # the encoder's
     assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
-
-
-def test_similarities_are_counted_where_they_are_also_beyond_one(run: str) -> None:
-    found = page.gathered(open_run(run))[0].similarities.all
-    values = [1.04, 1.09, 1.12, 1.21, 1.59]
-    assert found.edges[0] <= values[0] < values[-1] <= found.edges[-1]
-    assert found.counts.tolist() == np.histogram(np.array(values, np.float32), found.edges)[0].tolist()
-    assert found.counts.max() == 1  # none were piled up at an end
 
 
 def chart_of(parsed: html.HtmlElement, title: str) -> html.HtmlElement:
@@ -181,9 +145,7 @@ def chart_of(parsed: html.HtmlElement, title: str) -> html.HtmlElement:
     return found
 
 
-def test_the_threshold_is_drawn_among_the_probabilities_and_not_among_the_similarities(
-    parsed: html.HtmlElement,
-) -> None:
+def test_the_threshold_is_drawn_among_the_probabilities(parsed: html.HtmlElement) -> None:
     probabilities = chart_of(parsed, "Probability of the encoder's pairs")
     (mark,) = probabilities.find_class("mark")
     first, second = (
@@ -191,18 +153,6 @@ def test_the_threshold_is_drawn_among_the_probabilities_and_not_among_the_simila
     )
     at = first[1] + (float(mark.get("x1")) - first[0]) * (second[1] - first[1]) / (second[0] - first[0])
     assert at == pytest.approx(THRESHOLD, abs=1e-3)
-    assert not chart_of(parsed, "Similarity of the encoder's pairs").find_class("mark")
-
-
-def test_pairs_near_the_threshold_show_similarity_and_probability(parsed: html.HtmlElement) -> None:
-    notes = [text_of(note) for note in section(parsed, "borderline").xpath(".//li/div/div[@class='note']")]
-    assert notes == [
-        "similarity 1.120, probability 0.880 known link",
-        "similarity 1.090, probability 0.910",
-        "similarity 1.040, probability 0.960",
-        "similarity 1.210, probability 0.790",
-        "similarity 1.590, probability 0.410",
-    ]
 
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
@@ -358,42 +308,6 @@ def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
     assert svg.count("<rect") == 7
 
 
-def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
-    svg = figures.collisions({"permutations": 128, "threshold": 0.8})
-    assert "threshold 0.800: 99.8" in svg
-    points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
-    assert len(points) == 101
-    assert points == sorted(points, key=lambda point: (point[0], -point[1]))
-    assert not figures.collisions({"threshold": 0.8})
-
-
-def test_measured_points_are_beside_the_collision_curve() -> None:
-    near = {"permutations": 128, "threshold": 0.8}
-    svg = figures.collisions(near, [Point(0.5, 0.25, 40), Point(1.0, 1.0, 1)])
-    dots = html.fragment_fromstring(svg).xpath("//circle")
-    assert [dot.findtext("title") for dot in dots] == ["0.500: 25.0 % of 40 pairs", "1.000: 100.0 % of 1 pair"]
-    drawn = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
-    assert float(dots[0].get("cx")) == pytest.approx(drawn[50][0], abs=0.1)
-    assert float(dots[1].get("cy")) == pytest.approx(drawn[100][1], abs=0.1)
-
-
-def test_pairs_that_share_few_words_are_counted_apart(run: str) -> None:
-    found = page.gathered(open_run(run))[0]
-    assert (found.in_words.all.total, found.in_meaning.all.total) == (5, 0)
-    pairs = storage.join(run, "pairs")
-    for file in storage.list_files(pairs, ".parquet"):
-        table = storage.read_table(file.uri, tables.PAIRS)
-        few = pa.array([0.1 if row["probability"] > 0.9 else 0.3 for row in table.to_pylist()], pa.float32())
-        places = [table.column_names.index(name) for name in ("title_overlap", "text_overlap")]
-        for place, name in zip(places, ("title_overlap", "text_overlap"), strict=True):
-            table = table.set_column(place, tables.PAIRS.field(name), few)
-        storage.write_table(file.uri, table, tables.PAIRS)
-    found = page.gathered(open_run(run))[0]
-    assert (found.in_words.all.total, found.in_words.known.total) == (3, 1)
-    assert (found.in_meaning.all.total, found.in_meaning.known.total) == (2, 0)
-    assert "alike in meaning, not in words" in text_of(section(html.fromstring(page.render(run)), "scores"))
-
-
 def test_chart_labels_are_escaped() -> None:
     svg = charts.bars("A & B", "<desc>", [charts.Bar("<script>", 1, "1")])
     assert "<script>" not in svg
@@ -408,31 +322,31 @@ def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
     assert 'class="two"' not in figures.probabilities(labelled([0.25], [None]), None)
 
 
-def labelled(values: list[float], known: list[bool | None]) -> Labelled:
-    counts = Labelled(np.linspace(0, 1, 11))
-    counts.add(pa.table({"value": values, "known_link": pa.array(known, pa.bool_())}), "value")
-    return counts
+def labelled(values: list[float], known: list[bool | None]) -> Findings:
+    """The findings of the encoder's pairs of these probabilities."""
+    columns = {"source": ["encoder"] * len(values), "probability": values, "joined": [False] * len(values)}
+    found = Findings(probabilities=Histogram(np.linspace(0, 1, 11)), known=Histogram(np.linspace(0, 1, 11)))
+    found.add(pa.table({**columns, "known_link": pa.array(known, pa.bool_())}), None)
+    return found
 
 
 def test_every_colour_of_a_histogram_is_explained(parsed: html.HtmlElement) -> None:
-    for name in ("Probability", "Similarity"):
-        chart = chart_of(parsed, f"{name} of the encoder's pairs")
-        assert chart.xpath("rect[@class='two']")
-        assert chart.getparent().getprevious().xpath("span[@class='two-key']")
+    chart = chart_of(parsed, "Probability of the encoder's pairs")
+    assert chart.xpath("rect[@class='two']")
+    assert chart.getparent().getprevious().xpath("span[@class='two-key']")
 
 
-def test_recall_by_length_of_title_is_in_the_order_of_lengths() -> None:
-    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "4")}
-    svg = figures.recall_by_title({"by_title_words": groups})
-    assert re.findall(r">([\w ]+ words[\w ]*)</text>", svg) == ["1 to 3 words", "4 to 7 words", "12 words and more"]
-    assert "50.0 % of 4 links" in svg
+def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
+    svg = figures.lost({"test_links": 52, "in_one_cluster": 2 / 52, "in_pairs": 27 / 52})
+    assert re.findall(r">(\d+ links) \(", svg) == ["2 links", "25 links", "25 links"]
+    assert not figures.lost({"test_links": 0})
 
 
 def test_recall_by_site_is_of_the_sites_with_the_most_links(run: str) -> None:
     assert not figures.recall_by_site({"by_site": {CS: {"links": 1, "in_one_cluster": 1.0}}})
     sites = {f"{number:02}.example.com": {"links": number, "in_one_cluster": 1 / number} for number in range(1, 31)}
     place = storage.join(run, "metrics.json")
-    links = {"by_site": sites, "test_links": 465, "in_one_cluster": 0.5}
+    links = {"by_site": sites, "test_links": 465, "in_one_cluster": 0.5, "in_pairs": 0.75}
     metrics = storage.read_json(place)
     storage.write_json(place, {**metrics, "links": {**links, "thresholds": []}})
     parsed = html.fromstring(page.render(run))

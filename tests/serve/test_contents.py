@@ -173,9 +173,9 @@ def test_a_cluster_is_as_in_the_report(explored: Contents) -> None:
             assert explored._sites[own["site"]] == reported["sites"][question["site"]]["name"]
         for pair, own in zip(cluster["pairs"], shown["pairs"], strict=True):
             left, right = (f"{end['site']}.{end['id']}" for end in (shown["questions"][end] for end in own["ends"]))
-            is_encoders = own["source"] == "encoder"
-            parts = explored.pair({"left": left, "right": right, "parts": "yes" * is_encoders})["parts"]
-            assert {**own, **({"parts": parts} if parts else {})} == pair
+            evidence = explored.pair({"left": left, "right": right})["evidence"]
+            assert {**own, "evidence": evidence} == pair
+            assert evidence
         same = ("size", "edges", "bridges", "density", "weakest_link", "mean_probability", "reason", "changes")
         assert {name: shown[name] for name in same} == {name: cluster[name] for name in same}
 
@@ -204,7 +204,7 @@ def test_a_run_on_s3_is_asked_as_one_on_the_disk(s3: str) -> None:
     with opened(build_explored_run(f"{s3}/served")) as held:
         shown = held.cluster({"id": cluster_id(LARGE)})
         assert TITLES[(CS, 1)] in [question["title"] for question in shown["questions"]]
-        assert held.pair({"left": "1.31", "right": "1.32", "parts": "yes"})["parts"]["dense"] == 0.75
+        assert held.pair({"left": "1.31", "right": "1.32"})["left"]["title"] == TITLES[(CS, 31)]
 
 
 def test_a_question_that_is_gone_from_the_archive_is_said_to_be(tmp_path: Path) -> None:
@@ -231,14 +231,16 @@ def said(found: Answer) -> str:
 def test_a_verdict_is_written_where_the_next_run_reads_it(tmp_path: Path) -> None:
     with opened(build_explored_run(str(tmp_path))) as held:
         assert len(held.page()["worklist"]) == len(WORK)
+        ends = [f"{held._sites.index(site)}.{number}" for site, number in WORK[1]]
+        pair = f"left={ends[1]}&right={ends[0]}"  # in either order
         for word in ("same", "different"):  # the last one counts
-            assert ask(held, "POST", f"/api/verdict?rank=2&verdict={word}", **JSON).status == 200
+            assert ask(held, "POST", f"/api/verdict?{pair}&verdict={word}", **JSON).status == 200
         left, right = sorted(WORK[1])
         assert last_verdicts([f"{tmp_path}/runs/verdicts.tsv"])[0] == [Verdict(*left, *right, "different")]
-        assert [pair[5] for pair in held.page()["worklist"]] == [1, 3]
-        for wrong in ("rank=9&verdict=same", "rank=1&verdict=maybe", "rank=1", ""):
-            assert "the rank of a pair" in said(ask(held, "POST", f"/api/verdict?{wrong}", **JSON))
-        judging = ("POST", "/api/verdict?rank=1&verdict=same")
+        assert len(held.page()["worklist"]) == len(WORK) - 1
+        for wrong in (f"left={ends[0]}&right={ends[0]}&verdict=same", f"{pair}&verdict=maybe", pair):
+            assert "two questions, and a verdict on them" in said(ask(held, "POST", f"/api/verdict?{wrong}", **JSON))
+        judging = ("POST", f"/api/verdict?{pair}&verdict=same")
         assert ask(held, *judging, **HOST).status == 403  # as a form of another page is sent
         assert ask(held, *judging, **JSON, HTTP_SEC_FETCH_SITE="cross-site").status == 403
         assert ask(held, "GET", judging[1], **JSON).status == 404

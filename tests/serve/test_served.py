@@ -87,8 +87,8 @@ def test_the_explorer_searches_filters_opens_and_compares_by_asking_the_server(o
     say(opened, "1 cluster found")
     shown = opened.locator("#cluster")
     shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").wait_for()
-    shown.locator("svg.waterfall").wait_for()
-    assert shown.locator("svg.waterfall .label").all_text_contents() == ["Vectors", "<b>bold</b>", "halt", "Score"]
+    shown.locator(".evidence").wait_for()
+    assert "titles share" in shown.locator(".evidence").inner_text()
 
 
 def test_a_question_is_looked_up_and_the_slider_counts_when_it_is_asked_to(opened: Any) -> None:
@@ -113,6 +113,9 @@ def test_the_worklist_is_judged_into_the_file_of_the_next_run(opened: Any, serve
     assert opened.locator("#work-export, #work-undo").count() == 0
     given = {(row[:2], row[2:4]): row[4] for row in last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]}
     assert given == {tuple(sorted(pair)): word for pair, word in zip(WORK, ["different", "same"], strict=False)}
+    opened.locator("#cluster [role=group] button", has_text="Different").click()  # a pair of the opened cluster
+    opened.locator("#cluster [aria-pressed=true]", has_text="Different").wait_for()
+    assert len(last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]) == 3
     opened.reload()  # what was judged is not asked again
     opened.locator("#work-progress", has_text="Pair 1 of 1. 0 judged").wait_for()
 

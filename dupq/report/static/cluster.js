@@ -15,7 +15,7 @@ function opened(run, source, cluster, panel) {
     chosen = pair;
     parts.graph.replaceChildren(graphOf(cluster, places, pair, choose));
     parts.rows.forEach((row, one) => row.setAttribute('aria-pressed', String(one === pair)));
-    const compare = (...found) => chosen === pair && parts.compared.replaceChildren(...comparison(run, ...found));
+    const compare = (...found) => chosen === pair && parts.compared.replaceChildren(...comparison(run, source, ...found));
     if (pair) source.compared(cluster, pair, compare);
     else parts.compared.replaceChildren(element('p', { class: 'note' }, 'None of its pairs is between the questions shown.'));
   };
@@ -73,10 +73,10 @@ function pairTable(source, cluster, choose, rows) {
     rows.set(pair, button);
     return element('tr', {}, element('td', {}, button),
       element('td', {}, SOURCES[pair.source] || words(pair.source), pair.known ? element('b', { class: 'badge' }, 'known link') : null),
-      ...[pair.probability, pair.similarity, pair.jaccard, pair.title_overlap, pair.text_overlap].map(
+      ...[pair.source === 'encoder' ? pair.probability : undefined, pair.similarity, pair.jaccard, pair.title_overlap, pair.text_overlap].map(
         (value) => element('td', { class: 'count' }, scoreOrDash(value))));
   };
-  const heads = ['Compare', 'Found by', 'Probability', 'Similarity', 'Jaccard', 'Titles share', 'Texts share'];
+  const heads = ['Compare', 'Found by', 'Probability', 'Score', 'Jaccard', 'Titles share', 'Texts share'];
   const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
   const body = element('tbody', {}, cluster.pairs.map(row));
   const left = cluster.edges - cluster.pairs.length;
@@ -86,38 +86,34 @@ function pairTable(source, cluster, choose, rows) {
   return element('div', { class: 'scroll pairs-box' }, element('table', {}, element('thead', {}, head), body), more);
 }
 
-function comparison(run, left, right, pair) {
+function comparison(run, source, left, right, pair) {
   return [
     element('h4', { class: 'part' }, `Questions ${pair.ends[0] + 1} and ${pair.ends[1] + 1}`),
     sideBySide(run, left, right),
     element('p', { class: 'note' }, element('mark', {}, 'in both'), ' ', element('mark', { class: 'run' }, `${run.shingle} words in a row in both`),
       ' as written; the run compares stems, and whole texts.'),
-    element('h4', { class: 'part' }, 'Evidence'), ...evidence(run, pair)];
+    element('h4', { class: 'part' }, 'Evidence'), evidence(run, pair), verdictButtons(source, left, right)].flat().filter(Boolean);
 }
 
+function verdictButtons(source, left, right) {
+  if (!source.judge || left.gone || right.gone) return null;
+  const press = (verdict) => buttons.forEach((button) => button.setAttribute('aria-pressed', String(button.textContent === words(verdict))));
+  const buttons = Object.values(KEYS).map((verdict) => element('button', {
+    type: 'button', 'aria-pressed': 'false', on: { click: () => source.judge.give(left, right, verdict, () => press(verdict)) },
+  }, words(verdict)));
+  press(source.judge.given(left, right) || '');
+  return element('p', { class: 'buttons', role: 'group', 'aria-label': 'Verdict on this pair' }, buttons);
+}
+
+// A probability is stated only of the encoder's pairs: copies were counted, and links and verdicts are people's.
 function evidence(run, pair) {
-  if (pair.parts) return [waterfall(pair), element('p', { class: 'note' }, sharedStems(run, pair)), calibrated(run, pair)];
-  if (pair.jaccard !== undefined) {
-    return [element('p', {}, `They share ${share(pair.jaccard)} of their shingles of ${run.shingle} words`,
-      pair.source === 'exact' ? ': their words are the same.' : ', counted exactly.')];
-  }
-  if (pair.source === 'verdict') return [element('p', {}, 'People judged them to be the same.')];
-  if (pair.source === 'known_link') return [element('p', {}, 'The site links them as duplicates, and the run was told to use that.')];
-  return [calibrated(run, pair)];
-}
-
-function sharedStems(run, pair) {
-  if (pair.parts.words.length) return 'The encoder’s score: the likeness of the vectors, and what each shared stem adds.';
-  return run.words ? 'They share no stem that the encoder counts.' : 'This encoder compares vectors alone: no part of its score is a word’s.';
-}
-
-function calibrated(run, pair) {
-  const ranks = [pair.rank_left, pair.rank_right].filter((rank) => rank !== undefined);
-  const parts = [`In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`];
-  if (run.threshold !== null) parts.push(` (threshold ${score(run.threshold)})`);
-  parts.push('. Besides the score, the evidence is');
-  if (ranks.length) parts.push(` its rank among the nearest (${ranks.join(' and ')}),`);
-  parts.push(` the rare words that titles (${scoreOrDash(pair.title_overlap)}) and texts (${scoreOrDash(pair.text_overlap)}) share,`);
-  parts.push(` the tags (${scoreOrDash(pair.tag_overlap)}), and more, such as different numbers in the titles (docs/decisions.md).`);
-  return element('p', { class: 'note' }, parts.join(''));
+  const said = {
+    exact: 'The words of both are the same.',
+    near_duplicate: `They share ${share(pair.jaccard ?? 0)} of their shingles of ${run.shingle} words, counted exactly.`,
+    known_link: 'The site links them as duplicates, and the run was told to use that.',
+    verdict: 'People judged them to be the same.',
+    encoder: `In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`
+      + (run.threshold === null ? '.' : `; from ${score(run.threshold)} on pairs may join.`),
+  }[pair.source];
+  return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said)];
 }

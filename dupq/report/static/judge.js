@@ -26,6 +26,17 @@ function sheet(run, list, verdicts) {
   return `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
 }
 
+// A pair that is judged where it is shown, such as in an opened cluster, joins the list at its end.
+const moreOf = (run, list) => `dupq-${list.key}-more-${run.run}`;
+
+function withMore(run, list) {
+  try {
+    for (const pair of JSON.parse(remembered(moreOf(run, list)) ?? '[]')) {
+      if (pair.length === 2 && pair.every((place) => run.questions[place])) list.pairs.push([...pair, '']);
+    }
+  } catch { /* what another page has kept */ }
+}
+
 function saved(run, list) {
   const given = list.pairs.map((pair) => pair[2]);
   const kept = list.key && remembered(`dupq-${list.key}-${run.run}`);
@@ -38,6 +49,8 @@ function saved(run, list) {
 
 function judge(run, source, list) {
   const own = (part) => byId(`${list.name}-${part}`);
+  const listed = list.pairs.length;
+  if (list.key === 'worklist') withMore(run, list);
   const state = { verdicts: saved(run, list), place: 0, done: [], isTelling: false };
   const [panel, pair, bar, progress] = ['panel', 'pair', 'bar', 'progress'].map(own);
   const firstOpen = (from) => {
@@ -78,9 +91,27 @@ function judge(run, source, list) {
     if (!list.tell) given(place, verdict);
     else if (!state.isTelling) {
       state.isTelling = true;
-      list.tell(list.pairs[place], verdict, () => given(place, verdict), () => { state.isTelling = false; });
+      const ends = list.pairs[place].slice(0, 2).map((question) => run.questions[question]);
+      list.tell(...ends, verdict, () => given(place, verdict), () => { state.isTelling = false; });
     }
   };
+  const placeOf = (...ends) => list.pairs.findIndex((pair) => ends.every(({ place }) => pair.slice(0, 2).includes(place)));
+  const giveHere = (left, right, verdict, then) => {
+    if (list.tell) {
+      list.tell(left, right, verdict, then, () => {});
+      return;
+    }
+    let place = placeOf(left, right);
+    if (place < 0) {
+      place = list.pairs.push([left.place, right.place, '']) - 1;
+      remember(moreOf(run, list), JSON.stringify(list.pairs.slice(listed).map((pair) => pair.slice(0, 2))));
+      bar.max = list.pairs.length;
+    }
+    set(Object.assign([...state.verdicts], { [place]: verdict }));
+    show();
+    then();
+  };
+  if (list.name === 'work') source.judge = { give: giveHere, given: (left, right) => (list.tell ? '' : state.verdicts[placeOf(left, right)]) };
   const undo = () => {
     const last = own('undo') && state.done.pop();
     if (!last) return;

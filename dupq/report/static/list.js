@@ -41,6 +41,7 @@ function explorer(run, source) {
   };
   const openByHand = (entry) => {
     open(entry);
+    history.replaceState(null, '', `#cluster=${encodeURIComponent(entry.cluster.id)}`); // an address to send on
     if (matchMedia('(max-width: 60rem)').matches) panel.scrollIntoView({ block: 'start' });
     panel.focus({ preventScroll: true });
   };
@@ -65,7 +66,7 @@ function explorer(run, source) {
     if (page.isOpenFound) return;
     state.open = null;
     if (page.entries.length) open(page.entries[0]);
-    else panel.replaceChildren(element('p', { class: 'note' }, 'No cluster is like that. Search for less, or show all.'));
+    else panel.replaceChildren(element('p', { class: 'note' }, 'No cluster matches. Search for less, or show all.'));
   };
   const update = () => {
     const asked = askedOf(form);
@@ -80,6 +81,14 @@ function explorer(run, source) {
   panel.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') list.querySelector('[aria-current]')?.focus();
   });
+  const save = byId('save-list');
+  if (source.sheet) save.addEventListener('click', () => download(`clusters-${run.run}.tsv`, `${source.sheet(state.asked)}\n`));
+  else save.remove();
+  const named = location.hash.startsWith('#cluster=') && decodeURIComponent(location.hash.slice('#cluster='.length));
+  if (named) {
+    form.elements.search.value = named;
+    panel.scrollIntoView({ block: 'center' });
+  }
   update();
 }
 

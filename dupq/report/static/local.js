@@ -59,9 +59,13 @@ function sourceOf(run) {
       then({ total: wanted.length, entries: wanted.slice(from, from + SHOWN), isOpenFound: wanted.includes(open) });
     },
     cluster({ cluster }, then) {
-      then({ ...cluster, questions: cluster.questions.map((place) => run.questions[place]) });
+      then({ ...cluster, questions: cluster.questions.map((place) => ({ ...run.questions[place], place })) });
     },
     compared: (cluster, pair, then) => then(...pair.ends.map((end) => cluster.questions[end]), pair),
     beside: (left, right, then) => then(left, right),
+    // The clusters that were found, a line each question, for a spreadsheet.
+    sheet: (asked) => ['cluster\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
+      .map((place) => run.questions[place])
+      .map(({ site, id, title }) => [cluster.id, run.sites[site].name, id, plain(title || '')].join('\t')))].join('\n'),
   };
 }

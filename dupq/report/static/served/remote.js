@@ -25,7 +25,7 @@ function lookUp(run, source, found) {
   const { question, size, pairs } = found;
   const compared = element('div', { class: 'compared' });
   const other = (pair) => pair.questions[1];
-  const compare = (pair) => source.compared(null, pair, (...sides) => compared.replaceChildren(...comparison(run, ...sides)));
+  const compare = (pair) => source.compared(null, pair, (...sides) => compared.replaceChildren(...comparison(run, source, ...sides)));
   const row = (pair) => element('tr', {},
     element('td', {}, element('button', { type: 'button', class: 'pair', on: { click: () => compare(pair) } }, 'Compare')),
     element('td', { class: 'count' }, score(pair.probability)),
@@ -47,9 +47,9 @@ const unread = (question) => ({ ...question, text: question.gone ? '' : '…' })
 function sourceOf(run) {
   let waiting = 0;
   let running = new AbortController();
-  const beside = (left, right, more, then) => {
-    then(unread(left), unread(right), null);
-    ask('pair', { left: keyOf(left), right: keyOf(right), ...more }, (found) => then(found.left, found.right, found.parts));
+  const beside = (left, right, then) => {
+    then(unread(left), unread(right), '');
+    ask('pair', { left: keyOf(left), right: keyOf(right) }, (found) => then(found.left, found.right, found.evidence));
   };
   return {
     count: run.count,
@@ -68,12 +68,11 @@ function sourceOf(run) {
     pairs: (cluster, from, then) => ask('more', { id: cluster.id, from }, (found) => then(found.pairs)),
     compared(cluster, pair, then) {
       const [left, right] = pair.questions ?? pair.ends.map((end) => cluster.questions[end]);
-      const show = (one, other, parts) => then(one, other, parts ? { ...pair, parts } : pair);
-      beside(left, right, { parts: pair.source === 'encoder' ? 'yes' : '' }, show);
+      beside(left, right, (one, other, evidence) => then(one, other, { ...pair, evidence }));
     },
-    beside: (left, right, then) => beside(left, right, {}, then),
-    judged([, , , , , rank], verdict, then, ended) {
-      fetch(`/api/verdict?rank=${rank}&verdict=${verdict}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
+    beside,
+    judged(left, right, verdict, then, ended) {
+      fetch(`/api/verdict?left=${keyOf(left)}&right=${keyOf(right)}&verdict=${verdict}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
         .then(answered(then)).catch(failed).finally(ended);
     },
     start() {
