@@ -61,13 +61,13 @@ def reliability(links: LinkQuality) -> Markup:
 
 def lost(links: LinkQuality) -> Markup:
     """Where the known duplicates of the test part were lost."""
-    count, grouped, listed = links.get("test_links"), links.get("in_one_cluster"), links.get("in_pairs")
+    count, grouped, listed = links.get("test_links"), links.get("in_one_cluster"), links.get("listed_apart")
     if not count or grouped is None or listed is None:
         return Markup("")
     parts = {
         "in one cluster": grouped,
-        "a candidate pair, not joined": max(0.0, listed - grouped),
-        "no candidate pair": 1 - max(listed, grouped),
+        "a candidate pair, not joined": listed,
+        "no candidate pair": 1 - grouped - listed,
     }
     records = [
         Bar(name, value, f"{counted(round(value * count), 'link')} ({share(value)})") for name, value in parts.items()

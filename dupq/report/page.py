@@ -20,7 +20,7 @@ from dupq.report import charts, explorer_clusters, figures, summary
 from dupq.report.explorer_clusters import Text
 from dupq.report.explorer_data import BUDGET, chosen, explorer_data, script_text
 from dupq.report.findings import Findings, findings
-from dupq.report.summary import decided_by
+from dupq.report.summary import grounds
 from dupq.runs.reader import Key, Run, link, open_run
 from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
 
@@ -172,7 +172,7 @@ def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[s
         "worklist": explorer_clusters.worklist(run),
         "summary": summary.told(run.uri) if metrics.keys() >= _SUMMARISED else {},
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
-        "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
+        "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
         "inputs": run.manifest.get("inputs") or {},
         "metrics": metrics,

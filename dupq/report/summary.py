@@ -130,21 +130,27 @@ def told(run_uri: str) -> dict[str, list[str]]:
 def _found(metrics: Metrics, language: str | None) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
     archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
-    groups = counted(metrics["clusters"], "group") if metrics["clusters"] else "no group"
-    found = f"{groups} of duplicates among {archive}"
+    found = f"no group of duplicates among {archive}"
     if metrics["clusters"]:
-        found += f": {metrics['questions_in_clusters']:,} questions, at most {metrics['largest_cluster']:,} in a group"
-    texts = f"{metrics['exact_copies']:,} identical, {metrics['near_duplicate_pairs']:,} almost identical"
-    return [found, f"pairs: {texts}, {_sure_pairs(metrics)}", *_planted(metrics.get("planted"))]
+        groups, members = counted(metrics["clusters"], "group"), f"{metrics['questions_in_clusters']:,} questions"
+        found = f"{groups} of duplicates ({members}, at most {metrics['largest_cluster']:,} in a group) among {archive}"
+    texts = f"{counted(metrics['exact_copies'], 'pair')} of identical text"
+    return [
+        found,
+        f"{texts}, {metrics['near_duplicate_pairs']:,} of almost identical text",
+        _sure_pairs(metrics),
+        *_planted(metrics.get("planted")),
+    ]
 
 
 def _sure_pairs(metrics: Metrics) -> str:
     count, chosen = metrics["encoder_pairs_above_threshold"], metrics["thresholds"][0]
     if not count:
         candidates = f"of {metrics['encoder_pairs']:,} candidates"
-        return f"none of the same meaning that is sure enough for a precision of {chosen['precision']}, {candidates}"
-    right = f"{chosen['expected_precision']:.0%} expected to be right"
-    return f"{count:,} of the same meaning ({right}; probability {metrics['threshold']:.3f} and more)"
+        return f"no pair of the same meaning is sure enough for a precision of {chosen['precision']}, {candidates}"
+    right = f"about {count * (chosen['expected_precision'] or 0):,.0f} of them right"
+    least = f"estimated; probability {metrics['threshold']:.3f} and more"
+    return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"
 
 
 def _missed(metrics: Metrics, run_uri: str) -> list[str]:
@@ -157,42 +163,46 @@ def _missed(metrics: Metrics, run_uri: str) -> list[str]:
 
 def _trust(metrics: Metrics) -> list[str]:
     judged = [*_judged(metrics.get("judged")), *_verdicts(metrics.get("verdicts"))]
-    advice = "no pair is judged yet: verdicts on the listed pairs decide the next run, and measure this one"
-    return [f"decided by {decided_by(metrics['calibration'])}", *(judged or [advice])]
-
-
-def decided_by(calibration: Calibration) -> str:
-    """What the probabilities rest on, in words."""
-    prior = f"the prior of {len(calibration['prior_sites'])} sites"
-    own = (
-        [f"{counted(calibration['development_sets'], 'set')} of known duplicates"]
-        if calibration["development_sets"]
-        else []
+    advice = (
+        "no pair is judged yet: judge 30 of the listed ones, and the next run decides by them and measures this one"
     )
-    own += [counted(calibration["judged_pairs"], "verdict")] if calibration.get("judged_pairs") else []
+    return [f"probabilities rest on {grounds(metrics['calibration'])}", *(judged or [advice])]
+
+
+def grounds(calibration: Calibration) -> str:
+    """Return in words what the probabilities rest on."""
+    prior, own = counted(len(calibration["prior_sites"]), "other site"), list[str]()
+    if calibration["development_sets"]:
+        own.append(f"{counted(calibration['development_sets'], 'set')} of known duplicates")
+    if calibration.get("judged_pairs"):
+        own.append(counted(calibration["judged_pairs"], "verdict"))
     if not own:
-        return f"{prior} alone: no known duplicates of this archive to weigh"
-    return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
+        return f"{prior} alone: this archive has no known duplicates to weigh"
+    weight = calibration["own_share"]
+    return f"{prior} ({share(1 - weight)}) and on {' and '.join(own)} of this archive ({share(weight)})"
 
 
 def _links(links: LinkQuality | None) -> list[str]:
     if not links:
         return []
-    count, nearest = links["test_links"], (links.get("among_nearest") or {}).get("10")
-    shares = {"are in one group": links["in_one_cluster"], "among the ten nearest": nearest}
-    shares["among the candidate pairs"] = links["in_pairs"]
-    shown = ", ".join(f"{share * count:,.0f} {where}" for where, share in shares.items() if share is not None)
-    return [f"of {counted(count, 'known duplicate')} that decided nothing, {shown}"]
+    count, nearest, searched = (
+        links["test_links"],
+        (links.get("among_nearest") or {}).get("10"),
+        links.get("searched_links"),
+    )
+    shown = f", {links['in_one_cluster'] * count:,.0f} are in one group"
+    if nearest is not None and searched:
+        found = f"{nearest * searched:,.0f} are among each other's ten nearest"
+        shown += f"; of the {searched:,} of them that are no copies, {found}"
+    return [f"of {counted(count, 'known duplicate')} that decided nothing{shown}"]
 
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     work = metrics.get("worklist")
     if not work or not work["pairs"]:
         return []
-    expected = f"{work['expected_right']:.0f} of the first {work['first']} are expected to be right"
-    return [
-        f"{work['pairs']:,} likely pairs are listed, not joined; {expected}: {storage.join(run_uri, 'worklist.tsv')}"
-    ]
+    right = f"about {work['expected_right']:.0f} of the first {work['first']} are right"
+    return [f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run_uri, 'worklist.tsv')}"]
 
 
 def _judged(told: Verdicts | None) -> list[str]:

@@ -158,6 +158,7 @@ class LinkQuality(TypedDict, total=False):
     test_links: int
     in_one_cluster: float
     in_pairs: float  # the share that is among the candidate pairs
+    listed_apart: float  # the share that is among these and not in one cluster
     searched_links: int  # those between two questions that are searched, as no near duplicate represents either
     among_nearest: dict[str, float]  # the share of these of which one is among the n nearest of the other, by n
     thresholds: list[Choice]

@@ -63,7 +63,7 @@ DEDUP_VERSIONS = {
     "pairs": 2,
     "partition": 2,
     "clusters": 3,
-    "evaluate": 7,
+    "evaluate": 8,
     "review": 2,
 }
 TEACHER_VERSIONS = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher

@@ -118,9 +118,8 @@ def test_counts_are_shown(parsed: html.HtmlElement) -> None:
     steps = section(parsed, "steps").xpath(".//text/text()")
     assert steps[:4] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
     header = text_of(parsed.find("body/header"))
-    assert "Found 4 groups of duplicates among 53 questions of 3 sites" in header
-    assert "32 questions, at most 25 in a group" in header
-    assert "Trust decided by the prior of 2 sites" in header
+    assert "Found 4 groups of duplicates (32 questions, at most 25 in a group) among 53 questions of 3 sites" in header
+    assert "Trust probabilities rest on 2 other sites" in header
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
@@ -157,22 +156,24 @@ def test_the_threshold_is_drawn_among_the_probabilities(parsed: html.HtmlElement
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     shown = summary(run)
-    assert "3 of the same meaning (90% expected to be right; probability 0.800 and more)" in shown
-    assert "the prior of 2 sites and 25 sets of known duplicates (40% this archive's own)" in shown
+    assert "3 pairs of the same meaning, about 3 of them right (estimated; probability 0.800 and more)" in shown
+    assert "2 other sites (60.0 %) and on 25 sets of known duplicates of this archive (40.0 %)" in shown
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     metrics["calibration"]["development_sets"] = 0
     storage.write_json(storage.join(run, "metrics.json"), metrics)
-    assert "the prior of 2 sites alone: no known duplicates of this archive to weigh" in summary(run)
+    assert "2 other sites alone: this archive has no known duplicates to weigh" in summary(run)
 
 
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
     assert "known duplicates that decided" not in summary(run)
     place = storage.join(run, "metrics.json")
     links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
-    said = "of 1,052 known duplicates that decided nothing, 40 are in one group, "
-    for more, then in (({}, ""), ({"among_nearest": {"1": 0.2, "10": 0.4}}, "421 among the ten nearest, ")):
-        storage.write_json(place, {**storage.read_json(place), "links": links | more})
-        assert f"{said}{then}526 among the candidate pairs" in summary(run)
+    said = "of 1,052 known duplicates that decided nothing, 40 are in one group"
+    near = {"among_nearest": {"1": 0.2, "10": 0.4}, "searched_links": 1_000}
+    more = "; of the 1,000 of them that are no copies, 400 are among each other's ten nearest"
+    for given, then in (({}, ""), (near, more)):
+        storage.write_json(place, {**storage.read_json(place), "links": links | given})
+        assert f"{said}{then}\n" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
@@ -337,7 +338,7 @@ def test_every_colour_of_a_histogram_is_explained(parsed: html.HtmlElement) -> N
 
 
 def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
-    svg = figures.lost({"test_links": 52, "in_one_cluster": 2 / 52, "in_pairs": 27 / 52})
+    svg = figures.lost({"test_links": 52, "in_one_cluster": 2 / 52, "listed_apart": 25 / 52})
     assert re.findall(r">(\d+ links) \(", svg) == ["2 links", "25 links", "25 links"]
     assert not figures.lost({"test_links": 0})
 

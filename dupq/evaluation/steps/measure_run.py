@@ -303,6 +303,7 @@ def link_quality(
     return {
         "test_links": len(links),
         "in_pairs": float((found >= 0).mean()),
+        "listed_apart": float(((found >= 0) & ~together).mean()),
         "searched_links": len(apart),
         "among_nearest": {str(n): float(((rank > 0) & (rank <= n)).mean()) for n in _NEAREST if len(apart)},
         "in_one_cluster": float(together.mean()),
