@@ -44,7 +44,6 @@ NO_SETTINGS = {
     "encoder.json",
     "run.changes",
     "run.log",
-    "run.trials",
 }
 
 

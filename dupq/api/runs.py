@@ -22,13 +22,11 @@ from dupq.runs.reader import Key, Question, link
 from dupq.runs.reader import Run as StoredRun
 from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
-from dupq.system import require
 
 if TYPE_CHECKING:
     from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
     from dupq.api.lookup import Explanation
-    from dupq.api.trials import Trials
     from dupq.evaluation.sampling import Estimate
 
 _ENDS = ("", "_left", "_right")
@@ -179,14 +177,6 @@ class Run(reader.Run):
         from dupq.api.lookup import estimated
 
         return estimated(self, verdicts)
-
-    @cached_property
-    def trials(self) -> "Trials":
-        """Encoders trained and compared on this archive, in memory. Raises DupqError without known duplicates."""
-        require("torch", "Run.trials")
-        from dupq.api.trials import Trials
-
-        return Trials(self)
 
     @cached_property
     def encoder(self) -> "TextEncoder":

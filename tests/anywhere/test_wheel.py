@@ -111,7 +111,7 @@ found["members"] = len(run.cluster_of("cs.stackexchange.com/31").questions)
 found["decided"] = len(run.at(0.9).clusters)
 found["missing"] = [name for name in ("ray", "torch", "pandas") if importlib.util.find_spec(name) is None]
 found["said"] = []
-for wanted in (lambda: run.pairs.pandas(), lambda: run.trials):
+for wanted in (lambda: run.pairs.pandas(),):
     try:
         wanted()
     except dupq.DupqError as error:
@@ -133,7 +133,6 @@ def test_runs_are_read_and_duplicates_found_without_ray_and_torch(installed: Pat
     assert found["missing"] == ["ray", "torch", "pandas"]
     assert found["said"] == [
         "a DataFrame of pandas needs pandas, which is not installed: pip install 'dupq[tables]'",
-        "Run.trials needs torch, which is not installed: pip install 'dupq[jobs]'",
     ]
 
 

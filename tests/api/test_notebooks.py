@@ -15,7 +15,6 @@ from dupq import storage
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHOWN = {
-    "encoders": ["BM25", "Accuracy@10", "places gained"],
     "look_up": ["similarity", "jaccard", "is_canonical", "refund"],
     "nights": ["questions in clusters", "<td>new</td>", "<th>was</th>"],
     "threshold": ["expected precision", "shingles in both", "no candidate", "10 judged"],
