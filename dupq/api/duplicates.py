@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
-from dupq import system
+from dupq import storage, system
 from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
-from dupq.api.inputs import as_columns, collected, column_of, names_of, share, texts, values_of
+from dupq.api.inputs import Given, given_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import SCORED_SIZE, decide, spread_of, words_of_texts
@@ -32,22 +33,28 @@ from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.in_memory import NearPairs, Said, near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.report.summary import counted
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import Language, TextSettings
 from dupq.system import require
+from dupq.text import tokens
 from dupq.text.languages import language_of
 from dupq.text.questions import Terms, content_hashes, document_counts, rare_words, rarities, texts_table
-from dupq.text.tokens import Markup, as_html, is_html
-from dupq.training.word_vectors import counted
+from dupq.training.word_vectors import counted as counted_words
 
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
-_TITLES = 10_000  # in which the language is looked for
-_PAIRS = pa.schema(
-    [
-        pa.field("left", pa.int64(), nullable=False),  # row of the texts, from 0
-        pa.field("right", pa.int64(), nullable=False),
+_FOR_LANGUAGE = 10_000  # titles in which it is looked for
+_SHOWN = 10  # pairs
+_MODEL_CALL = "find_duplicates: encoder="
+
+
+def _schemas(ids: pa.DataType) -> tuple[pa.Schema, pa.Schema]:
+    """The schemas of pairs and of clusters, of texts that are named so."""
+    pairs = [
+        pa.field("left", ids, nullable=False),  # as texts are named: by the column or index of ids, else by row from 0
+        pa.field("right", ids, nullable=False),
         pa.field("title_left", pa.string(), nullable=False),
         pa.field("title_right", pa.string(), nullable=False),
         pa.field("source", pa.string(), nullable=False),  # exact, near_duplicate or encoder
@@ -57,57 +64,92 @@ _PAIRS = pa.schema(
         pa.field("joined", pa.bool_(), nullable=False),  # whether both are in one cluster
         pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, below a floor and for near pairs
     ]
-)
-_CLUSTERS = pa.schema(
-    [
+    clusters = [
         pa.field("row", pa.int64(), nullable=False),
+        pa.field("id", ids, nullable=False),  # as `left` and `right` of pairs
         pa.field("title", pa.string(), nullable=False),
-        pa.field("cluster", pa.int64(), nullable=False),  # the first row of the cluster
+        pa.field("cluster", ids, nullable=False),  # that of the cluster's first row
         pa.field("cluster_size", pa.int64(), nullable=False),
     ]
-)
+    return pa.schema(pairs), pa.schema(clusters)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Duplicates:
-    """What was found in n texts. They are named by their rows, from 0."""
+    """What was found in n texts. They are named by their ids, if they have any, else by their rows, from 0."""
 
     pairs: TableView  # candidate pairs, the most probable first
     clusters: TableView  # a row for each text
     threshold: float  # the probability from which a pair may join
     expected_precision: float  # of the encoder's pairs from there on
-    encoder: TextEncoder | Encode  # that was used
+    encoder: "TextEncoder | Encode | np.ndarray"  # that was used
+    read: tuple[str, ...] = ()  # columns of a table
+    not_read: tuple[str, ...] = ()  # those of its columns that hold texts too
 
-    def groups(self) -> list[list[int]]:
-        """The clusters of two and more, as rows; the largest first."""
-        table = self.clusters.arrow(["row", "cluster"], [("cluster_size", ">", 1)])
-        found: dict[int, list[int]] = {}
-        for row, cluster in zip(table["row"].to_pylist(), table["cluster"].to_pylist(), strict=True):
-            found.setdefault(cluster, []).append(row)
-        return sorted(found.values(), key=lambda rows: (-len(rows), rows))
+    def groups(self) -> list[list[Any]]:
+        """The clusters of two and more, as ids or rows; the largest first."""
+        table = self.clusters.arrow(["id", "cluster"], [("cluster_size", ">", 1)])
+        found: dict[Any, list[Any]] = {}
+        for name, cluster in zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True):
+            found.setdefault(cluster, []).append(name)
+        return sorted(found.values(), key=lambda names: -len(names))
+
+    def keep(self) -> list[Any]:
+        """The ids or rows of the texts without duplicates: of each cluster the first one, in their order."""
+        return self._named(is_first=True)
+
+    def drop(self) -> list[Any]:
+        """Those of the others: each is a duplicate of one that `keep` has."""
+        return self._named(is_first=False)
+
+    def __repr__(self) -> str:
+        """Return what was found, and the likeliest pairs."""
+        rows = self.pairs.arrow(["title_left", "title_right", "probability"]).slice(0, _SHOWN).to_pylist()
+        lines = [f"  {row['probability']:.3f}  {row['title_left']}  =  {row['title_right']}" for row in rows]
+        return "\n".join([self._said(), *lines])
+
+    def _repr_html_(self) -> str:
+        return Markup("<p>{}</p>").format(self._said()) + self.pairs._repr_html_()
+
+    def _said(self) -> str:
+        groups, kept = self.groups(), len(self.keep())
+        among = f"{counted(len(self.clusters), 'text')}: {kept:,} to keep"
+        found = f"{counted(len(groups), 'group')} of duplicates among {among}"
+        read = f"; read {', '.join(self.read)}" if self.read else ""
+        return found + read + (f"; not read {', '.join(self.not_read)}" if self.not_read else "")
+
+    def _named(self, is_first: bool) -> list[Any]:
+        table = self.clusters.arrow(["id", "cluster"])
+        rows = zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True)
+        return [name for name, cluster in rows if (name == cluster) is is_first]
 
 
 def find_duplicates(
     texts: Any,
     *,
-    encoder: str | os.PathLike[str] | TextEncoder | Encode | None = None,
+    encoder: "str | os.PathLike[str] | TextEncoder | Encode | np.ndarray | None" = None,
     threshold: float = 0.5,
     precision: float | None = None,
     k: int = 10,
     language: Language = "auto",
     teacher: str | os.PathLike[str] | None = None,
-    format: Markup = "auto",
+    format: "tokens.Markup" = "auto",
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
 
     `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, also lazy, Arrow, a
-    TableView of a run, a dictionary of columns, or a list of records) with the column `title` and, if there is one,
-    `body_html`, `body` or `text`. Such a column is HTML or plain text as `format` says, "html" or "plain"; with "auto"
-    it is HTML if its name ends in html or more than half of its first 1,000 texts have a closing tag, as on the command
-    line. A text that is missing (None, NaN) is an empty one. They are encoded by
-    the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
-    says how texts are read, or `encoder` is a function that makes a vector of each text; in another language than
-    English one is learned on them. `language` "auto" is that of most titles.
+    TableView of a run, a dictionary of columns, or a list of records) with the column `title` (or `question`,
+    `subject`, `headline`) and, if there is one, `body_html`, `body`, `text`, `description` or `content`, which is
+    HTML or plain text as `format` says, "html" or "plain"; with "auto" it is HTML if its name ends in html or more than
+    half of its first 1,000 texts have a closing tag, as on the command line. A text that is missing (None, NaN) is an
+    empty one. Texts are named by the column `id` or `question_id`, or by the index of a pandas table or column that has
+    one of its own; else by their rows. Other columns are not read, and the answer says which.
+
+    They are encoded by the encoder that ships with dupq, which counts how rare their words are, or by `encoder`: the
+    address of a saved one, which then says how texts are read; the name or folder of a sentence-transformers model; a
+    function that makes a vector of each text; or the vectors themselves (float, shape (n, d)), which are compared by
+    their cosines. In another language than English one is learned on the texts. `language` "auto" is that of most
+    titles.
 
     Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
     is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
@@ -118,11 +160,9 @@ def find_duplicates(
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
-    titles, bodies = _columns(texts, format)
-    given = load_encoder(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder
-    if not (given is None or isinstance(given, TextEncoder) or callable(given)):
-        expected = "the address of a saved one, what dupq.load_encoder gives, or a function of texts expected"
-        raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
+    asked = given_texts(texts, format)
+    titles, bodies = asked.titles, asked.bodies
+    given = _encoder(encoder, titles)
     reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     near, compared, used, settings = compare(titles, bodies, given, language, k)
     members, representatives = components(near.pairs)
@@ -135,12 +175,35 @@ def find_duplicates(
     keys, clusters = with_represented((members, representatives), decide(*found))
     every[keys] = clusters
     return Duplicates(
-        in_memory("pairs", _pairs_table(near, compared.table, every, titles, cosines)),
-        in_memory("clusters", _clusters_table(every, titles)),
+        in_memory("pairs", _pairs_table(near, compared.table, every, asked, cosines)),
+        in_memory("clusters", _clusters_table(every, asked)),
         chosen["threshold"],
         chosen["expected_precision"],
-        used,
+        encoder if isinstance(encoder, np.ndarray) else used,
+        asked.read,
+        asked.not_read,
     )
+
+
+def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
+    """The encoder that is meant. Raises SettingError for what is none, DupqError where there is none."""
+    if isinstance(given, np.ndarray):
+        vectors = given
+        if len(vectors) != len(titles):
+            raise DupqError(
+                f"{_MODEL_CALL}an array of {len(vectors)} rows, but {len(titles)} texts; one row each expected"
+            )
+        return lambda texts: vectors
+    if isinstance(given, (str, os.PathLike)):
+        place = os.fspath(given)
+        if storage.exists(place) or storage.is_remote(place):
+            return load_encoder(place)
+        model = teacher_at(place, _MODEL_CALL)
+        return lambda texts: vectors_of(model, texts, system.CPU).astype(np.float32)
+    if given is None or isinstance(given, TextEncoder) or callable(given):
+        return given
+    expected = "the address of a saved one, a model's name, a function of texts, or an array of vectors expected"
+    raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
 
 
 def compare(
@@ -151,7 +214,7 @@ def compare(
     `bodies` are HTML; `given` is the encoder that is wanted. Titles alone have a prior of their own.
     """
     if not isinstance(given, TextEncoder) and language == "auto":
-        language = language_of(pa.array(titles[:_TITLES], pa.string()))
+        language = language_of(pa.array(titles[:_FOR_LANGUAGE], pa.string()))
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
     marks = _marks(table, titles, bodies, settings.text.language)
@@ -192,7 +255,7 @@ def _vectors(encode: Encode, read: list[str], table: pa.Table) -> np.ndarray:
 def _learned(texts: pa.Table, settings: Settings) -> Reader:
     """An encoder for rows of TEXTS; torch is loaded only if it is trained on them."""
     if not settings.title_body.epochs:
-        return counted(texts, settings)
+        return counted_words(texts, settings)
     require("torch", f"find_duplicates, for bodies in {settings.text.language},")
     from dupq.training.one_process import learn
 
@@ -225,24 +288,6 @@ def _settings(given: TextEncoder | Encode | None, has_bodies: bool, language: st
     ):  # the encoder that ships with dupq needs no training here
         settings = config.assign(settings, ["title_body.epochs=0"])
     return settings
-
-
-def _columns(given: object, markup: Markup) -> tuple[list[str], list[str] | None]:
-    """Titles, and bodies as HTML if there are any."""
-    table, call = as_columns(collected(given)), "find_duplicates"
-    names = names_of(table)
-    if names is None:
-        return texts(values_of(table, call, "texts"), call, "texts"), None
-    found = [name for name in ("title", "body_html", "body", "text") if name in names]
-    if "title" not in found:
-        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(names)}")
-    titles, *rest = (texts(column_of(table, name, call), call, name) for name in found[:2])
-    if not rest:
-        return titles, None
-    bodies = rest[0]
-    if len(bodies) != len(titles):
-        raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
-    return titles, bodies if is_html(found[1], bodies, markup) else list(map(as_html, bodies))
 
 
 def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) -> pa.Table:
@@ -278,9 +323,7 @@ def _no_tags(count: int) -> Terms:
     return Terms(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
 
 
-def _pairs_table(
-    near: NearPairs, scored: pa.Table, labels: np.ndarray, titles: list[str], cosines: np.ndarray
-) -> pa.Table:
+def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, given: Given, cosines: np.ndarray) -> pa.Table:
     ends = [np.concatenate([near.pairs[:, side], scored[("left", "right")[side]].to_numpy()]) for side in (0, 1)]
     is_near = np.arange(len(ends[0])) < len(near.pairs)
     values = [np.concatenate([near.jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
@@ -288,9 +331,8 @@ def _pairs_table(
     rows = np.lexsort((ends[1], ends[0], -values[1]))
     left, right = (side[rows] for side in ends)
     columns = [
-        pa.array(left),
-        pa.array(right),
-        *(pa.array([titles[row] for row in side.tolist()], pa.string()) for side in (left, right)),
+        *(given.ids.take(pa.array(side)) for side in (left, right)),
+        *(pa.array([given.titles[row] for row in side.tolist()], pa.string()) for side in (left, right)),
         pa.array(sources[rows].tolist(), pa.string()),
         pa.array(values[0][rows].astype(np.float32), mask=~is_near[rows]),
         pa.array(values[0][rows].astype(np.float32), mask=is_near[rows]),
@@ -298,10 +340,11 @@ def _pairs_table(
         pa.array(labels[left] == labels[right]),
         pa.array(np.concatenate([np.full(len(near.pairs), np.nan, np.float32), cosines])[rows], from_pandas=True),
     ]
-    return pa.table(columns, schema=_PAIRS)
+    return pa.table(columns, schema=_schemas(given.ids.type)[0])
 
 
-def _clusters_table(labels: np.ndarray, titles: list[str]) -> pa.Table:
+def _clusters_table(labels: np.ndarray, given: Given) -> pa.Table:
     _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    columns = [pa.array(titles, pa.string()), pa.array(labels), pa.array(sizes[places])]
-    return pa.table([pa.array(np.arange(len(labels))), *columns], schema=_CLUSTERS)
+    columns = [pa.array(np.arange(len(labels))), given.ids, pa.array(given.titles, pa.string())]
+    columns += [given.ids.take(pa.array(labels)), pa.array(sizes[places])]
+    return pa.table(columns, schema=_schemas(given.ids.type)[1])

@@ -1,12 +1,18 @@
 """What Python code gives to the API, as texts, numbers and questions. Errors name the call, and the row of a column."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from dupq.errors import DupqError, SettingError
 from dupq.runs.reader import Key
 from dupq.runs.table_view import TableView
+from dupq.text.tokens import Markup, as_html, is_html
 
 _MISSING = ("None", "nan", "NaT", "<NA>")  # as Arrow, Polars and pandas mark it
 _ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas has fractions where one of a column is missing
@@ -120,3 +126,65 @@ def keys_in(table: object, end: str, call: str) -> list[Key | None]:
         except DupqError as error:
             raise DupqError(f"{call}: row {row}: {error}") from error
     return found
+
+
+_TITLES = ("title", "question", "subject", "headline")  # columns, as in dump/files.py; the first that is there
+_BODIES = ("body_html", "body", "text", "description", "content")
+_IDS = ("id", "question_id")
+_LOOKED_AT = 20  # values of a column that may be text
+
+
+class Given(NamedTuple):
+    """What was given to be compared."""
+
+    titles: list[str]
+    bodies: list[str] | None  # HTML
+    ids: pa.Array
+    read: tuple[str, ...] = ()
+    not_read: tuple[str, ...] = ()
+
+
+def given_texts(texts_given: object, markup: Markup) -> Given:
+    """What was given, its bodies as HTML."""
+    table, call = as_columns(collected(texts_given)), "find_duplicates"
+    names = names_of(table)
+    if names is None:
+        titles = texts(values_of(table, call, "texts"), call, "texts")
+        return Given(titles, None, _ids(table, None, len(titles)))
+    own, below, named = (next((name for name in kind if name in names), None) for kind in (_TITLES, _BODIES, _IDS))
+    if own is None:
+        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(names)}")
+    titles = texts(column_of(table, own, call), call, own)
+    bodies = None if below is None else texts(column_of(table, below, call), call, below)
+    if bodies is not None and len(bodies) != len(titles):
+        raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
+    if bodies is not None and not is_html(str(below), bodies, markup):
+        bodies = list(map(as_html, bodies))
+    read = tuple(name for name in (own, below) if name is not None)
+    left = [name for name in names if name not in (*read, named)]
+    others = tuple(
+        name
+        for name in left
+        if any(isinstance(value, str) for value in values_of(table[name][:_LOOKED_AT], call, name))  # type: ignore[index]
+    )
+    return Given(titles, bodies, _ids(table, named, len(titles)), read, others)
+
+
+def _ids(table: object, named: str | None, count: int) -> pa.Array:
+    """The ids of texts: of the column `named`, or the index of pandas; their rows where there is neither."""
+    index = getattr(table, "index", None)
+    values: list[Any] = []
+    if named == "question_id" and "site" in (names_of(table) or ()):
+        columns = (column_of(table, name, "find_duplicates") for name in ("site", named))
+        values = [f"{site}/{number}" for site, number in zip(*columns, strict=True)]
+    elif named is not None:
+        values = column_of(table, named, "find_duplicates")
+    elif index is not None and hasattr(index, "tolist") and type(index).__name__ != "RangeIndex":
+        values = index.tolist()
+    if len(values) != count:
+        return pa.array(np.arange(count))
+    if len(set(values)) != count or None in values:
+        twice = next((value for value, often in Counter(values).items() if often > 1), None)
+        raise DupqError(f"find_duplicates: the id {twice!r} names more than one text; ids must be there, and distinct")
+    is_whole = all(isinstance(value, int) for value in values)
+    return pa.array(values) if is_whole else pa.array(map(str, values), pa.string())

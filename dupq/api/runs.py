@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
 from dupq import storage
 from dupq.api.inputs import collected, key_of, keys_in, names_of, text
 from dupq.errors import DupqError
 from dupq.json_files import read_as
+from dupq.report.summary import in_lines, told
 from dupq.runs import reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, Question, link
 from dupq.runs.reader import Run as StoredRun
 from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
+from dupq.system import require
 
 if TYPE_CHECKING:
     from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
     from dupq.api.lookup import Explanation
+    from dupq.api.plots import Plots
     from dupq.evaluation.sampling import Estimate
 
 _ENDS = ("", "_left", "_right")
@@ -96,6 +100,25 @@ class Run(reader.Run):
     that the run was made from, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. A question
     is named "site/question_id", or (site, question_id). A question that a run cannot answer raises DupqError.
     """
+
+    def __repr__(self) -> str:
+        """Return what the run found, what it missed and why to trust it, as its end said."""
+        return in_lines({"RUN": [self.uri], **told(self.uri)})
+
+    def _repr_html_(self) -> str:
+        rows = [
+            Markup("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Markup("<br>").join(lines))
+            for name, lines in {"run": [self.uri], **told(self.uri)}.items()
+        ]
+        return Markup("<table>{}</table>").format(Markup("").join(rows))
+
+    @cached_property
+    def plot(self) -> "Plots":
+        """Charts by altair: `plot.probabilities()`, `.calibration()`, `.sizes()`, `.lost()`, `.changes()`."""
+        require("altair", "Run.plot")
+        from dupq.api.plots import Plots
+
+        return Plots(self)
 
     @property
     def threshold(self) -> float:

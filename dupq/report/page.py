@@ -79,7 +79,6 @@ def meaning(name: str) -> str:
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
 
-_SUMMARISED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # of the metrics
 _SETTINGS = [
     "text.code",
     "text.fields",
@@ -170,7 +169,7 @@ def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[s
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),
         "worklist": explorer_clusters.worklist(run),
-        "summary": summary.told(run.uri) if metrics.keys() >= _SUMMARISED else {},
+        "summary": summary.told(run.uri),
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
         "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,

@@ -5,7 +5,7 @@ with.
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from dupq.runs.reader import Run, read_metrics
 from dupq.runs.records import Calibration, Estimated, Judged, LinkQuality, Metrics, PlantedMeasures, Verdicts
 
 ABSENT = "–"
+_NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # of the metrics
 Shown = TypeVar("Shown")
 
 
@@ -110,6 +111,11 @@ def summary(run_uri: str) -> str:
             f"one question per cluster   {program()} export --to keep-drop --run {run} --output keep-drop",
         ],
     }
+    return in_lines(said)
+
+
+def in_lines(said: Mapping[str, Sequence[str]]) -> str:
+    """Return lines, each heading in front of the first of its own."""
     lines = [(name if not place else "", line) for name, block in said.items() for place, line in enumerate(block)]
     return "\n".join(f"{name:9} {line}" for name, line in lines)
 
@@ -120,6 +126,8 @@ def told(run_uri: str) -> dict[str, list[str]]:
     None of a run whose metrics.json is that of another version.
     """
     metrics = read_metrics(run_uri)
+    if not metrics.keys() >= _NEEDED:
+        return {}
     return {
         "FOUND": _found(metrics, Run(run_uri).manifest["inputs"].get("language")),
         "MISSED": _missed(metrics, run_uri),

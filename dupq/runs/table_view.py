@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from markupsafe import Markup
 
 from dupq import storage
 from dupq.errors import DupqError, StorageError
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
+_ROWS_SHOWN, _SHOWN = 10, 120  # in a notebook: rows, and characters of a value
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableView:
     """Rows on disk or in memory. They are read lazily, and only the wanted columns and rows.
 
@@ -42,6 +44,25 @@ class TableView:
     def columns(self) -> list[str]:
         """The names of its columns."""
         return list(self.schema.names)
+
+    def __repr__(self) -> str:
+        """Return how many rows there are, of which columns."""
+        return f"{self._size()}: {', '.join(self.columns)}"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows, for a notebook; a question's title is its link."""
+        rows = self._read(lambda: self.dataset.head(_ROWS_SHOWN)).to_pylist()
+        names = [name for name in self.columns if not name.startswith("link")]
+        lines = [Markup("").join(Markup("<th>{}</th>").format(name) for name in names)]
+        lines += [
+            Markup("").join(_cell(row[name], row.get(name.replace("title", "link"))) for name in names) for row in rows
+        ]
+        body = Markup("").join(Markup("<tr>{}</tr>").format(line) for line in lines)
+        return Markup("<p>{}</p><table style='text-align: left'>{}</table>").format(self._size(), body)
+
+    def _size(self) -> str:
+        count = len(self)
+        return f"{self.place}, {count:,} {'row' if count == 1 else 'rows'}"
 
     def __len__(self) -> int:
         """The number of rows; of files only the footers are read."""
@@ -111,6 +132,15 @@ class TableView:
         except _UNREADABLE as error:
             kind = StorageError if "AWS Error" in str(error) else DupqError  # how Arrow's S3 begins what it says
             raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def _cell(value: object, link: object) -> Markup:
+    """Return a value as a cell: what is long is cut."""
+    shown = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    if isinstance(link, str) and link != value and link.startswith("https://"):
+        return Markup('<td><a href="{}">{}</a></td>').format(link, shown)
+    return Markup("<td>{}</td>").format(shown)
 
 
 def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.File] | None = None) -> TableView:

@@ -116,6 +116,57 @@ def test_what_is_no_list_of_texts_is_an_error(given, said: str) -> None:
         dupq.find_duplicates(given)
 
 
+IDS = [f"K-{number}" for number in range(len(TITLES))]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.DataFrame({"title": TITLES, "id": IDS}),
+        pd.Series(TITLES, index=IDS),
+        pa.table({"id": IDS, "question": TITLES}),
+        [{"id": name, "headline": title} for name, title in zip(IDS, TITLES, strict=True)],
+    ],
+    ids=["column", "index", "arrow", "records"],
+)
+def test_texts_are_named_by_their_ids(given, found) -> None:
+    again = dupq.find_duplicates(given, threshold=0.5)
+    assert again.groups() == [[IDS[row] for row in rows] for rows in found.groups()]
+    ends = [again.pairs.arrow([side])[side].to_pylist() for side in ("left", "right")]
+    rows = [found.pairs.arrow([side])[side].to_pylist() for side in ("left", "right")]
+    assert ends == [[IDS[row] for row in side] for side in rows]
+
+
+def test_what_is_kept_and_dropped_is_all_and_no_two_kept_ones_are_duplicates(found) -> None:
+    assert sorted([*found.keep(), *found.drop()]) == list(range(len(TITLES)))
+    assert found.drop() == sorted(row for rows in found.groups() for row in rows[1:])
+    assert 2 in found.drop()
+
+
+def test_ids_that_name_two_texts_are_refused() -> None:
+    with pytest.raises(DupqError, match="the id 7 names more than one text"):
+        dupq.find_duplicates({"id": [7, 7], "title": ["one", "two"]})
+
+
+def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> None:
+    table = {"title": TITLES, "note": ["x"] * len(TITLES), "votes": [1] * len(TITLES)}
+    said = repr(dupq.find_duplicates(table, threshold=0.5)).splitlines()
+    assert said[0].endswith("to keep; read title; not read note")
+    assert said[1] == "  1.000  How do I bake bread without an oven?  =  how do i bake bread without an oven"
+    shown = dupq.find_duplicates(["<b>bread</b> oven", "<b>bread</b> oven"])._repr_html_()
+    assert "&lt;b&gt;bread&lt;/b&gt; oven" in shown
+    assert "<b>" not in shown
+
+
+def test_vectors_are_an_encoder() -> None:
+    generator = np.random.default_rng(1)
+    vectors = generator.normal(size=(len(TITLES), 16)).astype(np.float32)
+    by_array = dupq.find_duplicates(TITLES, encoder=vectors)
+    assert by_array.pairs.arrow().equals(dupq.find_duplicates(TITLES, encoder=lambda texts: vectors).pairs.arrow())
+    with pytest.raises(DupqError, match="an array of 2 rows, but 11 texts"):
+        dupq.find_duplicates(TITLES, encoder=vectors[:2])
+
+
 def test_wrong_numbers_are_named() -> None:
     with pytest.raises(SettingError, match=r"neighbours\.k"):
         dupq.find_duplicates(TITLES, k=0)

@@ -1,0 +1,110 @@
+"""Charts of a finished run for notebooks, by altair: `Run.plot`. Each reads what it shows, and no more."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pyarrow.compute as pc
+
+from dupq.errors import DupqError
+from dupq.runs.reader import Run
+
+_BINS = 50  # of probabilities
+_SIZE = {"width": 480, "height": 220}
+
+
+class Plots:
+    """The charts of a run."""
+
+    def __init__(self, run: Run) -> None:
+        """Nothing is read yet."""
+        self._run = run
+
+    def probabilities(self) -> alt.LayerChart:
+        """Return how many pairs of the encoder there are of each probability, and how many of them are known links."""
+        edges = np.linspace(0, 1, _BINS + 1)
+        counts, known = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
+        for table in self._run.pairs.files(["source", "probability", "known_link"]):
+            own = table.filter(pc.equal(table["source"], "encoder"))
+            counts += np.histogram(own["probability"].to_numpy(), edges)[0]
+            linked = own.filter(pc.fill_null(own["known_link"], False))
+            known += np.histogram(linked["probability"].to_numpy(), edges)[0]
+        rows = [
+            {"from": low, "to": high, "bottom": 0.5, "pairs": count, "which": which}
+            for which, column in (("all", counts), ("known links", known))
+            for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), column.tolist(), strict=True)
+            if count
+        ]
+        bars = alt.Chart(alt.Data(values=rows)).mark_rect()
+        bars = bars.encode(
+            x=alt.X("from:Q", title="probability", scale=alt.Scale(domain=[0, 1])),
+            x2="to:Q",
+            y=alt.Y("pairs:Q", title="pairs (logarithmic)", scale=alt.Scale(type="log", domainMin=0.5)),
+            y2="bottom:Q",
+            color=alt.Color("which:N", title=None),
+        )
+        return (bars + self._threshold()).properties(title="How sure the pairs of the encoder are", **_SIZE)
+
+    def calibration(self) -> alt.LayerChart:
+        """Return, by probability, what the model says and the share that is linked. Raises DupqError without links."""
+        bins: Any = (self._run.metrics.get("links") or {}).get("calibration") or {}
+        columns = [bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs")]
+        rows = [dict(zip(("said", "linked", "pairs"), row, strict=True)) for row in zip(*columns, strict=True)]
+        if not rows:
+            raise DupqError(f"{self._run.uri}: no calibration, because the run was made without --links")
+        line = alt.Chart(alt.Data(values=[{"said": 0, "linked": 0}, {"said": 1, "linked": 1}])).mark_line(
+            strokeDash=[4, 4]
+        )
+        points = alt.Chart(alt.Data(values=rows)).mark_circle()
+        axes = {
+            "x": alt.X("said:Q", title="probability by the model"),
+            "y": alt.Y("linked:Q", title="share that is linked"),
+        }
+        size = alt.Size("pairs:Q", title="pairs", scale=alt.Scale(type="sqrt"))
+        chart = line.encode(**axes) + points.encode(**axes, size=size)
+        return chart.properties(title="Probabilities beside known links, which are a lower bound", **_SIZE)
+
+    def sizes(self) -> alt.Chart:
+        """Return how many clusters there are of each size."""
+        column = self._run.cluster_stats.arrow(["size"])["size"]
+        counts = pc.value_counts(column.filter(pc.greater(column, 1))).to_pylist()
+        return self._bars(
+            [{"questions": row["values"], "clusters": row["counts"]} for row in counts],
+            alt.X("clusters:Q"),
+            alt.Y("questions:O", title="questions in the cluster"),
+            "Clusters by size",
+        )
+
+    def lost(self) -> alt.Chart:
+        """Return where the known duplicates were lost that nothing was fitted on. Raises DupqError without links."""
+        links = self._run.metrics.get("links")
+        if not links or "listed_apart" not in links:
+            raise DupqError(
+                f"{self._run.uri}: not measured on known duplicates, because the run was made without --links"
+            )
+        grouped, listed = links["in_one_cluster"], links["listed_apart"]
+        shares = {
+            "in one cluster": grouped,
+            "a candidate pair, not joined": listed,
+            "no candidate pair": 1 - grouped - listed,
+        }
+        rows = [{"where": name, "links": round(value * links["test_links"])} for name, value in shares.items()]
+        where = alt.Y("where:N", title=None, sort=None)
+        return self._bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")
+
+    def changes(self) -> alt.Chart:
+        """Return what became of the clusters of the earlier run. Raises DupqError without one."""
+        counts = pc.value_counts(self._run.changes.arrow(["kind"])["kind"]).to_pylist()
+        rows = [{"kind": row["values"], "clusters": row["counts"]} for row in counts]
+        kind = alt.Y("kind:N", title=None, sort="-x")
+        return self._bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")
+
+    def _bars(self, rows: list[dict[str, Any]], x: alt.X, y: alt.Y, title: str) -> alt.Chart:
+        return (
+            alt.Chart(alt.Data(values=rows)).mark_bar().encode(x=x, y=y).properties(title=title, width=_SIZE["width"])
+        )
+
+    def _threshold(self) -> alt.Chart:
+        threshold = self._run.metrics.get("threshold")
+        rows = [] if threshold is None else [{"threshold": threshold}]
+        return alt.Chart(alt.Data(values=rows)).mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")

@@ -1,0 +1,60 @@
+"""The charts of a run hold its own numbers."""
+
+import json
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import dupq
+from dupq.api.runs import Run
+from dupq.errors import DupqError
+
+
+@pytest.fixture(scope="module")
+def run(small_runs) -> Run:
+    return dupq.open_run(small_runs.folder + "/runs")
+
+
+def rows(chart: object) -> list[dict]:
+    """The values of a chart, of its first layer where it has several."""
+    held = json.loads(chart.to_json())  # type: ignore[attr-defined]
+    return held.get("layer", [held])[0].get("data", held.get("data"))["values"]
+
+
+def test_probabilities_are_counted_with_known_links_apart(run: Run) -> None:
+    shown, pairs = rows(run.plot.probabilities()), run.pairs.arrow(filter=pc.field("source") == "encoder")
+    for which, own in (("all", pairs), ("known links", pairs.filter(pc.fill_null(pairs["known_link"], False)))):
+        counts, edges = np.histogram(own["probability"].to_numpy(), np.linspace(0, 1, 51))
+        found = {round(row["from"], 2): row["pairs"] for row in shown if row["which"] == which}
+        assert found == {
+            round(low, 2): count for low, count in zip(edges.tolist(), counts.tolist(), strict=False) if count
+        }
+
+
+def test_sizes_and_losses_are_those_of_the_tables(run: Run) -> None:
+    sizes = run.cluster_stats.arrow(["size"], pc.field("size") > 1)["size"].to_pylist()
+    assert {row["questions"]: row["clusters"] for row in rows(run.plot.sizes())} == {s: sizes.count(s) for s in sizes}
+    lost = {row["where"]: row["links"] for row in rows(run.plot.lost())}
+    assert sum(lost.values()) == run.metrics["links"]["test_links"]
+    assert lost["in one cluster"] == round(run.metrics["links"]["in_one_cluster"] * sum(lost.values()))
+
+
+def test_calibration_needs_links_and_changes_an_earlier_run(run: Run) -> None:
+    assert [row["linked"] for row in rows(run.plot.calibration())] == [0, 1]  # the line beside which points lie
+    with pytest.raises(DupqError, match="made without --previous"):
+        run.plot.changes()
+
+
+def test_a_run_and_its_tables_say_what_they_hold(run: Run) -> None:
+    assert [line[:9].strip() for line in repr(run).splitlines() if line[0] != " "] == [
+        "RUN",
+        "FOUND",
+        "MISSED",
+        "TRUST",
+    ]
+    assert "<th>Found</th>" in run._repr_html_()
+    assert repr(run.pairs).startswith(f"{run.uri}/pairs, {len(run.pairs):,} rows: site_left, ")
+    shown = run.worklist._repr_html_()
+    assert shown.count("<tr>") == 11
+    assert "<a href=" in shown
