@@ -44,6 +44,7 @@ NO_SETTINGS = {
     "encoder.json",
     "run.changes",
     "run.log",
+    "run.match",
 }
 
 

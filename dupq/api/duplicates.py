@@ -44,6 +44,7 @@ from dupq.text.languages import language_of
 from dupq.text.questions import Terms, content_hashes, document_counts, rare_words, rarities, texts_table
 from dupq.training.word_vectors import counted as counted_words
 
+Name = int | str  # of a text: its id, or its row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _FOR_LANGUAGE = 10_000  # titles in which it is looked for
 _SHOWN = 10  # pairs
@@ -86,19 +87,19 @@ class Duplicates:
     read: tuple[str, ...] = ()  # columns of a table
     not_read: tuple[str, ...] = ()  # those of its columns that hold texts too
 
-    def groups(self) -> list[list[Any]]:
+    def groups(self) -> list[list[Name]]:
         """The clusters of two and more, as ids or rows; the largest first."""
         table = self.clusters.arrow(["id", "cluster"], [("cluster_size", ">", 1)])
-        found: dict[Any, list[Any]] = {}
+        found: dict[Name, list[Name]] = {}
         for name, cluster in zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True):
             found.setdefault(cluster, []).append(name)
         return sorted(found.values(), key=lambda names: -len(names))
 
-    def keep(self) -> list[Any]:
+    def keep(self) -> list[Name]:
         """The ids or rows of the texts without duplicates: of each cluster the first one, in their order."""
         return self._named(is_first=True)
 
-    def drop(self) -> list[Any]:
+    def drop(self) -> list[Name]:
         """Those of the others: each is a duplicate of one that `keep` has."""
         return self._named(is_first=False)
 
@@ -118,7 +119,7 @@ class Duplicates:
         read = f"; read {', '.join(self.read)}" if self.read else ""
         return found + read + (f"; not read {', '.join(self.not_read)}" if self.not_read else "")
 
-    def _named(self, is_first: bool) -> list[Any]:
+    def _named(self, is_first: bool) -> list[Name]:
         table = self.clusters.arrow(["id", "cluster"])
         rows = zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True)
         return [name for name, cluster in rows if (name == cluster) is is_first]
@@ -160,7 +161,7 @@ def find_duplicates(
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
-    asked = given_texts(texts, format)
+    asked = given_texts(texts, format, "find_duplicates")
     titles, bodies = asked.titles, asked.bodies
     given = _encoder(encoder, titles)
     reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")

@@ -144,20 +144,20 @@ class Given(NamedTuple):
     not_read: tuple[str, ...] = ()
 
 
-def given_texts(texts_given: object, markup: Markup) -> Given:
+def given_texts(texts_given: object, markup: Markup, call: str) -> Given:
     """What was given, its bodies as HTML."""
-    table, call = as_columns(collected(texts_given)), "find_duplicates"
+    table = as_columns(collected(texts_given))
     names = names_of(table)
     if names is None:
         titles = texts(values_of(table, call, "texts"), call, "texts")
-        return Given(titles, None, _ids(table, None, len(titles)))
+        return Given(titles, None, _ids(table, None, len(titles), call))
     own, below, named = (next((name for name in kind if name in names), None) for kind in (_TITLES, _BODIES, _IDS))
     if own is None:
-        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(names)}")
+        raise DupqError(f"{call}: the table has no column 'title'; it has {', '.join(names)}")
     titles = texts(column_of(table, own, call), call, own)
     bodies = None if below is None else texts(column_of(table, below, call), call, below)
     if bodies is not None and len(bodies) != len(titles):
-        raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
+        raise DupqError(f"{call}: {len(titles)} titles, but {len(bodies)} bodies")
     if bodies is not None and not is_html(str(below), bodies, markup):
         bodies = list(map(as_html, bodies))
     read = tuple(name for name in (own, below) if name is not None)
@@ -167,24 +167,24 @@ def given_texts(texts_given: object, markup: Markup) -> Given:
         for name in left
         if any(isinstance(value, str) for value in values_of(table[name][:_LOOKED_AT], call, name))  # type: ignore[index]
     )
-    return Given(titles, bodies, _ids(table, named, len(titles)), read, others)
+    return Given(titles, bodies, _ids(table, named, len(titles), call), read, others)
 
 
-def _ids(table: object, named: str | None, count: int) -> pa.Array:
+def _ids(table: object, named: str | None, count: int, call: str) -> pa.Array:
     """The ids of texts: of the column `named`, or the index of pandas; their rows where there is neither."""
     index = getattr(table, "index", None)
     values: list[Any] = []
     if named == "question_id" and "site" in (names_of(table) or ()):
-        columns = (column_of(table, name, "find_duplicates") for name in ("site", named))
+        columns = (column_of(table, name, call) for name in ("site", named))
         values = [f"{site}/{number}" for site, number in zip(*columns, strict=True)]
     elif named is not None:
-        values = column_of(table, named, "find_duplicates")
+        values = column_of(table, named, call)
     elif index is not None and hasattr(index, "tolist") and type(index).__name__ != "RangeIndex":
         values = index.tolist()
     if len(values) != count:
         return pa.array(np.arange(count))
     if len(set(values)) != count or None in values:
         twice = next((value for value, often in Counter(values).items() if often > 1), None)
-        raise DupqError(f"find_duplicates: the id {twice!r} names more than one text; ids must be there, and distinct")
+        raise DupqError(f"{call}: the id {twice!r} names more than one text; ids must be there, and distinct")
     is_whole = all(isinstance(value, int) for value in values)
     return pa.array(values) if is_whole else pa.array(map(str, values), pa.string())

@@ -1,5 +1,6 @@
 """Charts of a finished run for notebooks, by altair: `Run.plot`. Each reads what it shows, and no more."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -99,7 +100,7 @@ class Plots:
         kind = alt.Y("kind:N", title=None, sort="-x")
         return self._bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")
 
-    def _bars(self, rows: list[dict[str, Any]], x: alt.X, y: alt.Y, title: str) -> alt.Chart:
+    def _bars(self, rows: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, title: str) -> alt.Chart:
         return (
             alt.Chart(alt.Data(values=rows)).mark_bar().encode(x=x, y=y).properties(title=title, width=_SIZE["width"])
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
+from markupsafe import Markup as Html
 
 from dupq import storage
 from dupq.api.inputs import collected, key_of, keys_in, names_of, text
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dupq.api.lookup import Explanation
     from dupq.api.plots import Plots
     from dupq.evaluation.sampling import Estimate
+    from dupq.text.tokens import Markup
 
 _ENDS = ("", "_left", "_right")
 
@@ -107,10 +108,10 @@ class Run(reader.Run):
 
     def _repr_html_(self) -> str:
         rows = [
-            Markup("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Markup("<br>").join(lines))
+            Html("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Html("<br>").join(lines))
             for name, lines in {"run": [self.uri], **told(self.uri)}.items()
         ]
-        return Markup("<table>{}</table>").format(Markup("").join(rows))
+        return Html("<table>{}</table>").format(Html("").join(rows))
 
     @cached_property
     def plot(self) -> "Plots":
@@ -209,16 +210,33 @@ class Run(reader.Run):
         return load_encoder(self.encoder_uri)
 
     def similar(self, title: str, body_html: str = "", k: int = 10) -> TableView:
-        """The questions of the run that are most like a new one.
+        """The k questions of the run that are most like a new one, and how likely each asks the same; see `match`."""
+        body = {"body_html": [text(body_html, "similar: body_html")]} if body_html else {}
+        return self.match({"title": [text(title, "similar: the title")], **body}, k)
 
-        Rows of source `encoder` are the k nearest by the encoder, exactly; of source `minhash` the k with the highest
-        estimate of the Jaccard coefficient of the shingles, if the run kept its signatures. Of near copies only the one
-        that represents them has an embedding. Each call reads all embeddings and signatures, file by file.
+    def match(self, texts: Any, k: int = 10, *, format: "Markup" = "auto") -> TableView:
+        """The k questions of the run that each of some new texts is nearest to, the nearest first.
+
+        `texts` and `format` are as for `dupq.find_duplicates`. Each row has the text's id, or row, as `text`, a
+        question, the encoder's score, and the probability that both are duplicates, as if the text were a question of
+        the archive; it is null where the run's encoder or questions are gone. A text without a body is less alike than
+        it would be with one. Near copies are there as the one question that represents them. All embeddings are
+        read, file by file, and the pairs of the questions that were found.
         """
-        from dupq.api.lookup import similar
+        from dupq.api.inputs import given_texts
+        from dupq.api.scoring import matched
 
-        given = text(title, "similar: the title"), text(body_html, "similar: body_html")
-        return similar(self, self.encoder, given, k)
+        return matched(self, self.encoder, given_texts(texts, format, "match"), k)
+
+    def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
+        """Write a verdict (same, different or unsure) on two questions, where the next run reads it.
+
+        It is the file that `dupq review` and `dupq serve` write. Raises DupqError for another word, and for one
+        question twice.
+        """
+        from dupq.api.lookup import judge
+
+        judge(self, key_of(left), key_of(right), verdict)
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
         """The evidence that two questions are duplicates."""

@@ -1,11 +1,19 @@
 """A new text among a run's questions, and what two questions have in common."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dupq
 from dupq.api.runs import Run
+from dupq.api.scoring import _placed
+from dupq.clusters.evidence import UNLISTED, listing_of
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.text.questions import question_text
 
 SITE = "sample.stackexchange.com"
@@ -18,7 +26,7 @@ def run(small_runs) -> Run:
 
 def test_the_nearest_by_the_encoder_are_those_of_a_full_sort(run: Run) -> None:
     title = run.questions.arrow(["title"])["title"][7].as_py()
-    found = run.similar(title, k=5).arrow(filter=[("source", "=", "encoder")])
+    found = run.similar(title, k=5).arrow()
     table = run.embeddings.arrow()
     own = run.encoder.encode_whole([title])
     vectors = np.array(table["embedding"].to_pylist(), np.float64)
@@ -36,17 +44,54 @@ def test_the_nearest_by_the_encoder_are_those_of_a_full_sort(run: Run) -> None:
     assert found["rank"].to_pylist() == [1, 2, 3, 4, 5]
 
 
-def test_minhash_finds_the_question_itself(run: Run) -> None:
-    questions = run.questions.arrow(["question_id", "title", "body_html"]).to_pylist()
-    texts = [question_text(q["title"], q["body_html"], run.encoder.reader.settings.text)[1] for q in questions]
-    asked = next(row for row, text in enumerate(texts) if texts.count(text) == 1 and len(text) > 100)
-    found = run.similar(questions[asked]["title"], questions[asked]["body_html"]).arrow([*_COLUMNS]).to_pylist()
-    nearest = next(row for row in found if row["source"] == "minhash")
-    assert nearest["jaccard"] == 1.0
-    assert nearest["title"] == questions[asked]["title"]
+def test_texts_are_matched_side_by_side_and_a_question_with_itself_first(run: Run) -> None:
+    rows = run.questions.arrow(["question_id", "title", "body_html"]).slice(5, 40).to_pylist()
+    alone = {row["question_id"] for row in run.clusters.arrow(filter=[("cluster_size", "=", 1)]).to_pylist()}
+    rows = [row for row in rows if row["question_id"] in alone and row["body_html"]][:6]
+    found = run.match([{"id": f"q{row['question_id']}", **row} for row in rows], k=4).arrow().to_pylist()
+    assert [row["text"] for row in found] == [f"q{row['question_id']}" for row in rows for _ in range(4)]
+    for row in rows:
+        own = [match for match in found if match["text"] == f"q{row['question_id']}"]
+        assert [match["rank"] for match in own] == [1, 2, 3, 4]
+        assert (own[0]["question_id"], own[0]["title"]) == (row["question_id"], row["title"])
+        assert own[0]["probability"] == max(match["probability"] for match in own)
+        again = run.similar(row["title"], row["body_html"], k=4).arrow().to_pylist()
+        assert [{**match, "text": own[0]["text"]} for match in again] == own
 
 
-_COLUMNS = ("source", "rank", "jaccard", "title")
+@given(st.lists(st.floats(0, 1, width=32), max_size=6, unique=True), st.floats(0, 1, width=32), st.integers(1, 6))
+def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[float], new: float, k: int) -> None:
+    listed = np.array(sorted(scores, reverse=True)[:k], np.float32)
+    rank, lift = _placed(new, listed, k, 1.0)
+    whole = sorted([*listed.tolist(), new], reverse=True)[:k]
+    if new not in whole or (len(listed) == k and new == listed[-1]):
+        assert (rank, lift) == (UNLISTED, 0.0)
+    elif new not in listed:
+        assert rank == whole.index(new) + 1
+        assert lift == listing_of(np.array([whole], np.float64), 1.0).lifts[0, rank - 1]
+
+
+def test_probabilities_are_unknown_where_the_archive_is_gone(small_runs, tmp_path) -> None:
+    shutil.copytree(small_runs.strict, tmp_path / "run")
+    manifest = tmp_path / "run" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said["inputs"]["questions"] += "-moved"
+    manifest.write_text(json.dumps(said))
+    found = dupq.open_run(tmp_path / "run").similar("How do I bake bread?", k=3).arrow()
+    assert (len(found), found["probability"].null_count, found["title"].null_count) == (3, 3, 3)
+
+
+def test_a_verdict_goes_where_the_next_run_reads_it(small_runs, tmp_path) -> None:
+    shutil.copytree(small_runs.strict, tmp_path / "runs" / "one")
+    run = dupq.open_run(tmp_path / "runs" / "one")
+    row = run.worklist.arrow().to_pylist()[0]
+    left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right"))
+    for word in ("same", "different"):
+        run.judge(right, left, word)
+    assert last_verdicts([str(tmp_path / "runs" / "verdicts.tsv")])[0] == [Verdict(*left, *right, "different")]
+    for ends, word in (((left, right), "maybe"), ((left, left), "same")):
+        with pytest.raises(DupqError, match="two questions expected"):
+            run.judge(*ends, word)
 
 
 def test_no_text_has_nothing_similar(run: Run) -> None:

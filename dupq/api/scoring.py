@@ -1,0 +1,245 @@
+"""The probability of pairs that a run has not scored: of two of its questions that neither lists, and of a new text and
+the questions that it is nearest to (`Run.match`, `Run.similar`).
+
+A new text is scored as if it were in the archive: it lists its nearest questions, and a question lists it where it is
+nearer than the farthest one that this lists. What it would change in the words' rarities is left out.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.api.encoders import TextEncoder
+from dupq.api.inputs import Given, check_count
+from dupq.clusters.decision import arounds, scale_of, scored_table, unlisted, words_of_texts
+from dupq.clusters.evidence import UNLISTED, Words, around, listing_of, marks_of, shared
+from dupq.encoders.description import read_measure
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
+from dupq.neighbours.exact import pair_scores
+from dupq.neighbours.tiles import top_k
+from dupq.runs.layout import RunLayout
+from dupq.runs.question_tables import embeddings_of
+from dupq.runs.reader import Run, link
+from dupq.runs.table_view import TableView, in_memory
+from dupq.settings import config
+from dupq.tables import COMPARED, RARITIES
+from dupq.text.keys import Sites
+from dupq.text.questions import tags_of, texts_table
+
+_KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
+PAIR_COLUMNS = [*_KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
+_QUESTION = ["site", "question_id", "title", "body_html", "tags", "owner"]
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+
+
+class EncoderPairs(NamedTuple):
+    """The encoder's pairs."""
+
+    keys: np.ndarray  # int64, (m, 2), left < right
+    probabilities: np.ndarray  # float32
+    similarities: np.ndarray  # float32
+    title_cosines: np.ndarray  # float32
+    is_listed: tuple[np.ndarray, np.ndarray]  # bool: by the left question, by the right one
+
+    def listed(self, column: np.ndarray) -> np.ndarray:
+        """Return the values of a column, once for each question that lists the other: the left ones, then the right."""
+        return np.concatenate([column[some] for some in self.is_listed])
+
+    @property
+    def listing(self) -> np.ndarray:
+        """The questions (int64) of the rows of `listed`."""
+        return np.concatenate([self.keys[some, side] for side, some in enumerate(self.is_listed)])
+
+
+def ends(table: pa.Table, sites: Sites) -> np.ndarray:
+    """Return the keys of rows of `pairs` (int64, shape (m, 2))."""
+    columns = [table[name] for name in _KEYS]
+    sides = [sites.pack_columns(columns[place], columns[place + 1], "pairs") for place in (0, 2)]
+    return np.stack(sides, axis=1) if len(table) else _NO_PAIRS
+
+
+def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
+    """Return those of rows of `pairs` (PAIR_COLUMNS) that the encoder found."""
+    table = table.filter(pc.equal(table["source"], "encoder"))
+    p, scores, cosines = (table[name].to_numpy() for name in ("probability", "similarity", "title_overlap"))
+    left, right = (table[name].is_valid().to_numpy() for name in ("rank_left", "rank_right"))
+    return EncoderPairs(ends(table, sites), p, scores, cosines, (left, right))
+
+
+class Scorer:
+    """The probability of pairs as a run would give it, from what it has left."""
+
+    def __init__(self, run: Run, sites: Sites, pairs: EncoderPairs) -> None:
+        """`pairs` are those of the questions that are scored, at least."""
+        layout = RunLayout(run.uri)
+        self._calibration, self._rarities = layout.calibration, layout.rarities
+        self._run, self._sites, self._pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
+        needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
+        needed.append(run.manifest["inputs"]["questions"])
+        self.is_complete = all(storage.exists(uri) for uri in needed)
+
+    def score(self, pairs: np.ndarray) -> np.ndarray:
+        """Return the probabilities (float32) of pairs of keys (int64, shape (m, 2)) of which neither lists the other.
+
+        0 for all if something is gone that tells it.
+        """
+        if not self.is_complete:
+            return np.zeros(len(pairs), np.float32)
+        keys = np.unique(pairs)
+        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
+        embedded = self._embeddings(keys)
+        scores = pair_scores(read_measure(self._run.encoder_uri), embedded.take(left), embedded.take(right))
+        common = shared(self._words(keys), left, right, self._read_rarities())
+        return self._scored(unlisted(pairs, scores.astype(np.float32), common), keys, [])
+
+    def score_new(self, found: Neighbours, new: Given, highest: float) -> np.ndarray:
+        """Return the probabilities (float32) of new texts and their nearest questions, for each row of `found`.
+
+        Text n has the key n - len(new.titles). `highest` is the highest score there is.
+        """
+        pairs = np.stack([found.queries, found.neighbours], axis=1)
+        keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), found.neighbours]))
+        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
+        common = shared(self._words(keys, new), left, right, self._read_rarities())
+        k, lists = self._settings.neighbours.k, self._lists()
+        forth = [_place(found.similarities[found.queries == query], k, highest) for query in np.unique(found.queries)]
+        back = [
+            _placed(score, lists.get(key, _NOTHING), k, highest)
+            for key, score in zip(found.neighbours.tolist(), found.similarities, strict=True)
+        ]
+        ranks, lifts = (np.concatenate(column) for column in zip(*forth, strict=True))
+        theirs = [np.array(column, kind) for column, kind in zip(zip(*back, strict=True), _KINDS, strict=True)]
+        columns = [*pairs.T, found.similarities, ranks, lifts, *theirs, *common]
+        own = ranks != UNLISTED
+        compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
+        return self._scored(compared, keys, [(left[own], common.title_cosine[own])])
+
+    def _scored(self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The probabilities of rows of COMPARED; `more` are rows of `keys` that list others, and titles' cosines."""
+        scale = scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
+        queries, cosines = self._pairs.listing, self._pairs.listed(self._pairs.title_cosines)
+        some = np.flatnonzero(np.isin(queries, keys))
+        listing = [(np.searchsorted(keys, queries[some]), cosines[some]), *more]
+        rows, alike = (np.concatenate(column) for column in zip(*listing, strict=True))
+        sides = arounds([keys, *around(rows, alike, len(keys))], compared)
+        probabilities: np.ndarray = scored_table(compared, sides, scale)["probability"].to_numpy()
+        return probabilities
+
+    def _read_rarities(self) -> np.ndarray:
+        return storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
+
+    def _lists(self) -> dict[int, np.ndarray]:
+        """The scores that each question lists others with, the best first."""
+        queries, scores = self._pairs.listing, self._pairs.listed(self._pairs.similarities)
+        order = np.lexsort((-scores, queries))
+        owners, first = np.unique(queries[order], return_index=True)
+        return dict(zip(owners.tolist(), np.split(scores[order], first[1:]), strict=True))
+
+    def _embeddings(self, keys: np.ndarray) -> Embeddings:
+        """Those of `keys` (sorted), in their order."""
+        found = []
+        for table in self._run.embeddings.files():
+            embedded = embeddings_of(table, self._sites, self._run.embeddings.place)
+            found.append(embedded.take(np.isin(embedded.keys, keys)))
+        return gathered(found)
+
+    def _words(self, keys: np.ndarray, new: Given | None = None) -> Words:
+        """The words, tags and marks of `keys`, in their order; those below 0 are `new` texts."""
+        settings, archive = self._settings.text, keys[keys >= 0]
+        names, numbers = self._sites.unpack(archive)
+        is_wanted = pc.field("question_id").isin(pa.array(np.unique(numbers)))
+        is_wanted &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
+        rows = self._run.questions.arrow(_QUESTION, is_wanted)
+        found = self._sites.pack_columns(rows["site"], rows["question_id"], self._run.questions.place)
+        rows = rows.filter(pa.array(np.isin(found, archive)))
+        if len(rows) != len(archive):
+            raise DupqError(f"{self._run.questions.place}: no longer the archive that the run was made from")
+        rows = rows.take(pa.array(np.argsort(found[np.isin(found, archive)], kind="stable")))
+        if new is not None:
+            rows = pa.concat_tables([_rows_of(new, rows.schema), rows])
+        texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
+        marks = marks_of(rows, texts["title"], rows["site"].to_pylist(), settings.language)
+        return words_of_texts(texts, tags_of(rows["tags"].combine_chunks()), marks, settings.language)
+
+
+_NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
+
+
+def _place(scores: np.ndarray, k: int, highest: float) -> tuple[np.ndarray, np.ndarray]:
+    """How a new text lists its nearest questions, the best first: ranks and lifts (`Listing`), none beyond k."""
+    ranks, lifts = np.full(len(scores), UNLISTED, np.int32), np.zeros(len(scores), np.float32)
+    listing = listing_of(scores[None, :k].astype(np.float64), highest)
+    ranks[:k], lifts[:k] = listing.ranks[0], listing.lifts[0]
+    return ranks, lifts
+
+
+def _placed(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[int, float]:
+    """How a question that lists others with these scores, the best first, would list a new text: rank and lift."""
+    rank = int((listed >= score).sum())
+    if rank >= k:
+        return UNLISTED, 0.0
+    scores = np.insert(listed, rank, score)[:k]
+    return rank + 1, float(_place(scores, k, highest)[1][rank])
+
+
+def _rows_of(new: Given, schema: pa.Schema) -> pa.Table:
+    """New texts as questions of no site, of which nobody says who asked."""
+    count = len(new.titles)
+    columns: dict[str, pa.Array] = {
+        "site": pa.array([""] * count),
+        "question_id": pa.array(range(-count, 0)),
+        "title": pa.array(new.titles, pa.string()),
+        "body_html": pa.array(new.bodies or [""] * count, pa.string()),
+        "tags": pa.array([[]] * count, schema.field("tags").type),
+        "owner": pa.nulls(count, schema.field("owner").type),
+    }
+    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def _matches(text: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("text", text, nullable=False),  # its id, or its row
+            pa.field("rank", pa.int64(), nullable=False),  # 1 = most alike
+            pa.field("site", pa.string(), nullable=False),
+            pa.field("question_id", pa.int64(), nullable=False),
+            pa.field("title", pa.string()),  # null: no longer in the archive
+            pa.field("link", pa.string()),
+            pa.field("probability", pa.float32()),  # that both are duplicates; null: the run has not kept what tells it
+            pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
+        ]
+    )
+
+
+def matched(run: Run, encoder: TextEncoder, given: Given, k: int) -> TableView:
+    """Return the k questions of a run that each of some texts is nearest to. See Run.match."""
+    check_count(k, "match: k=")
+    sites, count = Sites(sorted(run.metrics["sites"])), len(given.titles)
+    queries = Embeddings(np.arange(-count, 0), *encoder.encode_whole(given.titles, given.bodies))
+    blocks = (embeddings_of(table, sites, run.embeddings.place) for table in run.embeddings.files())
+    found = top_k(queries, blocks, max(k, int(run.config["neighbours"]["k"])), encoder.measure)
+    names, numbers = sites.unpack(found.neighbours)
+    probabilities = pa.nulls(len(numbers), pa.float32())
+    if len(numbers):
+        left, right = (pc.field(f"question_id_{side}").isin(pa.array(np.unique(numbers))) for side in ("left", "right"))
+        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+        if scorer.is_complete:
+            probabilities = pa.array(scorer.score_new(found, given, encoder.measure.highest))
+    keys = list(zip(names, numbers.tolist(), strict=True))
+    titles = run.titles(keys)
+    columns = [
+        given.ids.take(pa.array(found.queries + count)),
+        pa.array(found.ranks, pa.int64()),
+        pa.array(names, pa.string()),
+        pa.array(numbers),
+        pa.array([titles[key].title if key in titles else None for key in keys], pa.string()),
+        pa.array([link(key) for key in keys], pa.string()),
+        probabilities,
+        pa.array(found.similarities),
+    ]
+    table = pa.table(columns, schema=_matches(given.ids.type))
+    return in_memory(f"{run.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
