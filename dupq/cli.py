@@ -221,8 +221,8 @@ def add_shared(parser: Parser) -> None:
         "--ray",
         metavar="ADDRESS",
         default=None,
-        help="the Ray cluster to join, 'auto' for the one running on this machine; 'local' starts one. Without it "
-        "RAY_ADDRESS decides, else one is started",
+        help="the Ray cluster to join, 'auto' for the one running on this machine; 'local' starts one; 'none' does all "
+        "in this process, for a small archive. Without it RAY_ADDRESS decides, else one is started",
     )
     parser.add_argument(
         "--set",

@@ -38,14 +38,38 @@ _ENVIRONMENT = {
 }
 
 
+_here: int | None = None  # CPUs of this process, where tasks are run in it; None: on Ray
+
+
+@contextlib.contextmanager
+def in_process(cpus: int | None = None) -> Iterator[None]:
+    """Within this, run tasks in this process, one after the other and without Ray; None: of the CPUs that it has."""
+    global _here
+    before, _here = _here, cpus or _cpus_here()
+    try:
+        yield
+    finally:
+        _here = before
+
+
+def is_in_process() -> bool:
+    """Return whether tasks are run in this process."""
+    return _here is not None
+
+
 def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
-    If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    SettingError for what is no address, ClusterError where no cluster is. If its head is lost later on, that ends the
-    process.
+    `none`: tasks run in this process, which is faster for a small archive than to start Ray. If an address is given and
+    no cluster is there, that is an error: no other one is started silently. Raises SettingError for what is no address,
+    ClusterError where no cluster is. If its head is lost later on, that ends the process.
     """
+    global _here
     if ray.is_initialized():
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
+    if wanted == "none":
+        _here = _cpus_here()
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -53,7 +77,6 @@ def connect(address: str | None = None) -> None:
     if os.path.expanduser("~") == "~":  # a user without a name, as in containers: some libraries insist on a home
         os.environ["HOME"] = tempfile.gettempdir()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     source = "--ray" if address else "RAY_ADDRESS"
     if wanted not in ("auto", "local"):
         _check_address(wanted, source)
@@ -209,17 +232,17 @@ def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
 
 def gpus() -> int:
     """The number of GPUs of the cluster."""
-    return int(ray.cluster_resources().get("GPU", 0))
+    return 0 if is_in_process() else int(ray.cluster_resources().get("GPU", 0))
 
 
 def cpus() -> int:
     """The number of CPUs of the cluster."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+    return _here or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def memory() -> int:
     """The memory of the cluster for tasks, in bytes."""
-    return int(ray.cluster_resources().get("memory", 1 << 30))
+    return get_system_memory() if is_in_process() else int(ray.cluster_resources().get("memory", 1 << 30))
 
 
 def widest(gpus: int = 0) -> float:
@@ -240,7 +263,9 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
 
     Raises ClusterError if no node may join the cluster, else says it in a line.
     """
-    if fits(cpus, gpus, workers):
+    if is_in_process() and workers > 1:
+        raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
+    if is_in_process() or fits(cpus, gpus, workers):
         return
     each = f"{cpus:g} CPU(s)" + (f" and {gpus:g} GPU(s)" if gpus else "")
     has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _node_resources())
@@ -252,7 +277,7 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
 
 def may_grow() -> bool:
     """Whether nodes may join the cluster; none can where it is on loopback, as the one is that `connect` starts."""
-    return not ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
+    return not is_in_process() and not ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
 
 
 def _node_resources() -> list[dict[str, float]]:

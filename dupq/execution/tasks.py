@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import ray
@@ -158,6 +158,8 @@ def run_tasks(
     ClusterError if the workers of a call die again and again, or if no node is large enough. With `gpus` each call has
     one, and so many run at a time. `names` are what the calls work on, for errors; None: their shards.
     """
+    if cluster.is_in_process():
+        return summarise([_done_here(work, call) for call in calls])
     each = min(gpus, 1)
     if not cluster.may_grow():
         cluster.check_fits(label, cpus, each)
@@ -201,6 +203,12 @@ def run_tasks(
             WORKERS.ended(call, is_alive=False)
     also_compiled(max((counts.get(_COMPILING_MS, 0) for counts, _ in outcomes), default=0) / 1000)
     return summarise(outcomes)
+
+
+def _done_here(work: Callable[..., Counts], call: tuple[object, ...]) -> tuple[Counts, float]:
+    counts, peak, written = recorded(work, *call)
+    note(written)
+    return counts, peak
 
 
 def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":
@@ -275,6 +283,8 @@ def start(
     work: Callable[..., Result], *arguments: object, cpus: float = 1, retries: int = 0
 ) -> "ray.ObjectRef[Result]":
     """A task of `work(*arguments)` on a node that has the job's code; Ray repeats it if its worker dies."""
+    if cluster.is_in_process():
+        return cast("ray.ObjectRef[Result]", _Here(work(*arguments)))
     task = _ON_NODE.options(num_cpus=cpus, max_retries=retries)
     return task.remote(nodes.build(), work, *arguments)
 
@@ -283,6 +293,8 @@ def start_stream(
     work: Callable[..., Iterator[Result]], *arguments: object, retries: int = 0
 ) -> "ray.ObjectRefGenerator[Result]":
     """As `start`, of a function that yields results: each is there as soon as it is made."""
+    if cluster.is_in_process():
+        return cast("ray.ObjectRefGenerator[Result]", map(_Here, work(*arguments)))
     task = _STREAM_ON_NODE.options(num_cpus=1, max_retries=retries, num_returns="streaming")
     return task.remote(nodes.build(), work, *arguments)
 
@@ -303,12 +315,20 @@ def _stream_on_node(job: nodes.Build, work: Callable[..., Iterator[Result]], *ar
     yield from work(*arguments)
 
 
+class _Here(NamedTuple):
+    """What stands for the result of a task that was run in this process."""
+
+    result: object
+
+
 _ON_NODE = ray.remote(_on_node)
 _STREAM_ON_NODE = ray.remote(_stream_on_node)
 
 
 def result_of(reference: "ray.ObjectRef[Result]") -> Result:
     """The result of a task; raises its DupqError or MemoryError as it was raised there, and RayError if it was lost."""
+    if isinstance(reference, _Here):
+        return cast(Result, reference.result)
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:

@@ -4,7 +4,6 @@ Colours are classes of the page, so a chart follows its light and dark scheme an
 its value as text: nothing is said by length or colour alone. All text is escaped.
 """
 
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -175,30 +174,43 @@ NAMES = {
 }
 
 
+_CURVE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
+    "<desc>{said}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
+    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
+    "</style>{panels}</svg>\n"
+)
+_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel, and where its values are drawn
+
+
 def picture(curve: Sequence["Epoch"]) -> str:
     """Return an SVG file: what the best epoch is chosen by (one of NAMES) and the loss of each epoch."""
-    import altair as alt  # with vl-convert, which is as large as torch's own code
-
     rows = [dict[str, Any](row) for row in curve]
     measure = next((name for name in NAMES if any(row.get(name) is not None for row in rows)), None)
-    best = rows[-1] if measure is None else max(rows, key=lambda row: row[measure])
-    kept = (
-        "the last one is kept"
-        if measure is None
-        else f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
-    )
-    panels = []
-    for name in filter(None, (measure, "loss")):
-        values = [{"epoch": row["epoch"], "value": row[name], "is_best": row is best} for row in rows]
-        line = alt.Chart(alt.Data(values=values)).mark_line(point=False)
-        line = line.encode(
-            x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)), y=alt.Y("value:Q", title=NAMES.get(name, name))
+    best, kept = rows[-1], "the last one is kept"
+    if measure is not None:
+        best = max(rows, key=lambda row: row[measure])
+        kept = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
+    names = [name for name in (measure, "loss") if name is not None]
+    panels = Markup("").join(_panel(name, rows, best, number * _PANEL) for number, name in enumerate(names))
+    said = f"{counted(len(rows), 'epoch')}; {kept}."
+    return Markup(_CURVE).format(height=len(names) * _PANEL, said=said, panels=panels)
+
+
+def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int) -> Markup:
+    """One measure over the epochs, from 0 at the foot to its highest value at the top."""
+    highest = max(1e-9, *(row[name] for row in rows))
+    places = [
+        (_LEFT + _ACROSS * index / max(1, len(rows) - 1), top + _TOP + _UP * (1 - row[name] / highest))
+        for index, row in enumerate(rows)
+    ]
+    dots = Markup("").join(
+        Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>epoch {}: {:.4f}</title></circle>').format(
+            "best" if row is best else "dot", x, y, row["epoch"], row[name]
         )
-        dots = line.mark_circle(size=60).encode(color=alt.Color("is_best:N", legend=None, scale=alt.Scale(range=_DOTS)))
-        panels.append((line + dots).properties(width=640, height=180))
-    drawn = io.StringIO()
-    alt.vconcat(*panels, title=f"{counted(len(rows), 'epoch')}; {kept}.").save(drawn, format="svg")
-    return drawn.getvalue()
-
-
-_DOTS = ["#0b6bcb", "#b3261e"]  # of epochs, of the best one
+        for row, (x, y) in zip(rows, places, strict=True)
+    )
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return Markup(
+        '<text x="{}" y="{}">{}: {:.3g} at the top, 0 at the foot; epochs {} to {}</text><polyline points="{}"/>{}'
+    ).format(_LEFT, top + 30, NAMES.get(name, name), highest, rows[0]["epoch"], rows[-1]["epoch"], line, dots)

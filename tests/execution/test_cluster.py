@@ -9,9 +9,10 @@ import psutil
 import pytest
 import ray
 
-from dupq.errors import SettingError
+from dupq.errors import ClusterError, SettingError
 from dupq.execution import cluster
 from dupq.execution.nodes import failure_at
+from dupq.execution.tasks import result_of, run_tasks, start, start_stream
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
 
@@ -49,6 +50,25 @@ def test_what_is_no_address_of_a_head_is_one_line(source: str, address: str, mon
         cluster.connect(address if source == "--ray" else None)
     assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
     assert "\n" not in str(caught.value)
+
+
+def test_without_ray_tasks_run_in_this_process_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_here", None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    cluster.connect("none")
+    done: list[int] = []
+
+    def work(number: int) -> dict[str, int]:
+        done.append(number)
+        return {"rows_out": os.getpid()}
+
+    report = run_tasks("some", work, [(number,) for number in range(5)])
+    assert (done, report.tasks, report.rows_out) == ([*range(5)], 5, 5 * os.getpid())
+    assert result_of(start(work, 7)) == {"rows_out": os.getpid()}
+    assert [result_of(one) for one in start_stream(lambda: iter("ab"))] == ["a", "b"]
+    assert cluster.gpus() == 0
+    with pytest.raises(ClusterError, match="fit needs 2 processes side by side, and --ray none has one"):
+        cluster.check_fits("fit", 1, 0, 2)
 
 
 def test_a_local_ray_listens_on_loopback_only(ray_started: None) -> None:
