@@ -1,4 +1,4 @@
-"""README and the pages that are read most are easy to read: short sentences, and none of the habits of their writers."""
+"""README and the pages that are read most are easy to read: short sentences, and none of their writers' habits."""
 
 import re
 from pathlib import Path
