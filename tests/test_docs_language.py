@@ -1,4 +1,4 @@
-"""README and the pages that are read most are easy to read: short sentences, and none of their writers' habits."""
+"""README and the docs that people write are easy to read: short sentences, and none of their writers' habits."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("index", "quick-start", "report", "python", "faq"))]
+MADE = {"commands.md", "settings.md", "tables.md"}  # from the code
+PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md") if page.name not in MADE)]
 MOST_WORDS = 30
 HABITS = {  # and what to write
     r"\b(those|that) of (that|those|which)\b|\bof (these|whom)\b|\bthe latter\b": "the noun again",
