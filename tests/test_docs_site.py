@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dupq import tables
 from dupq.cli import COMMANDS
@@ -46,6 +47,12 @@ def _anchors(page: Path) -> set[str]:
 def test_a_page_that_is_made_is_the_one_that_is_there(name: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / f"make_{name}.py"))["page"]()
     assert (ROOT / "docs" / f"{name}.md").read_text("utf-8") == made, "run make docs"
+
+
+def test_the_docs_are_at_most_twenty_pages_in_four_sections() -> None:
+    sections = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert len(sections) == 4
+    assert sum(len(pages) for section in sections for pages in section.values()) <= 20
 
 
 def test_every_column_of_the_tables_says_what_it_is() -> None:
