@@ -13,10 +13,9 @@ Made by `make docs` from the options of `dupq`; a test holds it to them. `dupq J
 `python jobs/JOB.py` is the same as `dupq JOB`, with an underscore for a dash; it is what `ray submit` takes.
 """
 _CLOSING = """
-URIs are local paths or `s3://…` ([S3](s3.md)). Any [setting](settings.md) is changed with `--set section.name=value`.
-Exit code 0 means that everything asked for is there, 2 a wrong argument or setting; the others, each with one line that
-says what and where, are in [operations](operations.md#exit-codes). A job that was cut off is finished by running it
-again: what is done is not done twice.
+URIs are local paths or `s3://…` ([S3](operations.md#s3)). `--set section.name=value` changes a [setting](settings.md).
+Exit code 0 means that everything asked for is there, 2 a wrong argument or setting; the others are in
+[operations](operations.md#exit-codes). A job that was interrupted continues when you call it again.
 """
 _IN_A_TABLE = str.maketrans({"|": "\\|", "<": "&lt;", "\n": " "})
 

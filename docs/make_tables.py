@@ -16,8 +16,8 @@ _OPENING = """# Tables
 
 Made by `make docs` from the schemas in [dupq/tables.py](../dupq/tables.py) and what is said there; a test holds it to
 them. All tables are Parquet, compressed with zstd, and checked when they are written and when they are read.
-[What comes out](output.md) says where they are and how they belong together. A question's key is
-`(site, question_id)`; in pairs the left key is the smaller one. Times are UTC.
+[Quick start](quick-start.md#files-of-a-run) says where they are. A question's key is `(site, question_id)`; in a pair
+the left key is the smaller one. Times are UTC.
 """
 
 

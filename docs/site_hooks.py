@@ -15,7 +15,6 @@ PAGES = {  # in the repository, and on the site
     "benchmarks/results/scale.md": "scale-runs.md",
     "benchmarks/results/scale-2026-11-25.md": "scale-runs-without-tiles.md",
     "benchmarks/results/scale-short-2026-11-25.md": "scale-short-runs.md",
-    "benchmarks/results/small-2026-11-24.md": "benchmarks-small.md",
     "examples/cluster/README.md": "examples/cluster.md",
     "examples/laptop/README.md": "examples/laptop.md",
     "examples/one-big-machine/README.md": "examples/one-big-machine.md",

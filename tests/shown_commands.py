@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
 )
-UNCHECKED = {"aws", "docker", "embedding-atlas"}  # programs that are not here
+UNCHECKED = {"aws", "datasette", "docker", "embedding-atlas", "sqlite-utils"}  # programs that are not here
 _CRON = re.compile(r"^(?:[\d*]+ ){5} *(?:flock -n \S+ )?")
 _SHOWN = re.compile(r"^(?:(?:\w+=\S+ )*(?:\.venv/bin/)?(?:dupq|python|ray|make|pip|pytest)|examples/\S+\.sh)(?: |$)")
 

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+import dupq
 from dupq import tables
 from dupq.cli import COMMANDS
 
@@ -46,6 +48,17 @@ def _anchors(page: Path) -> set[str]:
 def test_a_page_that_is_made_is_the_one_that_is_there(name: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / f"make_{name}.py"))["page"]()
     assert (ROOT / "docs" / f"{name}.md").read_text("utf-8") == made, "run make docs"
+
+
+def test_the_docs_are_at_most_twenty_pages_in_four_sections() -> None:
+    sections = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert len(sections) == 4
+    assert sum(len(pages) for section in sections for pages in section.values()) <= 20
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    named = re.findall(r"^::: [\w.]+\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert set(named) >= set(dupq.__all__) - {"__version__"}
 
 
 def test_every_column_of_the_tables_says_what_it_is() -> None:

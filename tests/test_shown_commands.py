@@ -25,6 +25,7 @@ OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
     *("--generate", "--head"),  # Ray
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
+    *("--csv", "--vars"),  # sqlite-utils, dbt
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
     *(
         "--alike",

@@ -1,14 +1,16 @@
-"""Pages run from top to bottom beside a small run: their Python, and the commands of light jobs that read this run.
+"""Pages run from top to bottom in a folder with a small run: their Python, and the commands of light jobs that read it.
 
-So does the reader of examples/. What the other commands are held to: tests/test_shown_commands.py.
+Where a `text` block follows Python, it is what the Python printed. So runs the reader of examples/. What the other
+commands are held to: tests/test_shown_commands.py.
 """
 
+import itertools
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from shown_commands import PAGES, ROOT, Command, blocks, commands_in, job_of
+from shown_commands import PAGES, ROOT, Block, Command, blocks, commands_in, job_of
 
 from dupq import cli, storage
 
@@ -31,12 +33,20 @@ def of_export(left: dict[str, Any]) -> None:
 CHECKS = {"docs/python.md": of_python, "docs/export.md": of_export}
 
 
-def shown(page: Path) -> list[str | Command]:
+class Python(NamedTuple):
+    """A Python block, and what the page says that it prints; None: the page does not say."""
+
+    code: str
+    printed: str | None
+
+
+def shown(page: Path) -> list[Python | Command]:
     """The Python blocks of a page, and its commands that are run, in their order."""
-    found: list[str | Command] = []
-    for block in blocks(page.read_text()):
+    found: list[Python | Command] = []
+    for block, after in itertools.pairwise([*blocks(page.read_text()), Block("", [])]):
         if block.language == "python":
-            found.append("\n".join(block.lines))
+            printed = "\n".join([*after.lines, ""]) if after.language == "text" else None
+            found.append(Python("\n".join(block.lines), printed))
         else:
             found += [job for job in map(job_of, commands_in(block)) if job and _is_run(job)]
     return found
@@ -51,11 +61,13 @@ RUNNABLE = [page for page in PAGES if shown(page)]
 
 def test_the_pages_that_show_python_are_found() -> None:
     pages = {str(page.relative_to(ROOT)) for page in RUNNABLE}
-    assert pages >= {"README.md", "docs/quick-start.md", "docs/guides/thresholds.md", "docs/scale.md", *CHECKS}
+    assert pages >= {"README.md", "docs/quick-start.md", "docs/report.md", "docs/scale.md", *CHECKS}
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_runs_from_top_to_bottom(small_runs, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_runs_from_top_to_bottom(
+    small_runs, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(Path(small_runs.folder).parents[1])
     left: dict[str, Any] = {}
     for part in shown(page):
@@ -64,8 +76,10 @@ def test_a_page_runs_from_top_to_bottom(small_runs, page: Path, monkeypatch: pyt
                 cli.main([part.job, *part.arguments])
             assert ended.value.code == 0, part
         else:
-            code = part.replace("RUN_ID", storage.name(small_runs.strict))
+            capsys.readouterr()
+            code = part.code.replace("RUN_ID", storage.name(small_runs.strict))
             exec(compile(code, str(page), "exec"), left)
+            assert part.printed in (None, capsys.readouterr().out)
     CHECKS.get(str(page.relative_to(ROOT)), bool)(left)
 
 
