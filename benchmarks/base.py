@@ -14,6 +14,7 @@ replaces the one in the package. Reads DUPQ_SHARED_DATA (default: ../shared/data
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import re
@@ -26,8 +27,9 @@ import pyarrow as pa
 import torch
 from minilm import INSTALL, MiniLM, model_folder
 
+from dupq.encoders import saved
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.saved import BASE, Start, pack, unpack
+from dupq.encoders.saved import BASE, Start, unpack
 from dupq.encoders.text_reader import Reader
 from dupq.evaluation.measures import Ranker, retrieval_measures
 from dupq.evaluation.rankers import BM25, EncoderRanker
@@ -41,8 +43,8 @@ from dupq.text.keys import ID_BITS
 from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.loop import train_epoch
-from dupq.training.optimisation import TeacherLoss, as_training, falling, optimizer_for, seed_dropout
-from dupq.training.pairs import Distillation, targets, targets_in_order
+from dupq.training.optimisation import as_training, falling, optimizer_for, seed_dropout
+from dupq.training.pairs import targets, targets_in_order
 from dupq.training.start import go_on_from, known_vectors, new_network
 from dupq.training.vector_files import Spelling, means
 from dupq_papers.data.pair_sets import PairSet, archive
@@ -50,6 +52,7 @@ from dupq_papers.data.pair_sets import PairSet, archive
 ROOT = Path(__file__).parents[1]
 DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows
 BATCH_SIZE = 512
+HIGHEST = 127  # of a signed byte
 LEXICAL = (0.0, 0.3, 0.5, 0.8, 1.2, 2.0)
 SETTINGS = (
     "word_vectors.algorithm=random",
@@ -170,13 +173,30 @@ def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, setti
     phase = settings.teacher
     training = as_training(settings.training, BATCH_SIZE, phase.learning_rate)
     optimizer = optimizer_for(network, training)
-    loss = TeacherLoss(phase, network.dimensions, taught.vectors.shape[1], training.seed)
     for epoch in range(1, phase.epochs + 1):
         seed_dropout(training.seed, epoch)
-        examples = Distillation(*targets_in_order(taught, training.seed, epoch, BATCH_SIZE), loss)
+        examples = targets_in_order(taught, training.seed, epoch, BATCH_SIZE)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))
         print(f"  epoch {epoch}: loss {losses.mean:.4f}", flush=True)
     network.eval()
+
+
+def pack(start: Start) -> bytes:
+    """Return an encoder in few bytes: a row of a matrix becomes integers of -127 to 127 and their scale."""
+    arrays: dict[str, np.ndarray] = {
+        saved.SETTINGS: np.frombuffer(json.dumps(config.to_dict(start.settings), sort_keys=True).encode(), np.uint8),
+        saved.WORDS: np.frombuffer("\n".join(start.words).encode(), np.uint8),
+    }
+    for name, tensor in sorted(start.tensors.items()):
+        if tensor.ndim < 2 or tensor.shape[1] == 1:
+            arrays[name] = tensor.astype(np.float16)
+            continue
+        scales = np.maximum(np.abs(tensor).max(axis=1, keepdims=True) / HIGHEST, 1e-12).astype(np.float32)
+        arrays[name] = np.rint(tensor / scales).astype(np.int8)
+        arrays[f"{name}{saved.SCALES}"] = scales
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
 
 
 def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:

@@ -34,9 +34,9 @@ from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.description import read_description
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import SavedEncoder, save
+from dupq.encoders.saved import SavedEncoder, load, save
+from dupq.encoders.steps.encode import Crew, Place, Work, encode_shard
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-from dupq.encoders.steps.shard_encoding import Crew, Place, Work, embed, encode_shard, network_of, read_texts, tokenise
 from dupq.encoders.text_reader import Fitness
 from dupq.execution import cluster
 from dupq.settings import config
@@ -151,11 +151,12 @@ def bare_seconds(work: Work, places: list[Place]) -> float:
 
 def encode_alone(work: Work, places: list[Place], barrier: Any, queue: Any) -> None:
     """A process of `bare_seconds`."""
-    tables, network = [read_texts(work, place) for place in places], network_of(work)
-    embed(network, work, tokenise(work, places[0], tables[0].slice(0, 10)))
+    torch.set_num_threads(1)
+    tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder).reader
+    reader.encode(tables[0].slice(0, 10))
     barrier.wait()
-    for place, table in zip(places, tables, strict=True):
-        embed(network, work, tokenise(work, place, table))
+    for table in tables:
+        reader.encode(table, work.batch_size)
     queue.put(None)
 
 

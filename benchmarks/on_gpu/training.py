@@ -102,4 +102,4 @@ def _epoch(made: Sample, network: Any, pairs: int, batch: int, worker: tuple[int
         torch.cuda.synchronize()
     spent = time.perf_counter() - begun
     network.load_state_dict(start)
-    return spent, losses.each
+    return spent, losses.sums / losses.examples

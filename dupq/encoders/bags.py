@@ -111,21 +111,14 @@ def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
 
 
 def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
-    """log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
-    questions, holding = count_texts(texts, ids)
+    """Return log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
+    questions, holding = 0, np.zeros(ids, np.int64)
+    for some in some_at_once(texts):
+        holding += np.bincount(flat_bags(TokenIds.of(some))[0].ids, minlength=ids)
+        questions += len(some)
     frequencies = np.log(max(1, questions) / np.maximum(1, holding))
     frequencies[:FIRST_WORD] = 0.0
     return frequencies.astype(np.float32)
-
-
-def count_texts(texts: Iterable[np.ndarray], size: int) -> tuple[int, np.ndarray]:
-    """How many `texts` there are, and how many hold each id of a vocabulary of `size` (int64)."""
-    number, counts, last = 0, np.zeros(size, np.int64), np.full(size, -1, np.int64)
-    for some in some_at_once(texts):
-        flat = TokenIds.of(some)
-        _count_texts(flat.ids, flat.offsets, number, counts, last)
-        number += len(flat)
-    return number, counts
 
 
 def some_at_once(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
@@ -133,16 +126,6 @@ def some_at_once(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
     remaining = iter(texts)
     while some := list(islice(remaining, _TEXTS_AT_ONCE)):
         yield some
-
-
-@numba.njit(nogil=True, cache=True)
-def _count_texts(ids: np.ndarray, offsets: np.ndarray, first: int, counts: np.ndarray, last: np.ndarray) -> None:
-    """`last` is the number of the last text that held each id; the first text here has the number `first`."""
-    for text in range(len(offsets) - 1):
-        for place in range(offsets[text], offsets[text + 1]):
-            if last[ids[place]] != first + text:
-                last[ids[place]] = first + text
-                counts[ids[place]] += 1
 
 
 @numba.njit(nogil=True, cache=True)

@@ -113,26 +113,29 @@ def read_measure(uri: str) -> Measure:
 
 
 def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
-    """The keys (int64) of the questions that an encoder was trained, tuned and tested on, by part.
+    """Return the keys (int64) of the questions that an encoder was trained, tuned and tested on, by part.
 
     Questions of sites that `sites` lacks are left out: they are not in this archive.
     """
-    table = storage.read_table(storage.join(encoder_at(uri), "split.parquet"), SPLIT)
-    table = table.filter(pc.is_in(table["site"], pa.array(sites.names)))
-    keys = sites.pack_columns(table["site"], table["question_id"], uri)
-    parts = table["part"].to_numpy(zero_copy_only=False)
+    keys, parts, _ = _split_in(uri, sites)
     return {part: keys[parts == part] for part in PARTS}
 
 
 def read_development_links(uri: str, sites: Sites) -> np.ndarray:
-    """Pairs of known duplicates (int64, shape (m, 2), left < right) that an encoder was tuned on.
+    """Return pairs of known duplicates (int64, shape (m, 2), left < right) that an encoder was tuned on.
 
     Each question of a set is paired with the next one: enough to connect the set, not all of its links.
     """
-    table = storage.read_table(storage.join(encoder_at(uri), "split.parquet"), SPLIT)
-    is_wanted = pc.and_(pc.is_in(table["site"], pa.array(sites.names)), pc.equal(table["part"], "development"))
-    table = table.filter(is_wanted)
-    keys, sets = sites.pack_columns(table["site"], table["question_id"], uri), table["duplicates"].to_numpy()
+    keys, parts, sets = _split_in(uri, sites)
+    keys, sets = keys[parts == "development"], sets[parts == "development"]
     order = np.lexsort((keys, sets))
     keys, sets = keys[order], sets[order]
     return np.stack([keys[:-1], keys[1:]], axis=1)[sets[:-1] == sets[1:]]
+
+
+def _split_in(uri: str, sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the keys, the parts and the sets of the questions of `sites`."""
+    table = storage.read_table(storage.join(encoder_at(uri), "split.parquet"), SPLIT)
+    table = table.filter(pc.is_in(table["site"], pa.array(sites.names)))
+    keys = sites.pack_columns(table["site"], table["question_id"], uri)
+    return keys, table["part"].to_numpy(zero_copy_only=False), table["duplicates"].to_numpy()

@@ -6,8 +6,8 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dupq.encoders import networks
 from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, flat_bags, pieces, unit_bags
-from dupq.encoders.protocol import Batch, Embedding, Encoder, NetworkSettings, batches
+from dupq.encoders.protocol import Encoder, NetworkSettings, batches
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -26,7 +26,7 @@ from dupq.text.token_arrays import TokenIds
 
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
-    """The settings of each kind of network, with those of the papers where they are installed."""
+    """Return the settings of each kind of network, with those of the papers where they are installed."""
     found = {}
     for package in (networks, *papers("networks")):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -37,13 +37,14 @@ def kinds() -> dict[str, type[NetworkSettings]]:
 
 
 def network_settings(given: EncoderSettings) -> NetworkSettings:
-    """The settings of the network that `given` names, with the defaults of what it does not give.
+    """Return the settings of the network that `given` names, with the defaults of what it does not give.
 
     Raises SettingError for a kind that does not exist, a setting that its network does not read, and a wrong value.
     """
     there = kinds()
     if given.kind not in there:
-        raise SettingError(f"setting 'encoder.kind' is {given.kind!r}; allowed: {', '.join(map(repr, there))}")
+        more = "" if papers("networks") else "; the papers' networks are in papers/"
+        raise SettingError(f"setting 'encoder.kind' is {given.kind!r}; allowed: {', '.join(map(repr, there))}{more}")
     of_kind = there[given.kind]
     for name in given.model_extra or {}:
         if name not in of_kind.model_fields:
@@ -53,37 +54,37 @@ def network_settings(given: EncoderSettings) -> NetworkSettings:
 
 
 def learns_without_links(settings: Settings) -> bool:
-    """Whether an encoder takes anything from an archive without known duplicates."""
+    """Return whether an encoder takes anything from an archive without known duplicates."""
     needs_links = network_settings(settings.encoder).needs_links
     return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
 def presets_without_links() -> list[str]:
-    """The presets of which that is so, by name."""
+    """Return the presets whose encoders do, by name."""
     return [name for name in config.preset_names() if learns_without_links(config.load(name))]
 
 
 def counts_training_texts_only(settings: Settings) -> bool:
-    """Whether an encoder's sums over texts are of those outside the development and the test part."""
+    """Return whether an encoder's sums over texts are of those outside the development and the test part."""
     return getattr(network_settings(settings.encoder), "taken_from", None) == "training"
 
 
 def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:
-    """`saved` without what its network does not read: encoders once held the settings of all kinds."""
+    """Return `saved` without what its network does not read: encoders once held the settings of all kinds."""
     given = saved.model_dump()
     fields = kinds()[saved.kind].model_fields if saved.kind in kinds() else given
     return EncoderSettings.read({name: value for name, value in given.items() if name in fields})
 
 
 def build(settings: EncoderSettings, word_vectors: np.ndarray, seed: int) -> Encoder:
-    """A fresh network over `word_vectors` (float32, one row an id of the vocabulary), the same for a seed."""
+    """Return a fresh network over `word_vectors` (float32, one row an id of the vocabulary), the same for a seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return network_settings(settings).network(word_vectors)
 
 
 def rebuild(settings: EncoderSettings, tensors: Mapping[str, np.ndarray], place: str) -> Encoder:
-    """The network that `tensors` (by name) are the weights of.
+    """Return the network that `tensors` (by name) are the weights of.
 
     Raises DupqError naming `place` if they do not fit.
     """
@@ -106,17 +107,8 @@ _ROWS = 64  # of a batch on a CPU
 _GPU_ROWS, _GPU_IDS = 1 << 14, 1 << 18  # at most: 2,048 texts of 128 words, 630 MB for 600 float32 of each word
 
 
-class _Bags(NamedTuple):
-    """The bags of some texts, one after the other: words ascend, weights are not 0."""
-
-    texts: np.ndarray
-    sizes: np.ndarray  # words of each
-    words: np.ndarray
-    weights: np.ndarray
-
-
 def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int = 0) -> Encoded:
-    """Embeddings of token ids (int32), on the device that the network is on.
+    """Return embeddings of token ids (int32), on the device that the network is on.
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The
     row of an empty text is zero. On a CPU texts are encoded without padding where the network can; otherwise `rows` is
@@ -128,18 +120,17 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
     device = next(network.parameters()).device
     network.eval()
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-        flat = _flat(network, texts) if device.type == "cpu" else None
-        if flat is not None:
-            encoded = Encoded(flat, _words(network, texts))
-        else:
-            encoded = _in_batches(network, texts, rows, device)
+        vectors = _flat(network, texts) if device.type == "cpu" else None
+        if vectors is None:
+            vectors = _in_batches(network, texts, rows, device)
+        encoded = Encoded(vectors, _bags(network, texts, device) if network.is_lexical else None)
     if np.isnan(encoded.vectors).any():
         raise DupqError("the encoder gives embeddings that are no numbers; train it anew, at a lower learning rate")
     return encoded
 
 
 def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
-    """The vectors of texts without padding, many at a time; None if the network cannot do that."""
+    """Return the vectors of texts without padding, many at a time; None if the network cannot do that."""
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
     for some in pieces(texts.offsets, WORDS_AT_ONCE):
         dense = network.dense_of(texts[some])
@@ -149,76 +140,28 @@ def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
     return vectors
 
 
-def _words(network: Encoder, texts: TokenIds) -> sparse.csr_array | None:
-    """The bags of words alone, of many texts at a time."""
-    if not network.is_lexical:
-        return None
-    columns = int(texts.ids.max(initial=0)) + 1
-    parts = [_flat_bags(network, texts[some], columns) for some in pieces(texts.offsets, WORDS_AT_ONCE)]
-    return sparse.vstack(parts, format="csr") if parts else _matrix([])
+def _bags(network: Encoder, texts: TokenIds, device: torch.device) -> sparse.csr_array:
+    """Return the bags of words of texts, many at a time."""
+    columns, bags = int(texts.ids.max(initial=0)) + 1, [sparse.csr_array((0, 1), dtype=np.float32)]
+    for some in pieces(texts.offsets, WORDS_AT_ONCE):
+        words, counts = flat_bags(texts[some])
+        ids, times = torch.from_numpy(words.ids).to(device), torch.from_numpy(counts).to(device)
+        bags.append(unit_bags(words, network.bag_weights(ids, times).float().cpu().numpy(), columns))
+    return sparse.vstack(bags[1:], format="csr") if bags[1:] else bags[0]
 
 
-def _flat_bags(network: Encoder, texts: TokenIds, columns: int) -> sparse.csr_array:
-    words, counts = flat_bags(texts)
-    weights = network.bag_weights(torch.from_numpy(words.ids), torch.from_numpy(counts)).float().numpy()
-    return unit_bags(words, weights, columns)
-
-
-def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> Encoded:
-    vectors = np.zeros((len(texts), network.dimensions), np.float16)
-    bags: list[_Bags] = []
-    started = (
-        _copied(network, batch, network(_moved(batch.ids, device), _moved(batch.lengths, device)))
-        for batch in _batches(texts, rows, device)
-    )
-    for copied in _one_ahead(started):
-        if copied.event is not None:
-            copied.event.synchronize()
-        vectors[copied.texts] = copied.dense.numpy()[: len(copied.texts)]
-        if network.is_lexical:
-            bags.append(_bags_of(copied.words.numpy(), copied.weights.numpy(), copied.texts))
-    return Encoded(vectors, _matrix(bags) if network.is_lexical else None)
-
-
-def _batches(texts: TokenIds, rows: int, device: torch.device) -> Iterator[Batch]:
-    if not rows and device.type != "cpu":
-        return batches(texts, _GPU_ROWS, _GPU_IDS)
-    return batches(texts, rows or _ROWS)
-
-
-class _Copied(NamedTuple):
-    """What is kept of a batch, on the host once `event` has happened."""
-
-    texts: np.ndarray
-    dense: torch.Tensor
-    words: torch.Tensor
-    weights: torch.Tensor
-    event: torch.cuda.Event | None
-
-
-def _copied(network: Encoder, batch: Batch, found: Embedding) -> _Copied:
-    """Queue the copies of a batch right behind it, in front of the next one."""
-    nothing = torch.zeros(0)
-    words, weights = found.bag if network.is_lexical else (nothing, nothing)
-    kept = (_rounded(network, found.dense), words, _rounded_weights(weights))
-    dense, words, weights = (tensor.to("cpu", non_blocking=True) for tensor in kept)  # into pinned memory
-    event = torch.cuda.Event() if found.dense.is_cuda else None
-    if event is not None:
-        event.record()
-    return _Copied(batch.texts, dense, words, weights, event)
-
-
-def _one_ahead(started: Iterator[_Copied]) -> Iterator[_Copied]:
-    """Yield each batch after the next one has started: a GPU works while the host keeps what came back."""
-    waiting: list[_Copied] = []
-    for item in started:
-        yield from waiting
-        waiting = [item]
-    yield from waiting
+def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> np.ndarray:
+    """Return the vectors of texts, padded; they are read back from a GPU at the end, so that it never waits."""
+    vectors = torch.zeros(len(texts), network.dimensions, dtype=torch.float16, device=device)
+    on_gpu = not rows and device.type != "cpu"
+    for batch in batches(texts, _GPU_ROWS, _GPU_IDS) if on_gpu else batches(texts, rows or _ROWS):
+        found = network(_moved(batch.ids, device), _moved(batch.lengths, device))
+        vectors[_moved(batch.texts, device)] = _rounded(network, found.dense)[: len(batch.texts)]
+    return vectors.cpu().numpy()
 
 
 def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
-    """`values` on the device; copied to a GPU from pinned memory, without waiting for the copy."""
+    """Return `values` on the device; copied to a GPU from pinned memory, without waiting for the copy."""
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
@@ -226,31 +169,5 @@ def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
 def _rounded(network: Encoder, dense: torch.Tensor) -> torch.Tensor:
     dense = dense.float()
     if network.kind == "cosine":
-        dense = _of_length_one(dense)
+        dense = torch.nn.functional.normalize(dense, dim=-1, eps=SHORTEST)
     return dense.clamp(-_LARGEST, _LARGEST).half()
-
-
-def _rounded_weights(weights: torch.Tensor) -> torch.Tensor:
-    return _of_length_one(weights.float()).half()
-
-
-def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(rows, dim=-1, eps=SHORTEST)
-
-
-def _bags_of(words: np.ndarray, weights: np.ndarray, texts: np.ndarray) -> _Bags:
-    """The bags (B, W) of a batch, of which the first rows are `texts`."""
-    rows, places = np.nonzero(weights[: len(texts)])
-    sizes = np.bincount(rows, minlength=len(texts))
-    return _Bags(texts, sizes, words[rows, places], weights[rows, places].astype(np.float32))
-
-
-def _matrix(bags: list[_Bags]) -> sparse.csr_array:
-    """The bags of all texts, in the order of the texts."""
-    if not bags:
-        return sparse.csr_array((0, 1), dtype=np.float32)
-    texts, sizes, words, weights = (np.concatenate(parts) for parts in zip(*bags, strict=True))
-    found = TokenIds(np.arange(len(words)), np.concatenate([[0], np.cumsum(sizes)]))
-    found = found.take(np.argsort(texts))
-    columns = int(words.max(initial=0)) + 1
-    return sparse.csr_array((weights[found.ids], words[found.ids], found.offsets), (len(texts), columns))

@@ -295,11 +295,6 @@ def known(size: int) -> torch.Tensor:
     return weights
 
 
-def full_precision(device: torch.device) -> torch.autocast:
-    """A context without half-precision products: a component that most vectors share must go to its last digit."""
-    return torch.autocast(device.type, enabled=False)
-
-
 def _odd(value: int) -> int:
     if value % 2 == 0:
         raise PydanticCustomError("odd", "an odd number expected")

@@ -149,7 +149,7 @@ def vectors_of(teacher: Teacher, texts: list[str], device: str) -> np.ndarray:
     return found.astype(np.float16)
 
 
-Vectors = tuple[np.ndarray, np.ndarray]  # of questions: ascending keys, and a float16 row each
+Vectors = tuple[np.ndarray, np.ndarray]  # of questions: ascending keys, and a row (float16 or float32) each
 
 
 def cosines_of(of_left: Vectors, of_right: Vectors, left: np.ndarray, right: np.ndarray) -> np.ndarray:

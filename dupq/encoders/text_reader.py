@@ -6,40 +6,27 @@ encoder of another language or field makes embeddings like any other, and every 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from dupq.encoders.bags import Bag, Encoded
-from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.tiles import top_k
 from dupq.settings.config import Settings
 from dupq.text.questions import FIRST_WORD, UNKNOWN, Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
 
-
-class Network(Protocol):
-    """What every encoder has: an `Encoder`, which is a network of torch, or a `Bag`, which needs none."""
-
-    @property
-    def dimensions(self) -> int:
-        """The length of an embedding."""
-
-    @property
-    def measure(self) -> Measure:
-        """How two embeddings are scored."""
-
-    @property
-    def trainable(self) -> bool:
-        """Whether anything is learned by gradients."""
+if TYPE_CHECKING:
+    from dupq.encoders.protocol import Encoder
 
 
 @dataclass(frozen=True)
 class Reader:
     """A network, its words, and the settings that say how it reads a stored text."""
 
-    network: Network
+    network: "Encoder | Bag"  # a network of torch, or dupq's own encoder without it
     vocabulary: Vocabulary
     settings: Settings
 
@@ -57,9 +44,7 @@ class Reader:
         if isinstance(self.network, Bag):
             return self.network.encode(sequences)
         from dupq.encoders.encoding import encode
-        from dupq.encoders.protocol import Encoder
 
-        assert isinstance(self.network, Encoder)
         return encode(self.network, sequences, rows)
 
 

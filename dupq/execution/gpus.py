@@ -35,26 +35,17 @@ class _Worker:
         try:
             return function(*arguments)
         except RuntimeError as error:
-            if _is_memory(error):
-                raise DupqError(_too_little(error)) from error
-            raise
+            torch = sys.modules.get("torch")  # not imported for an error of something else
+            if torch is None or not isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise DupqError(
+                f"a GPU of the node {socket.gethostname()} has too little memory ({str(error).partition(chr(10))[0]}); "
+                "use one that nothing else uses, set encode.batch_size lower, or run with --gpus none"
+            ) from error
         finally:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()  # for the next stage, whose tensors have other sizes
-
-
-def _is_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")  # not imported for an error of something else
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
-
-
-def _too_little(error: RuntimeError) -> str:
-    said = str(error).partition("\n")[0]
-    return (
-        f"a GPU of the node {socket.gethostname()} has too little memory ({said}); use one that nothing else uses, set "
-        "encode.batch_size lower, or run with --gpus none"
-    )
 
 
 class GpuWorkers:
@@ -146,7 +137,10 @@ def gpus_for(wanted: int | None) -> Gpus:
             _begun(_nodes_with_gpus())  # beside the stages that need no GPU
         return Gpus(None)
     if wanted > there:
-        _say_missing(wanted, there)
+        said = f"--gpus {wanted}: the cluster has {there}"
+        if not cluster.may_grow():
+            raise ClusterError(f"{said}; ask for fewer, or join a larger cluster with --ray")
+        log.progress_line(_log, f"{said} now; it is asked for more when they are needed")
     trouble = _trouble(_nodes_with_gpus()) if there else None
     if trouble is not None:
         raise ClusterError(f"--gpus {wanted}: {trouble}; mend its driver or torch, or run with --gpus none")
@@ -159,13 +153,6 @@ def if_faster(gpus: Gpus, work: str, on_cpus: float, on_gpus: float) -> Gpus:
         return gpus
     _log.info(f"{work} by CPUs, some {on_cpus:.0f} s; a GPU would take {on_gpus:.0f} s")
     return NO_GPUS
-
-
-def _say_missing(wanted: int, there: int) -> None:
-    said = f"--gpus {wanted}: the cluster has {there}"
-    if not cluster.may_grow():
-        raise ClusterError(f"{said}; ask for fewer, or join a larger cluster with --ray")
-    log.progress_line(_log, f"{said} now; it is asked for more when they are needed")
 
 
 def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
@@ -188,22 +175,18 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
     for one in late:
         WORKERS.ended(one, is_alive=False)
         _log.warning(f"the GPUs of the node {asked[one][1]} were not tried: none was free")
-    found = [(asked[one], _outcome(one)) for one in done]
     alive = {node for node, _ in _nodes_with_gpus()}  # a node that is lost meanwhile is no fault of its GPUs
-    for (node, address), trouble in found:
+    found = []
+    for one in done:
+        try:
+            trouble = ray.get(one)
+        except ray.exceptions.RayError as error:
+            trouble = f"the trial ended with {type(error).__name__}"
+        WORKERS.ended(one, is_alive=trouble is None)
+        node, address = asked[one]
         if trouble is not None and node in alive:
-            return f"torch cannot use the GPUs of the node {address}: {trouble}"
-    return None
-
-
-def _outcome(trial: "ray.ObjectRef[str | None]") -> str | None:
-    try:
-        trouble = ray.get(trial)
-    except ray.exceptions.RayError as error:
-        WORKERS.ended(trial, is_alive=False)
-        return f"the trial ended with {type(error).__name__}"
-    WORKERS.ended(trial, is_alive=trouble is None)
-    return trouble
+            found.append(f"torch cannot use the GPUs of the node {address}: {trouble}")
+    return next(iter(found), None)
 
 
 def _trial() -> str | None:  # Ray takes no cached function for a task

@@ -148,7 +148,6 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
     from dupq.encoders.encoding import network_settings  # with torch, as the rest of this check
 
     settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
-    _check_teacher_loss(settings)
     return _with_start(settings) if settings.word_vectors.goes_on else settings
 
 
@@ -161,22 +160,6 @@ def _with_start(settings: Settings) -> Settings:
         settings = settings.changed(word_vectors=vectors.changed(start=encoder_at(vectors.start)))
     check_start(settings)
     return settings
-
-
-def _check_teacher_loss(settings: Settings) -> None:
-    loss, encoder = settings.teacher.loss, settings.encoder
-    if not settings.teacher.encoder or loss == "relation":
-        return
-    import numpy as np
-
-    from dupq.encoders.encoding import build
-    from dupq.text.questions import FIRST_WORD
-
-    if build(encoder, np.zeros((FIRST_WORD, 1), np.float32), seed=0).kind != "cosine":
-        raise SettingError(
-            f"setting 'teacher.loss' is {loss!r}, but encoder.kind={encoder.kind} compares vectors by their distance "
-            "and not by cosine; relation expected"
-        )
 
 
 @dataclass(frozen=True)

@@ -13,21 +13,27 @@ Each stage makes tables from tables (dupq/job/run.py), but for `fit`, which leav
 
 import functools
 import logging
+from dataclasses import dataclass
 
 from dupq import storage
+from dupq.archive import Shard, answer_shards, pinned, question_shards
+from dupq.encoders.description import read_description, read_settings
+from dupq.encoders.saved import base_fingerprint
 from dupq.execution.gpus import gpus_for, until_the_end
 from dupq.job.run import make_tables
+from dupq.job.run_inputs import Input, copy_inputs, input_files
 from dupq.links.split import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
-from dupq.pipelines.open_train import open_train, unchanged
 from dupq.runs import log, progress, writer
 from dupq.runs.layout import TrainingFiles
+from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.text.steps import make_answer_texts, make_distinct_texts
+from dupq.text.keys import Sites
+from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
 from dupq.training.steps.development import About, publish, save_encoder
 from dupq.training.steps.fit import Learned, check_room_to_fit, fit
 from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, Texts, gather_pairs, prepare
-from dupq.training.steps.teach import teach
+from dupq.training.steps.teach import fingerprint, teach
 
 _log = logging.getLogger(__name__)
 
@@ -43,25 +49,26 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     opened = open_train(job, checked)
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
-    check, make, files = unchanged(settings), functools.partial(make_tables, run), TrainingFiles(run.uri)
+    make, files = functools.partial(make_tables, run), TrainingFiles(run.uri)
     gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
-        opened.copy()
+        inputs, links = run.path("inputs"), None if opened.links is None else run.path("inputs", "links")
+        run.stage("inputs", lambda: copy_inputs([*(opened.links or []), *opened.pairs], inputs))
         texts = make("texts", make_distinct_texts, opened.shards, sites, settings.text)
         answers = pairs = None
         if opened.answers:
             answers = make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
         if opened.pairs:
-            pairs = make("pairs", gather_pairs, opened.copied_pairs, sites)
-        read = Texts(texts, answers), opened.copied_links, pairs, sites, settings
-        prepared = make("prepare", lambda steps: check(prepare(steps, *read)))
+            uris = tuple(run.path("inputs", file.path) for file in opened.pairs)
+            pairs = make("pairs", gather_pairs, uris, sites)
+        prepared = make("prepare", prepare, Texts(texts, answers), links, pairs, sites, settings)
         record, taught = run.records[-1], []
         questions, known = record["rows_in"], record["counts"][PAIRS_TO_TRAIN_ON]
         _tell_what_is_left_out(record["counts"], settings)
         if settings.teacher.encoder:
-            taught = make("teach", lambda steps: check(teach(steps, prepared, settings, gpus)))
+            taught = make("teach", teach, prepared, settings, gpus)
         learned, about = Learned(prepared, taught), About(questions, opened.language, run.run_id)
         run.stage("fit", lambda: fit(run.uri, learned, settings, job.workers, gpus, questions, known))
         run.stage("save", lambda: save_encoder(prepared, files, sites, settings, about))
@@ -98,3 +105,67 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
     runs = storage.join(job.output, "runs")
     given, settings = (questions, encoder, runs, known, job.truth), job.settings_of("dedup")
     return dedup(DedupJob(*given, assignments=settings, gpus=job.gpus, teacher=job.teacher))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A training, and what it reads."""
+
+    run: writer.Run
+    settings: Settings  # with the language of the archive
+    language: str  # and how it is known
+    shards: list[Shard]
+    answers: list[Shard]
+    sites: Sites
+    links: list[Input] | None
+    pairs: list[Input]
+
+
+def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
+    """Open the run of a training. Raises DupqError if an input is missing or wrong."""
+    settings = checked or job.check()
+    found, sites = question_shards(job.questions)
+    shards, vectors = pinned(found), settings.word_vectors.file
+    # answers are read for word vectors only, so not where there are vectors already
+    answers = [] if vectors else pinned(answer_shards(job.questions, sites))
+    links = None if job.links is None else input_files(job.links, "links")
+    pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
+    settings, language = _in_its_language(settings, shards)
+    inputs = {
+        "language": language,
+        "questions": storage.absolute(job.questions),
+        "links": storage.absolute(job.links) if job.links is not None else None,
+        "pairs": [storage.absolute(uri) for uri in job.pairs],
+    }
+    made_from = {
+        "questions": writer.content_of(job.questions, shards),
+        "links": [[file.path, file.checksum] for file in links] if links is not None else None,
+        "pairs": [file.checksum for file in pairs],
+        "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
+        "word_vectors": storage.checksum(vectors) if vectors else None,
+        "start": _start_fingerprint(settings),
+        "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
+    }
+    work = storage.join(storage.absolute(job.output), "work")
+    run = writer.open_run(work, inputs, made_from, settings, writer.TRAINING_VERSIONS)
+    return Opened(run, settings, language, shards, answers, sites, links, pairs)
+
+
+def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:
+    """Return the settings with the language of the archive, and which that is and how it is known, in words."""
+    vectors, named = settings.word_vectors, settings.text.language
+    if named != "auto":
+        return settings, f"{named}, named by text.language"
+    if vectors.goes_on and vectors.start != "base":
+        started = read_settings(vectors.start).text.language
+        return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
+    language, said = language_of_shards(shards)
+    return config.in_language(settings, language), said
+
+
+def _start_fingerprint(settings: Settings) -> str | None:
+    """Return what names the encoder that training goes on from, if there is one."""
+    vectors = settings.word_vectors
+    if not vectors.goes_on:
+        return None
+    return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]

@@ -4,7 +4,6 @@ import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources.abc import Traversable
-from typing import Self
 
 from pydantic import model_validator
 
@@ -36,9 +35,9 @@ _RETIRED = {
     ),
     "word_vectors": ("workers", "answers", "counted_words", "absent"),
     "title_body": ("span", "learning_rate", "temperature", "development_share"),
-    "teacher": ("vector_weight", "batch_size", "temperature", "alike_batches"),
+    "teacher": ("loss", "vector_weight", "batch_size", "temperature", "alike_batches"),
     "training": (
-        *("gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
+        *("negative_margin", "gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
         "best_epoch",
     ),
     "encode": ("gpus",),
@@ -97,15 +96,6 @@ class Settings(Section):
     @classmethod
     def _with_those_of_papers(cls, values: Mapping[str, object]) -> dict[str, object]:
         return {name: _read_as_papers(name, entries) for name, entries in values.items()}
-
-    @model_validator(mode="after")
-    def _margin_has_what_it_reads(self) -> Self:
-        margin = self.training.negative_margin
-        if margin and not (self.teacher.encoder and self.training.mined_negatives):
-            raise SettingError(
-                f"setting 'training.negative_margin' is {margin}; it needs teacher.encoder and training.mined_negatives"
-            )
-        return self
 
 
 def _read_as_papers(section: str, entries: object) -> object:

@@ -56,7 +56,7 @@ class WordVectorSettings(Section):
         0, description="Ids that all other words share by a hash; 0: one for all."
     )
     file: Annotated[str, BY_CONTENT] = Field(
-        "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
+        "", description="URI of vectors to read instead: the text of word2vec, fastText or GloVe, .gz too."
     )
     file_words: Literal["forms", "written"] = Field(
         "forms",
@@ -95,11 +95,6 @@ class TeacherSettings(Section):
     held_out: bool = Field(
         False, description="Whether they read the texts of the development and test parts too, not their duplicates."
     )
-    loss: Literal["relation", "l2", "mixed"] = Field(
-        "relation",
-        description="What is compared: relation, the distributions over the other questions of a batch; l2, the "
-        "vectors, by the square of their distance; mixed, both, summed.",
-    )
     epochs: PassesOrNone = Field(12, description="Passes over the questions.")
     learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
 
@@ -119,11 +114,6 @@ class TrainingSettings(Section):
     negatives: Negatives = Field(1, description="Random questions per positive pair; 0 if there are others.")
     mined_negatives: Negatives = Field(
         0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
-    )
-    negative_margin: Annotated[float, Field(ge=0, le=2)] = Field(
-        0.0,
-        description="A mined negative is dropped where the teachers' cosine with it is not so much below that of the "
-        "positive pair; of questions that they have read. 0: none is.",
     )
     development_pool: Count = Field(2_000, description="Questions that an epoch's development MAP is measured over.")
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(

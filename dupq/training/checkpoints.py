@@ -1,6 +1,6 @@
 """Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network and of what is learned beside it, the optimizer's state;
+epoch-00003.safetensors   the trained tensors of the network, the optimizer's state;
                           of the best epoch, if that is another one, the network alone
 latest.json               the epoch of the newest one, and the learning curve up to it; written after it
 
@@ -14,9 +14,8 @@ import math
 import re
 import struct
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NotRequired
+from typing import Any, NotRequired
 
 import numpy as np
 import safetensors
@@ -44,7 +43,6 @@ class Epoch(TypedDict):
     development_map: float | None  # None where there are too few development questions
     development_body_map: NotRequired[float | None]  # of titles and their own bodies, in its place
     examples: int
-    negatives_dropped: NotRequired[int]  # by training.negative_margin
 
 
 MEASURES = ("development_map", "development_body_map")  # the first that there is decides
@@ -73,7 +71,6 @@ class Progress:
     """How far training has come: the curve has one row an epoch."""
 
     curve: list[Epoch] = field(default_factory=list)
-    dropped: int = 0  # of those mined for the epoch that runs, by the teachers
 
     @property
     def best(self) -> int:
@@ -98,13 +95,9 @@ class Checkpoints:
     Memory: the trained tensors of the network, as they were after the best epoch.
     """
 
-    def __init__(self, folder: str, seconds: float = 0.0, beside: torch.nn.Module | None = None) -> None:
-        """`folder` is local or on S3; there are at least `seconds` between two that are saved.
-
-        `beside` is what training alone needs: learned with the network, and no part of it.
-        """
+    def __init__(self, folder: str, seconds: float = 0.0) -> None:
+        """`folder` is local or on S3; there are at least `seconds` between two that are saved."""
         self._folder, self._seconds = folder, seconds
-        self._beside = beside or torch.nn.Module()
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
 
@@ -128,7 +121,6 @@ class Checkpoints:
         if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
             write_tensors(self._file(progress.best), self._best)
         tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
-        tensors |= {f"beside/{name}": tensor for name, tensor in learned(self._beside).items()}
         if optimizer is not None:
             tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
         write_tensors(self._file(epoch), tensors)
@@ -150,7 +142,6 @@ class Checkpoints:
             return Progress()  # removed by a later attempt whose pointer an older one has overwritten
         tensors = self._read(len(progress.curve))
         restore(network, _below("network/", tensors))
-        restore(self._beside, _below("beside/", tensors))
         if optimizer is not None:
             _remember(optimizer, _below("optimizer/", tensors))
         return progress
@@ -207,45 +198,32 @@ def _remember(optimizer: torch.optim.Optimizer, memory: dict[str, np.ndarray]) -
 
 
 # TensorBoard event files, one an epoch, each written once and whole: so they can be on S3, and repeating an epoch after
-# a crash leaves no duplicate points.
-#
-# A file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). Messages and
-# checksum are those of tensorboardX, which Ray Train brings along.
+# a crash leaves no duplicate points. A record is its length (8 bytes), the checksum of that (4), an Event message, and
+# its checksum (4). Messages and checksum are those of tensorboardX, which Ray Train brings along.
 
 _POINTS = 1_000  # of an epoch's curve at most: a point is the mean loss of one step, or of as many as are needed
 
 
-class Scalar(NamedTuple):
-    """One point of one curve."""
-
-    tag: str
-    step: int
-    value: float
-
-
 def file_name(epoch: int) -> str:
-    """TensorBoard reads the files whose names hold `tfevents`, in the order of their names."""
+    """Return the name of an epoch's file: TensorBoard reads those that hold `tfevents`, in the order of their names."""
     return f"events.out.tfevents.{epoch:010d}"
 
 
-def epoch_scalars(epoch: int, losses: Losses, measures: Mapping[str, float | None]) -> list[Scalar]:
-    """The points of an epoch (counted from 1): losses over the steps of all epochs, the epoch's loss and measures."""
-    before = (epoch - 1) * len(losses.sums)
-    spans = np.array_split(np.arange(len(losses.sums)), min(_POINTS, max(1, len(losses.sums))))
+def event_file(epoch: int, losses: Losses, measure: str, measured: float | None) -> bytes:
+    """Return an epoch's event file: losses over the steps of all epochs, the epoch's loss, and its `measure` if any."""
+    steps = len(losses.sums)
+    spans = np.array_split(np.arange(steps), min(_POINTS, max(1, steps)))
     points = [
-        Scalar("loss/step", before + int(span[-1]) + 1, Losses(losses.sums[span], losses.examples[span]).mean)
+        ("loss/step", (epoch - 1) * steps + int(span[-1]) + 1, Losses(losses.sums[span], losses.examples[span]).mean)
         for span in spans
         if len(span)
     ]
-    measured = [Scalar(name, epoch, value) for name, value in measures.items() if value is not None]
-    return [*points, Scalar("loss/epoch", epoch, losses.mean), *measured]
-
-
-def event_file(scalars: list[Scalar]) -> bytes:
-    """An event file with these points, all with the current time."""
+    points.append(("loss/epoch", epoch, losses.mean))
+    if measured is not None:
+        points.append((measure, epoch, measured))
     now = time.time()
     events = [Event(wall_time=now, file_version="brain.Event:2")]
-    for tag, step, value in scalars:
+    for tag, step, value in points:
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
         events.append(Event(wall_time=now, step=step, summary=summary))
     return b"".join(_record(event.SerializeToString()) for event in events)

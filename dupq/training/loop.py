@@ -1,29 +1,21 @@
 """The training loop, without Ray: one process, or one of several that share each batch."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, padded, padded_length
+from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
-from dupq.text.questions import PADDING
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
-from dupq.training.optimisation import (
-    papers_training,
-    score_matrix,
-    softmax,
-)
-from dupq.training.pairs import (
-    Distillation,
-    Rankings,
-    with_negatives,
-)
+from dupq.training.optimisation import TEMPERATURE, distillation, papers_training, score_matrix
+from dupq.training.pairs import DistillationTargets, Rankings, with_negatives
 
+_ALL_IDS = 1 << 62  # of a batch: one of each padded length
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _ORDER = 2  # the end of an epoch's seed of its order; mining's is 1, and a seed without one is that with 0
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
@@ -34,11 +26,6 @@ class Losses(NamedTuple):
 
     sums: np.ndarray  # float64
     examples: np.ndarray  # int64
-
-    @property
-    def each(self) -> np.ndarray:
-        """The mean loss of each step's examples."""
-        return self.sums / self.examples
 
     @property
     def mean(self) -> float:
@@ -55,13 +42,8 @@ class Share(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """Its examples; one that is not its own if it has none, as all workers join in each exchange."""
+        """Return its examples; one that is not its own if it has none, as all workers join in each exchange."""
         return self.start + (self.places if len(self.places) else np.zeros(1, np.int64))
-
-    @property
-    def weight(self) -> float:
-        """0 for a worker without rows of its own."""
-        return 1.0 if len(self.places) else 0.0
 
 
 class OwnExamples(Protocol):
@@ -74,7 +56,7 @@ class OwnExamples(Protocol):
         """The sum of the losses of some examples."""
 
 
-Examples = Rankings | Distillation | OwnExamples
+Examples = Rankings | DistillationTargets | OwnExamples
 
 
 def epoch_examples(
@@ -113,49 +95,37 @@ def train_epoch(
     examples: Examples,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
-    watch: Callable[[int, Callable[[], Losses]], None] = lambda steps, losses: None,
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> Losses:
     """One pass over `examples` in their order.
 
     `worker` is (rank, number of workers): a worker takes every n-th example of each batch, and gradients are summed
-    over the workers. So n of them take the same steps as one, but for dropout, which each draws for itself. `watch`
-    is called after each step with their number, and what gives this worker's own losses so far: losses stay on the
-    device until somebody asks, as a GPU would be waited for. `rates` are the shares of the optimizer's
-    learning rate at the epoch's first step and after its last one; between them it changes evenly.
+    over the workers. So n of them take the same steps as one, but for dropout, which each draws for itself. `rates` are
+    the shares of the optimizer's learning rate at the epoch's first step and after its last one; between them it
+    changes evenly. Losses stay on the device until the end, as a GPU would be waited for.
     """
     network.train()
-    learner = torch.nn.ModuleList([network, examples.loss]) if isinstance(examples, Distillation) else network
-    is_mean = isinstance(examples, Rankings | Distillation) or examples.is_mean
+    is_mean = isinstance(examples, Rankings | DistillationTargets) or examples.is_mean
     starts = range(0, len(examples.left), settings.batch_size)
     device = network.words.weight.device
     sums, examples_of = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
     learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
         network.begin_step()
-        share = _share(start, min(start + settings.batch_size, len(examples.left)), worker)
-        loss = _loss(network, sequences, examples, share, settings) * share.weight
+        size = min(settings.batch_size, len(examples.left) - start)
+        share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
+        loss = _loss(network, sequences, examples, share, settings) * float(len(share.places) > 0)
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if is_mean else loss).backward()
-        optimisation.sum_gradients(learner)
+        optimisation.sum_gradients(network)
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
         sums[step], examples_of[step] = loss.detach(), len(share.places)
-        watch(step + 1, functools.partial(_so_far, sums[: step + 1], examples_of[: step + 1]))
     for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
         group["lr"] = rate
     together = optimisation.sum_of_all(np.stack([sums.cpu().numpy(), examples_of.astype(np.float64)]), device)
     return Losses(together[0], together[1].astype(np.int64))
-
-
-def _so_far(sums: torch.Tensor, examples: np.ndarray) -> Losses:
-    return Losses(sums.cpu().numpy(), examples)
-
-
-def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
-    rank, workers = worker
-    return Share(start, stop - start, np.arange(stop - start)[rank::workers])
 
 
 def _loss(
@@ -166,7 +136,7 @@ def _loss(
     settings: TrainingSettings,
 ) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
-    if isinstance(examples, Distillation):
+    if isinstance(examples, DistillationTargets):
         return _distillation_loss(network, sequences, examples, share)
     if not isinstance(examples, Rankings):
         return examples.loss(network, sequences, share.rows)
@@ -175,18 +145,15 @@ def _loss(
     return _softmax_loss(network, sequences, batch, share, sets, settings)
 
 
-def _distillation_loss(network: Encoder, sequences: Sequences, examples: Distillation, share: Share) -> torch.Tensor:
-    """Each own text against the whole batch, and against the teachers' vector of it."""
+def _distillation_loss(
+    network: Encoder, sequences: Sequences, examples: DistillationTargets, share: Share
+) -> torch.Tensor:
+    """Each own text against the whole batch, as the teachers compare them."""
     found = embed(network, sequences, examples.left[share.rows])
     taught = torch.from_numpy(examples.vectors[share.start : share.start + share.size]).to(found.dense)
     own = torch.from_numpy(share.rows - share.start).to(taught.device)
-    losses = []
-    if examples.loss.compares_scores:
-        scores = score_matrix(network, found, optimisation.whole_batch(found, share.places, share.size))
-        losses.append(examples.loss.of_scores(scores, taught, own))
-    if examples.loss.compares_vectors:
-        losses.append(examples.loss.of_vectors(found.dense, taught[own]))
-    return torch.stack(losses).sum()
+    scores = score_matrix(network, found, optimisation.whole_batch(found, share.places, share.size))
+    return distillation(scores, taught[own] @ taught.T, own, TEMPERATURE)
 
 
 def _softmax_loss(
@@ -198,6 +165,8 @@ def _softmax_loss(
     settings: TrainingSettings,
 ) -> torch.Tensor:
     """Each left question against the right ones of the whole batch, and against its own negatives.
+
+    The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
 
     `sets` are those of the pairs of the whole batch: the right sides of a pair's own set are its duplicates, and do
     not count.
@@ -213,7 +182,8 @@ def _softmax_loss(
     anchors = torch.arange(count, device=scores.device).repeat_interleave(each)
     negatives = network.score(left.take(anchors), found.rows(2 * count, (2 + each) * count))
     candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
-    return softmax(candidates, torch.from_numpy(places).to(scores.device), settings.temperature)
+    right = torch.from_numpy(places).to(scores.device)
+    return nn.functional.cross_entropy(candidates / settings.temperature, right, reduction="sum")
 
 
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:
@@ -228,30 +198,16 @@ def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding
     flat = network.flat(texts)
     if flat is not None:
         return flat
-    wanted = np.array([padded_length(length) for length in texts.lengths.tolist()])
-    pieces, places = [], []
-    for length in np.unique(wanted).tolist():
-        members = np.flatnonzero(wanted == length)
-        ids = torch.from_numpy(padded(texts, members, len(members), length))
-        lengths = torch.from_numpy(texts.lengths[members])
+    parts, rows = [], []
+    for batch in batches(texts, len(texts), ids=_ALL_IDS):
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-            pieces.append(network(ids.to(device), lengths.to(device)))
-        places.append(members)
-    order = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
-    return _stacked(pieces).take(order)
-
-
-def _stacked(pieces: list[Embedding]) -> Embedding:
-    dense = torch.cat([piece.dense for piece in pieces]).float()
-    if pieces[0].words is None:
-        return Embedding(dense)
-    width = max(piece.bag[0].shape[1] for piece in pieces)
-    words, weights = zip(*(_widened(piece, width) for piece in pieces), strict=True)
-    return Embedding(dense, torch.cat(words), torch.cat(weights).float())
-
-
-def _widened(piece: Embedding, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bags of `piece` with more padding, which comes first."""
-    words, weights = piece.bag
-    front = (width - words.shape[1], 0)
-    return torch.nn.functional.pad(words, front, value=PADDING), torch.nn.functional.pad(weights, front)
+            parts.append(network(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device)))
+        rows.append(batch.texts)
+    dense, words, weights = torch.cat([part.dense for part in parts]).float(), None, None
+    if parts[0].words is not None:
+        width = max(part.bag[0].shape[1] for part in parts)  # padding comes first; its id is 0, as its weight is
+        bags = [[nn.functional.pad(side, (width - side.shape[1], 0)) for side in part.bag] for part in parts]
+        words, weights = (torch.cat(side) for side in zip(*bags, strict=True))
+        weights = weights.float()
+    order = torch.from_numpy(np.argsort(np.concatenate(rows))).to(device)
+    return Embedding(dense, words, weights).take(order)

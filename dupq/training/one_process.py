@@ -121,18 +121,18 @@ def learn(texts: pa.Table, settings: Settings) -> Reader:
 
 
 def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
-    """The rows of TEXTS that have both."""
+    """Return the rows of TEXTS that have both, in their order."""
     table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
-    bodies = pa.array([text[len(title) + 1 :] for title, text in rows], pa.string())
+    bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
     most = settings.encoder.maximum_tokens
     sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
-    return TitlesAndBodies(np.arange(len(table)), *sides)  # as questions of one site
+    return TitlesAndBodies(table["key"].to_numpy(), *sides)
 
 
 def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
-    """The phase of titles and bodies, all of its epochs."""
-    phase = settings.title_body
+    """Train the phase of titles and bodies, all of its epochs, as if all questions were of one site."""
+    titles, phase = titles._replace(keys=np.arange(len(titles.titles))), settings.title_body
     training = as_training(settings.training, phase.batch_size, LEARNING_RATE)
     optimizer = optimizer_for(network, training)
     for epoch in range(1, phase.epochs + 1):
@@ -169,9 +169,11 @@ def train(
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     ids = token_ids(texts, vocabulary, settings)[0]
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
-    read = _read_alone(texts, known, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in known.positives.tolist()]
-    counted = ids if read is None else TokenIds.of([sequences[key] for key in read])
+    counted = ids
+    if counts_training_texts_only(settings):
+        read = np.setdiff1d(texts["key"].to_numpy(), known.split.questions_of("development", "test"))
+        counted = TokenIds.of([sequences[key] for key in read.tolist()])
     network = new_network(vocabulary, vectors.table, counted, pairs, settings)
     reader = Reader(network, vocabulary, settings)
     with torch.random.fork_rng(devices=[]):
@@ -180,14 +182,6 @@ def train(
         curve = _train_pairs(network, reader, sequences, known, measured)
     network.eval().tune(lambda: measured(reader)[QUALITY])
     return reader, curve
-
-
-def _read_alone(texts: pa.Table, known: KnownPairs, settings: Settings) -> list[int] | None:
-    """The keys of the questions that an encoder takes counts from, if not from all."""
-    if not counts_training_texts_only(settings):
-        return None
-    held_out = known.split.questions_of("development", "test")
-    return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
 
 
 def _train_pairs(
@@ -205,7 +199,7 @@ def _train_pairs(
     for epoch in range(1, training.epochs + 1):
         seed_dropout(training.seed, settings.title_body.epochs + epoch)
         if training.mined_negatives:
-            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch).negatives
+            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch)
         examples = epoch_examples(known.positives, known.pool, known.split, training, epoch, mined, known.wrong)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})

@@ -2,7 +2,6 @@
 of the weights.
 """
 
-import abc
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from dupq.encoders.protocol import Embedding, Encoder, is_nothing
 from dupq.neighbours.embeddings import Kind
-from dupq.settings.training import TeacherSettings, TrainingSettings
+from dupq.settings.training import TrainingSettings
 from dupq.system import papers
 from dupq.text.questions import PADDING
 
@@ -41,15 +40,6 @@ def as_training(training: TrainingSettings, batch_size: int, learning_rate: floa
     return training.changed(batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)
 
 
-def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
-
-    `scores` (B, C) are those of each left question with its candidates, -inf where one may not count; `right` (B,)
-    is the column of the true one.
-    """
-    return torch.nn.functional.cross_entropy(scores / temperature, right, reduction="sum")
-
-
 def distillation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
     """How far the distributions over the other texts of a batch are from a teacher's: the sum of KL(teacher || own).
 
@@ -64,14 +54,6 @@ def distillation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, 
         return torch.nn.functional.log_softmax(others, dim=1)
 
     return torch.nn.functional.kl_div(logarithms(scores), logarithms(taught), log_target=True, reduction="sum")
-
-
-def squared_distance(vectors: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
-    """The sum over rows of ||v - t||^2, shapes (n, D) both: a student's vectors and a teacher's, of length 1.
-
-    Vujanic and Rueckstiess 2025, LEAF, which also learns from nothing but the teacher's embeddings.
-    """
-    return (vectors - taught).square().sum()
 
 
 def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
@@ -100,42 +82,6 @@ def _similarities(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.
         return normal(left, dim=-1, eps=1e-12) @ normal(right, dim=-1, eps=1e-12).T
     order = 1.0 if kind == "manhattan" else 2.0
     return torch.exp(-torch.cdist(left, right, p=order, compute_mode="donot_use_mm_for_euclid_dist"))
-
-
-_PROJECTION = 3  # the end of the seed of the projection's first weights; an epoch's order has 2, mining 1
-
-
-class TeacherLoss(torch.nn.Module):
-    """The loss that `teacher.loss` names; where vectors are compared, with the projection that is learned beside it.
-
-    A student's vectors of other dimensions than the teachers' are brought to theirs by a matrix without a bias, which
-    no encoder is saved with: only the student's own space is searched.
-    """
-
-    def __init__(self, settings: TeacherSettings, dimensions: int, taught: int, seed: int) -> None:
-        """`dimensions` are those of a student's dense vector, `taught` those of the teachers' together."""
-        super().__init__()
-        self.compares_scores = settings.loss in ("relation", "mixed")
-        self.compares_vectors = settings.loss in ("l2", "mixed")
-        self.projection: torch.nn.Parameter | None = None
-        if self.compares_vectors and dimensions != taught:
-            drawn = np.random.default_rng([seed, _PROJECTION]).normal(size=(taught, dimensions))
-            # so that a vector of length 1 has a projection of about that length
-            self.projection = torch.nn.Parameter(torch.from_numpy(drawn / np.sqrt(taught)).float())
-
-    def of_scores(self, scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """The loss of the scores (n, B) of texts with a batch; `taught` (B, D) are the teachers' vectors of the batch.
-
-        `own` (n,) are the texts' own columns.
-        """
-        return distillation(scores, taught[own] @ taught.T, own, TEMPERATURE)
-
-    def of_vectors(self, dense: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
-        """The loss of a student's dense vectors (n, any length) and the teachers' (n, D)."""
-        units = torch.nn.functional.normalize(dense, dim=-1, eps=1e-12)
-        if self.projection is not None:
-            units = units @ self.projection.T
-        return squared_distance(units, taught)
 
 
 # Communication between the workers of one training at each step, on CPUs (gloo) and on GPUs (nccl) alike.
@@ -197,7 +143,7 @@ def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
     rows = torch.from_numpy(places).to(own.dense.device)
     own = own.rows(0, len(places))
     if not is_shared():
-        return _scattered_alone(own, rows)
+        return own.take(torch.argsort(rows))
     dense = _scattered(own.dense, rows, size)
     if own.words is None:
         return Embedding(dense)
@@ -208,10 +154,6 @@ def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
     words = _scattered(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)
     weights = _scattered(torch.nn.functional.pad(own_weights, front), rows, size)
     return Embedding(dense, words, weights)
-
-
-def _scattered_alone(own: Embedding, rows: torch.Tensor) -> Embedding:
-    return own.take(torch.argsort(rows))
 
 
 def _scattered(own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
@@ -288,8 +230,11 @@ def learned(network: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
-class RowOptimizer(torch.optim.Optimizer, abc.ABC):
-    """Steps of the rows that have a gradient: all of a dense one, those in it of a sparse one."""
+class Adam(torch.optim.Optimizer):
+    """Kingma and Ba 2015, algorithm 1, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8.
+
+    It takes steps of the rows that have a gradient: all of a dense one, those in it of a sparse one.
+    """
 
     def __init__(self, parameters: list[torch.nn.Parameter], learning_rate: float) -> None:
         """Change `parameters` at that rate."""
@@ -317,9 +262,15 @@ class RowOptimizer(torch.optim.Optimizer, abc.ABC):
         state["first"][rows], state["second"][rows] = first, second
 
     @staticmethod
-    @abc.abstractmethod
     def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
-        """What is taken off the parameter, before the learning rate; the running means are brought up to date."""
+        """Return what is taken off the parameter, before the learning rate.
+
+        `first` is m, `second` v; both are changed here. A row's means are corrected by the steps of the whole table.
+        """
+        first.mul_(0.9).add_(gradient, alpha=0.1)
+        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        corrected: Any = (second / (1 - 0.999**step)).sqrt().add_(1e-8)
+        return first / (1 - 0.9**step) / corrected
 
 
 def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -328,15 +279,3 @@ def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     if not (rows[1:] > rows[:-1]).all():
         gradient = gradient.coalesce()
     return gradient._indices()[0], gradient._values()
-
-
-class Adam(RowOptimizer):
-    """Kingma and Ba 2015, algorithm 1, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8."""
-
-    @staticmethod
-    def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
-        """`first` is m, `second` v; a row's means are corrected by the steps of the whole table."""
-        first.mul_(0.9).add_(gradient, alpha=0.1)
-        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        corrected: Any = (second / (1 - 0.999**step)).sqrt().add_(1e-8)
-        return first / (1 - 0.9**step) / corrected

@@ -3,7 +3,7 @@ teachers' embeddings of some questions, in the order in which they are met.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -12,9 +12,6 @@ from dupq.errors import DupqError
 from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import ID_BITS
-
-if TYPE_CHECKING:
-    from dupq.training.optimisation import TeacherLoss
 
 NEGATIVE_POOL = 100_000  # questions that negatives are drawn from, of the training part or of none
 SET_PAIRS = 1_000  # of one set at most; of a larger one some are drawn, the others counted
@@ -46,32 +43,29 @@ class Positives(NamedTuple):
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """The known duplicates of the training part: all pairs of each set, unless only links are wanted."""
+    """Return the known duplicates of the training part: all pairs of each set, unless only links are wanted."""
     own = split.links_of("train", links)
-    return Positives(*(closed(own, split, settings) if settings.positives == "closed" else (own, 0)))
+    return closed(own, split, settings) if settings.positives == "closed" else Positives(own, 0)
 
 
-def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple[np.ndarray, int]:
-    """Every pair of every set of training questions, and how many SET_PAIRS left out.
+def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
+    """Return every pair of every set of training questions.
 
-    Of sets with more pairs than that, links come first, then random pairs: a set of 10,000 questions has 50 million.
+    Of sets with more than SET_PAIRS, links come first, then random pairs: a set of 10,000 questions has 50 million.
     """
     questions = split.questions_of("train")
     sets = split.set_of(questions)
     order = np.argsort(sets, kind="stable")
-    members = np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1)
     found, left_out = [_NO_PAIRS], 0
-    for group in members:
+    for group in np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1):
         total = len(group) * (len(group) - 1) // 2
-        pairs = _all_pairs(group) if total <= SET_PAIRS else _some_pairs(group, links, settings)
+        if total <= SET_PAIRS:
+            pairs = np.stack([group[side] for side in np.triu_indices(len(group), 1)], axis=1)
+        else:
+            pairs = _some_pairs(group, links, settings)
         found.append(pairs)
         left_out += total - len(pairs)
-    return np.unique(np.concatenate(found), axis=0), left_out
-
-
-def _all_pairs(group: np.ndarray) -> np.ndarray:
-    left, right = np.triu_indices(len(group), 1)
-    return np.stack([group[left], group[right]], axis=1)
+    return Positives(np.unique(np.concatenate(found), axis=0), left_out)
 
 
 def _some_pairs(group: np.ndarray, links: np.ndarray, settings: TrainingSettings) -> np.ndarray:
@@ -113,24 +107,16 @@ def with_random_negatives(
     question with itself or with one of its known duplicates. `others` are more negatives. The links come first, in
     their order, then the negatives of each, then the others.
     """
-    if left is None:
-        left = _linked_sides(links, negatives, generator).ravel()
-    right = _draw_negatives(left, pool, split, generator)
+    if left is None:  # the two sides of a link alternate; which comes first is random
+        first = generator.permutation(len(links)) % 2
+        left = np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1).ravel()
+    right = draw_negatives(left, pool, split, generator)
     wrong = len(left) + len(others)
     return Pairs(
         np.concatenate([links[:, 0], left, others[:, 0]]),
         np.concatenate([links[:, 1], right, others[:, 1]]),
         np.concatenate([np.ones(len(links), np.float32), np.zeros(wrong, np.float32)]),
     )
-
-
-def _linked_sides(links: np.ndarray, negatives: int, generator: np.random.Generator) -> np.ndarray:
-    """The linked question of each negative (int64, shape (links, negatives)): the two of a link alternate.
-
-    Which one comes first is random: the left one for half of the links (for one more if their number is odd).
-    """
-    first = generator.permutation(len(links)) % 2
-    return np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1)
 
 
 def with_negatives(
@@ -148,11 +134,11 @@ def with_negatives(
     (`wrong`, int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
     """
     left, right = links.T
-    columns = [_draw_negatives(np.repeat(left, negatives), pool, split, generator).reshape(len(links), negatives)]
+    columns = [draw_negatives(np.repeat(left, negatives), pool, split, generator).reshape(len(links), negatives)]
     if mined is not None:
         columns.append(mined)
     if len(wrong):
-        random = _draw_negatives(left, pool, split, generator)
+        random = draw_negatives(left, pool, split, generator)
         columns.append(_partners(left, right, random, wrong, generator)[:, None])
     return Rankings(left, right, np.concatenate(columns, axis=1), split.set_of(left))
 
@@ -174,9 +160,7 @@ def _partners(
     return found
 
 
-def _draw_negatives(
-    questions: np.ndarray, pool: np.ndarray, split: Split, generator: np.random.Generator
-) -> np.ndarray:
+def draw_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, generator: np.random.Generator) -> np.ndarray:
     """A random question of `pool` for each of `questions` that is neither it nor a known duplicate of it."""
     own = split.set_of(questions)
     negatives = generator.choice(pool, len(questions))
@@ -202,11 +186,6 @@ def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.nda
     return allowed
 
 
-def random_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
-    """A random question of `pool` for each of `questions`, the same for a seed, that is no known duplicate of it."""
-    return _draw_negatives(questions, pool, split, np.random.default_rng(seed))
-
-
 _LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, and waits for the next epoch
 
 
@@ -228,7 +207,6 @@ def site_batches(sites: np.ndarray, size: int, generator: np.random.Generator) -
 
 
 BATCH_SIZE = 768  # questions; the more, the more others each is compared with
-_COMPARED = 16_384  # pairs at a time
 
 
 class DistillationTargets(NamedTuple):
@@ -236,14 +214,6 @@ class DistillationTargets(NamedTuple):
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
-
-
-class Distillation(NamedTuple):
-    """An epoch of distillation: targets in their order, and how far from them a student is."""
-
-    left: np.ndarray
-    vectors: np.ndarray
-    loss: "TeacherLoss"
 
 
 def targets(keys: np.ndarray, embeddings: Sequence[np.ndarray]) -> DistillationTargets:
@@ -261,24 +231,6 @@ def _centred(keys: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
     for site in np.unique(sites):
         found[sites == site] -= found[sites == site].mean(axis=0)
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
-
-
-def cosines(taught: DistillationTargets, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The teachers' cosine (float32) of each pair of questions (keys); NaN where they have not read both.
-
-    The keys of `taught` are ascending.
-    """
-    found = np.full(len(left), np.nan, np.float32)
-    if not len(taught.left):
-        return found
-    places = [np.searchsorted(taught.left, side).clip(max=len(taught.left) - 1) for side in (left, right)]
-    is_read = (taught.left[places[0]] == left) & (taught.left[places[1]] == right)
-    pairs = np.flatnonzero(is_read)
-    for start in range(0, len(pairs), _COMPARED):
-        some = pairs[start : start + _COMPARED]
-        one, other = (taught.vectors[place[some]] for place in places)
-        found[some] = (one * other).sum(axis=1)
-    return found
 
 
 def targets_in_order(

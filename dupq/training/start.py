@@ -64,25 +64,24 @@ def _shape(settings: Settings) -> dict[str, Any]:
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
-def known_vectors(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors of `words` (float32, one row each) by the encoder that training goes on from, zero for those that it
-    lacks, and which it has."""
-    table = start.tensors[_WORDS][FIRST_WORD:]
-    rows = {word: row for row, word in enumerate(start.words)}
-    vectors = np.zeros((len(words), table.shape[1]), np.float32)
-    there = [place for place, word in enumerate(words) if word in rows]
-    vectors[there] = table[[rows[words[place]] for place in there]]
-    is_known = np.zeros(len(words), bool)
-    is_known[there] = True
-    return vectors, is_known
-
-
-def shared_rows(start: Start, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """The ids (int64) of the words of both, in the vocabulary and in the encoder that training goes on from."""
-    theirs = {word: row for row, word in enumerate(start.words, FIRST_WORD)}
-    shared = [(row, theirs[word]) for row, word in enumerate(vocabulary.words, FIRST_WORD) if word in theirs]
+def shared_words(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices (int64) of the words of both, in `words` and in the encoder that training goes on from."""
+    theirs = {word: row for row, word in enumerate(start.words)}
+    shared = [(row, theirs[word]) for row, word in enumerate(words) if word in theirs]
     own, other = np.array(shared, np.int64).reshape(-1, 2).T
     return own.copy(), other.copy()
+
+
+def known_vectors(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of `words` (float32, one row each) by the encoder that training goes on from.
+
+    Also which words it has. Those of words that it lacks are zero.
+    """
+    own, other = shared_words(start, words)
+    table = start.tensors[_WORDS][FIRST_WORD:]
+    vectors, is_known = np.zeros((len(words), table.shape[1]), np.float32), np.zeros(len(words), bool)
+    vectors[own], is_known[own] = table[other], True
+    return vectors, is_known
 
 
 def new_network(
@@ -114,7 +113,7 @@ def go_on_from(start: Start, network: "Encoder", vocabulary: Vocabulary) -> None
     """Take the weights of `start`, but for the word vectors, which are there already."""
     import torch
 
-    own, other = map(torch.from_numpy, shared_rows(start, vocabulary))
+    own, other = (torch.from_numpy(rows + FIRST_WORD) for rows in shared_words(start, vocabulary.words))
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
             if name == _WORDS or name in network.of_archive:

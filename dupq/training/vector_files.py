@@ -1,8 +1,8 @@
-"""Reading word vectors trained elsewhere: word2vec (text or binary) and GloVe (text), gzip too; local or on S3.
+"""Reading word vectors trained elsewhere, as text: word2vec, fastText and GloVe, gzip too; local or on S3.
 
-A name that ends in .bin or .bin.gz is word2vec's binary form, every other one text: a word and its values a line,
-separated by spaces, under a first line with the number of words and of dimensions (word2vec, fastText) or under none
-(GloVe). The file is read once from front to end, and only the rows of wanted words are kept. Nothing is unpickled.
+A line is a word and its values, separated by spaces, under a first line with the number of words and of dimensions
+(word2vec, fastText) or under none (GloVe). The file is read once from front to end, and only the rows of wanted words
+are kept. Nothing is unpickled.
 
 Such files, and teachers, have vectors of written words: `Spelling` says which written words a form of the vocabulary
 comes from.
@@ -22,7 +22,6 @@ from dupq.settings.config import Settings
 from dupq.text.normalisation import normaliser_of
 
 _LONGEST_LINE = 1 << 20  # bytes
-_LONGEST_WORD = 1 << 12
 _BUFFER = 1 << 20
 
 
@@ -34,61 +33,63 @@ class FoundVectors(NamedTuple):
 
 
 def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FoundVectors:
-    """The vectors of `words` in the file `uri`. Of a word that occurs twice the first row counts.
+    """Return the vectors of `words` in the file `uri`. Of a word that occurs twice the first row counts.
 
-    Words are compared unchanged. Raises DupqError naming the line, or in a binary file the word, that is damaged.
+    Words are compared unchanged. Raises DupqError naming the line that is damaged.
     """
     rows = {word: row for row, word in enumerate(words)}
     found = FoundVectors(np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool))
-    name = storage.name(uri).removesuffix(".gz")
+    if uri.removesuffix(".gz").endswith(".bin"):
+        raise DupqError(
+            f"{uri}: word2vec's binary form is not read; write it as text with gensim: "
+            "KeyedVectors.load_word2vec_format(file, binary=True).save_word2vec_format(text_file)"
+        )
     with storage.open_input(uri) as raw:
-        packed = gzip.GzipFile(fileobj=raw) if uri.endswith(".gz") else raw
-        stream = io.BufferedReader(packed, _BUFFER)
-        entries = (_binary if name.endswith(".bin") else _text)(stream, uri, dimensions)
+        stream = io.BufferedReader(gzip.GzipFile(fileobj=raw) if uri.endswith(".gz") else raw, _BUFFER)
         try:
-            for place, word, values in entries:
-                row = rows.get(word)
-                if row is None or found.is_found[row]:
-                    continue
-                found.table[row] = _checked(values, f"{uri}: {place}", dimensions)
-                found.is_found[row] = True
+            for place, word, values in _text(stream, uri, dimensions):
+                row = rows.get(word.decode(errors="replace"))
+                if row is not None and not found.is_found[row]:
+                    found.table[row] = _checked(values, f"{uri}: {place}")
+                    found.is_found[row] = True
         except (OSError, EOFError) as error:  # gzip
             raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
     return found
 
 
-_Values = bytes | list[bytes]
-
-
-def _checked(values: _Values, place: str, dimensions: int) -> np.ndarray:
+def _checked(values: list[bytes], place: str) -> np.ndarray:
     try:
-        vector = np.frombuffer(values, "<f4") if isinstance(values, bytes) else np.array(values).astype(np.float32)
+        vector = np.array(values).astype(np.float32)
     except ValueError as error:
         raise DupqError(f"{place} has a value that is no number ({error})") from error
     if not np.isfinite(vector).all():
         raise DupqError(f"{place} has a value that is not finite")
-    assert len(vector) == dimensions
     return vector
 
 
-def _text(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, str, _Values]]:
-    """(place, word, values) of every line; raises DupqError for a line of another number of values."""
+def _text(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
+    """Yield where it is, the word and the values of every line; raises DupqError for another number of values."""
     declared, number = None, 0
     while line := stream.readline(_LONGEST_LINE):
         number += 1
-        place = f"line {number}"
         if len(line) == _LONGEST_LINE:
-            raise DupqError(f"{uri}: {place} is longer than {_LONGEST_LINE:,} bytes; not a file of word vectors")
-        fields = line.rstrip(b" \r\n").rsplit(b" ", dimensions)
+            raise DupqError(f"{uri}: line {number} is longer than {_LONGEST_LINE:,} bytes; not a file of word vectors")
+        line = line.rstrip(b" \r\n")
+        count = line.count(b" ")
         if number == 1:
             declared = _header(line)
-            _check_dimensions(declared[1] if declared else line.rstrip().count(b" "), uri, dimensions)
+            there = declared[1] if declared else count
+            if there != dimensions:
+                raise DupqError(
+                    f"{uri}: line 1 tells of {there} dimensions, but word_vectors.dimensions is {dimensions}; set it "
+                    "to those of the file, if it is one of word vectors"
+                )
             if declared:
                 continue
-        if len(fields) != dimensions + 1 or _ends_in_number(fields[0]):
-            count = line.rstrip(b" \r\n").count(b" ")
-            raise DupqError(f"{uri}: {place} has {count} values after its word; {dimensions} expected")
-        yield place, fields[0].decode(errors="replace"), fields[1:]
+        word, *values = line.rsplit(b" ", dimensions)
+        if len(values) != dimensions or (b" " in word and _is_number(word.rsplit(b" ", 1)[1])):  # GloVe's have spaces
+            raise DupqError(f"{uri}: line {number} has {count} values after its word; {dimensions} expected")
+        yield f"line {number}", word, values
     if not number:
         raise DupqError(f"{uri}: the file is empty")
     if declared and declared[0] != number - 1:
@@ -96,61 +97,17 @@ def _text(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tupl
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """Words and dimensions, if that is what a first line holds."""
+    """Return words and dimensions, if that is what a first line holds."""
     fields = line.split()
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
-        return int(fields[0]), int(fields[1])
-    return None
+    return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
 
 
-def _check_dimensions(found: int, uri: str, dimensions: int) -> None:
-    if found != dimensions:
-        raise DupqError(
-            f"{uri}: line 1 tells of {found} dimensions, but word_vectors.dimensions is {dimensions}; "
-            "set it to those of the file, if it is one of word vectors"
-        )
-
-
-def _ends_in_number(word: bytes) -> bool:
-    """Whether the text before the last values is a word and one value too many. GloVe has words with spaces."""
-    if b" " not in word:
-        return False
+def _is_number(text: bytes) -> bool:
     try:
-        float(word.rsplit(b" ", 1)[1])
+        float(text)
     except ValueError:
         return False
     return True
-
-
-def _binary(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, str, _Values]]:
-    """(place, word, values) of every word; raises DupqError where the file ends too early."""
-    declared = _header(stream.readline(_LONGEST_WORD))
-    if declared is None:
-        raise DupqError(f"{uri}: line 1 is not the number of words and of dimensions; not a binary word2vec file")
-    _check_dimensions(declared[1], uri, dimensions)
-    for number in range(1, declared[0] + 1):
-        place = f"word {number} of {declared[0]}"
-        word = _until_space(stream, f"{uri}: {place}")
-        values = stream.read(4 * dimensions)
-        if len(values) != 4 * dimensions:
-            raise DupqError(f"{uri}: {place}: the file ends inside it; it was cut")
-        yield place, word.lstrip(b"\n").decode(errors="replace"), values
-    if stream.read(2).strip():
-        raise DupqError(f"{uri}: bytes follow the last of {declared[0]} words; it is damaged")
-
-
-def _until_space(stream: io.BufferedReader, place: str) -> bytes:
-    parts: list[bytes] = []
-    while True:
-        ahead = stream.peek(1)
-        end = ahead.find(b" ")
-        parts.append(stream.read(end + 1 if end >= 0 else len(ahead)))
-        if not ahead:
-            raise DupqError(f"{place}: the file ends before it; it was cut")
-        if sum(map(len, parts)) > _LONGEST_WORD + _BUFFER or len(parts[-1]) > _LONGEST_WORD:
-            raise DupqError(f"{place} is longer than {_LONGEST_WORD} bytes; the file is damaged before it")
-        if end >= 0:
-            return b"".join(parts)[:-1]
 
 
 class Spelling(NamedTuple):

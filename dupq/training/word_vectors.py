@@ -20,15 +20,14 @@ from dupq.errors import DupqError
 from dupq.settings.config import Settings
 from dupq.settings.training import WordVectorSettings
 from dupq.text.normalisation import normaliser_of
-from dupq.text.questions import Vocabulary, token_ids
-from dupq.training.start import read_start, shared_rows
+from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
+from dupq.training.start import known_vectors, read_start, shared_words
 from dupq.training.vector_files import FoundVectors, read_vectors
 
 # Counts of the vectors: how often words occur, and of these the ones of the encoder that training goes on from.
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
 SAME_LANGUAGE = 0.85  # least share of them in texts of its language: .97 to .99 in English ones, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
-COUNTED_WORDS = 10_000_000  # at a time where one process reads all texts, 100 bytes each; train counts all
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
@@ -51,7 +50,6 @@ class FrequentWords(NamedTuple):
     counts: list[int]  # how often each occurs
     frequent: int  # how many words are frequent enough, with those over `word_vectors.words`
     sentences: int  # that word2vec reads
-    dropped: int = 0  # counts that were dropped, as there was no room for them
 
 
 def make_word_vectors(
@@ -68,10 +66,13 @@ def make_word_vectors(
     `from_file` those of a file, if not by the words themselves. Raises DupqError if no word is frequent enough, or for
     what is wrong with a file of vectors.
     """
-    counted = count_words(sentences)
-    frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
-    words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
-    chosen = FrequentWords(words, [frequent[word] for word in words], len(frequent), counted.sentences, counted.dropped)
+    counts, number = Counter[str](), 0
+    for sentence in _pieces(sentences):
+        counts.update(sentence)
+        number += 1
+    frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
+    words = sorted(frequent, key=lambda word: (-counts[word], word))[: settings.words]
+    chosen = FrequentWords(words, [counts[word] for word in words], len(frequent), number)
     return vectors_of(with_start(chosen, settings), sentences, settings, seed, taught, from_file)
 
 
@@ -82,8 +83,6 @@ def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> Frequen
     """
     if not settings.goes_on:
         return frequent
-    from dupq.training.start import read_start
-
     more = sorted(set(read_start(settings.start).words).difference(frequent.words))
     kept = more[: max(0, settings.words - len(frequent.words))]
     return frequent._replace(
@@ -101,8 +100,6 @@ def _known_vectors(
     Words that it lacks get zero, as a rule: they are rare, and have the lexical part. In another language they are most
     of the words; all zero, the few others would be all that questions have in common, so they get random vectors.
     """
-    from dupq.training.start import known_vectors, read_start
-
     vectors, is_known = known_vectors(read_start(settings.start), frequent.words)
     counts = np.array(frequent.counts, np.int64)
     found = {OCCURRENCES: int(counts.sum()), OF_START: int(counts[is_known].sum())}
@@ -123,10 +120,7 @@ def vectors_of(
     """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone."""
     words = frequent.words
     check_words(words, settings)
-    caps = {
-        f"cap: rare words dropped, over {COUNTED_WORDS:,} at a time": frequent.dropped,
-        "cap: words over word_vectors.words": frequent.frequent - len(words),
-    }
+    caps = {"cap: words over word_vectors.words": frequent.frequent - len(words)}
     if settings.file:
         found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
         vectors, absent = _filled(found, words, settings, seed)
@@ -171,28 +165,6 @@ def _spread(vectors: np.ndarray) -> np.ndarray:
     is_there = np.asarray(vectors.any(axis=1))
     found = np.where(is_there[:, None], vectors - vectors[is_there].mean(axis=0), 0.0)
     return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
-
-
-class WordCounts(NamedTuple):
-    """How often each word occurs in some sentences; how many counts were dropped; how many sentences there are."""
-
-    counts: dict[str, int]
-    dropped: int
-    sentences: int
-
-
-def count_words(sentences: Iterable[list[str]], most: int = COUNTED_WORDS) -> WordCounts:
-    """Count words. Whenever there are more than `most`, the rarest are dropped, each time of one more occurrence."""
-    counts: Counter[str] = Counter()
-    dropped, too_rare, number = 0, 1, 0
-    for sentence in _pieces(sentences):
-        number += 1
-        counts.update(sentence)
-        while len(counts) > most:
-            before = len(counts)
-            counts = Counter({word: count for word, count in counts.items() if count > too_rare})
-            dropped, too_rare = dropped + before - len(counts), too_rare + 1
-    return WordCounts(counts, dropped, number)
 
 
 def _pieces(sentences: Iterable[list[str]]) -> Iterator[list[str]]:
@@ -266,8 +238,8 @@ def counted(texts: pa.Table, settings: Settings) -> Reader:
     log_weights, power = np.log(rarities), FIRST_POWER
     if settings.word_vectors.goes_on:
         start = read_start(settings.word_vectors.start)
-        own, other = shared_rows(start, vocabulary)
-        log_weights[own] = start.tensors["log_weights.weight"][other, 0]
+        own, other = shared_words(start, vocabulary.words)
+        log_weights[FIRST_WORD + own] = start.tensors["log_weights.weight"][FIRST_WORD + other, 0]
         power = float(start.tensors["power"])
     lexical = float(np.float32(USUAL_LEXICAL_WEIGHT))  # as a network holds it
     return Reader(Bag(table, log_weights, rarities, power, lexical), vocabulary, settings)

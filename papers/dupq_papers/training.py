@@ -11,7 +11,7 @@ from dupq.encoders.protocol import Encoder
 from dupq.errors import SettingError
 from dupq.links.split import Split
 from dupq.training.loop import OwnExamples, Sequences, embed, epoch_order
-from dupq.training.optimisation import Adam, RowOptimizer, learned
+from dupq.training.optimisation import Adam, learned
 from dupq.training.pairs import Pairs, Rankings, chosen_pairs, with_negatives, with_random_negatives
 from dupq_papers.settings import PaperTraining
 
@@ -183,7 +183,7 @@ def clip_gradients(network: torch.nn.Module, length: float) -> None:
             grad.mul_(length / total)
 
 
-class Adadelta(RowOptimizer):
+class Adadelta(Adam):
     """Zeiler 2012, algorithm 1, with its rho = 0.95 and epsilon = 1e-6: the paper's learning rate is 1."""
 
     @staticmethod

@@ -1,8 +1,16 @@
 """The papers' networks by what must hold for every network."""
 
+import numpy as np
+import pytest
 import torch
 from encoders import test_encoder_networks
 from encoders.test_encoder_networks import (
+    DOUBLE,
+    TEXTS,
+    WORDS,
+    Twin,
+    forward,
+    small_network,
     test_a_cpu_and_batches_give_the_same_embeddings,
     test_a_network_is_its_equations,
     test_a_saved_network_is_the_same_when_opened,
@@ -14,12 +22,53 @@ from encoders.test_encoder_networks import (
     test_training_mode_gives_gradients_to_all_that_is_learned_and_to_the_words_of_the_batch_only,
     test_without_padding_a_network_is_the_same,
 )
+from hypothesis import given, settings
 from oracles import encoder_twins as twins
 
+from dupq.encoders.encoding import build, rebuild
+from dupq.encoders.saved import read_weights, weights
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import EncoderSettings
 from dupq_papers.networks.dropout import FeatureDropout
 
-NETWORKS = {
+NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
+    "dos santos cnn": (
+        EncoderSettings(kind="max_cnn", units=7),
+        lambda weights, ids: twins.max_cnn(weights, ids, 3),
+    ),
+    "dos santos bow-cnn": (
+        EncoderSettings(kind="bow_cnn", units=7, window=1),
+        lambda weights, ids: twins.max_cnn(weights, ids, 1),
+    ),
+    "othman lstm": (
+        EncoderSettings(kind="lstm", units=5, pooling="final", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "final"),
+    ),
+    "othman gru": (
+        EncoderSettings(kind="gru", units=5, pooling="final", similarity="euclidean"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "final"),
+    ),
+    "othman attentive lstm": (
+        EncoderSettings(kind="lstm", units=5, pooling="attention", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "attention"),
+    ),
+    "othman attentive gru": (
+        EncoderSettings(kind="gru", units=5, pooling="attention", similarity="cosine"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "attention"),
+    ),
+    "othman lstm of both directions": (
+        EncoderSettings(kind="lstm", units=4, pooling="final", directions="both", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "final"),
+    ),
+    "othman attentive lstm of both directions": (
+        EncoderSettings(kind="lstm", units=4, pooling="attention", directions="both", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "attention"),
+    ),
+    "othman attentive gru of both directions": (
+        EncoderSettings(kind="gru", units=3, pooling="attention", directions="both", similarity="cosine"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "attention"),
+    ),
     "othman cnn": (
         EncoderSettings(kind="width_cnn", units=5, widths=(2, 3, 4), filters=3, similarity="manhattan"),
         lambda weights, ids: twins.width_cnn(weights, ids, (2, 3, 4)),
@@ -64,3 +113,55 @@ def test_dropout_of_a_step_is_the_same_for_all_its_texts_and_that_of_texts_is_no
     assert not torch.equal(first[0], second[0])
     assert not torch.equal(others[0], others[1])
     assert torch.equal(of_step.eval()(ones), ones)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=TEXTS)
+def test_a_bag_of_words_is_equation_1_of_dos_santos(texts: list[list[int]]) -> None:
+    network = small_network("dos santos bow-cnn")
+    found = forward(network, texts)
+    assert found.words is not None
+    assert found.weights is not None
+    for row, text in enumerate(texts):
+        whole = np.zeros(WORDS)
+        for word, weight in zip(found.words[row].tolist(), found.weights[row].tolist(), strict=True):
+            whole[word] += weight
+        assert whole == pytest.approx(twins.bag(twins.weights_of(network), text), abs=DOUBLE)
+        assert (found.words[row].diff() >= 0).all()
+
+
+def test_word_vectors_that_are_fixed_and_weights_that_are_fixed_are_not_learned() -> None:
+    vectors = np.ones((4, 3), np.float32)
+    chosen = EncoderSettings(kind="bow_cnn", units=2, word_vectors="fixed", word_weights="fixed")
+    learned = [name for name, parameter in build(chosen, vectors, 1).named_parameters() if parameter.requires_grad]
+    assert learned == ["betas", "convolution.weight", "convolution.bias"]
+
+
+def test_the_weights_of_words_start_as_their_idf_or_as_ones() -> None:
+    vectors = np.ones((6, 3), np.float32)
+    texts = [np.array(text, np.int32) for text in ([2, 2, 3], [2, 1], [4, 3, 0], [])]
+    network = build(EncoderSettings(kind="bow_cnn", units=2), vectors, 1)
+    network.prepare(texts, [])
+    idf = network.state_dict()["word_weights.weight"][:, 0].tolist()
+    assert idf == pytest.approx([0, 0, np.log(4 / 2), np.log(4 / 2), np.log(4 / 1), np.log(4 / 1)])
+    network = build(EncoderSettings(kind="bow_cnn", units=2, first_word_weights="ones"), vectors, 1)
+    network.prepare(texts, [])
+    assert set(network.state_dict()["word_weights.weight"][:, 0].tolist()) == {1.0}
+
+
+def test_a_learned_mix_is_saved() -> None:
+    network = small_network("dos santos bow-cnn")
+    beta_1, beta_2 = twins.weights_of(network)["betas"]
+    assert network.measure == Measure("cosine", dense=beta_2, lexical=beta_1)
+    assert Measure(**network.measure.to_dict()) == network.measure
+
+
+def test_weights_of_another_network_are_an_error_that_names_the_file() -> None:
+    tensors = read_weights(weights(small_network("othman lstm").float()), "a")
+    with pytest.raises(DupqError, match=r"place.*not the weights of a network of kind gru"):
+        rebuild(NETWORKS["othman gru"][0], tensors, "place")
+    del tensors["words.weight"]
+    with pytest.raises(DupqError, match=r"place.*words\.weight"):
+        rebuild(NETWORKS["othman lstm"][0], tensors, "place")
+    with pytest.raises(DupqError, match=r"place.*not readable"):
+        read_weights(b"\x80\x04pickle", "place")

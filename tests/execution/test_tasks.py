@@ -11,8 +11,8 @@ import pytest
 import ray
 
 from dupq.archive import Shard
+from dupq.encoders.steps.encode import Crew, Place, Work
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-from dupq.encoders.steps.shard_encoding import Crew, Place, Work
 from dupq.errors import ClusterError
 from dupq.execution import cluster, nodes, tasks
 from dupq.execution.tasks import run_tasks

@@ -120,15 +120,6 @@ def test_only_free_sections_of_an_encoders_settings_may_change() -> None:
         config.assign_to_trained(Settings(), ["text.code=kept"], ("clusters",))
 
 
-def test_a_margin_of_negatives_needs_a_teacher_and_mined_ones() -> None:
-    needed = ["teacher.encoder=/there,/here", "training.mined_negatives=2"]
-    assert config.load(assignments=["training.negative_margin=0.1", *needed]).teacher.encoder == ("/there", "/here")
-    for one in needed:
-        assignments = ["training.mined_negatives=0", "training.negative_margin=0.1", one]
-        with pytest.raises(SettingError, match=r"'training\.negative_margin' is 0\.1; it needs teacher\.encoder and"):
-            config.load(assignments=assignments)
-
-
 def test_every_setting_says_what_it_is() -> None:
     for section in Settings.model_fields.values():
         for name, field in type(section.default).model_fields.items():

@@ -22,4 +22,4 @@ def untrained() -> tuple[Encoder, Known, Settings]:
 
 def test_an_epoch_is_measured_by_map() -> None:
     network, known, settings = untrained()
-    assert Development(known, SEQUENCES, None, settings).measure(network) == {"development_map": 1.0}  # copies
+    assert Development(known, SEQUENCES, None, settings).measure(network) == 1.0  # copies

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,38 +13,35 @@ import pyarrow as pa
 import pytest
 import ray
 from random_bag import WORDS, saved_encoder
-from scipy import sparse
 
 from dupq import storage
 from dupq.encoders.description import read_description
-from dupq.encoders.steps import encode, shard_encoding
-from dupq.encoders.steps.encode import encode_shards, gpus_to_make, tokenise_shard
+from dupq.encoders.steps import encode
+from dupq.encoders.steps.encode import Crew, Place, Work, crew_for, encode_shard, encode_shards, gpus_to_make
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-from dupq.encoders.steps.shard_encoding import Crew, Place, Tokens, Work, crew_for, encode_shard
 from dupq.errors import DupqError
 from dupq.execution.gpus import NO_GPUS
-from dupq.execution.tasks import Outcome
-from dupq.neighbours.embeddings import Embeddings
+from dupq.execution.tasks import Report
 from dupq.runs.layout import Encoding
 from dupq.settings.sections import EncodeSettings
-from dupq.system import Written, recording
+from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
-from dupq.text.token_arrays import TokenIds
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
 WITH_GPUS = """
 import pickle, sys
 import ray
 from dupq.settings.sections import EncodeSettings
-from dupq.encoders.steps.shard_encoding import crew_for
-from dupq.encoders.steps.encode import gpus_to_make
+from dupq.encoders.steps.encode import crew_for
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
 work, places = pickle.load(open(sys.argv[1], "rb"))
-outcomes = encode_by_pipeline(work, places, crew_for(EncodeSettings(), gpus, gpus))
-pickle.dump(outcomes, open(sys.argv[1], "wb"))
+from dupq.system import recording
+with recording() as written:
+    report = encode_by_pipeline(work, places, crew_for(EncodeSettings(), gpus, gpus))
+pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
 
 
@@ -80,26 +78,22 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return made
 
 
-def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> None:
+def check(archive: Archive, places: list[Place], report: Report, written: Iterable[str]) -> None:
     """All is written, as by one process, and told."""
-    assert sum(counts["rows_out"] for counts, _, _ in outcomes) == sum(SHARDS) - 2
-    assert {uri for _, _, written in outcomes for uri in written} == {place.output for place in places}
-    assert all(peak > 0 for _, peak, _ in outcomes)
+    assert report.rows_out == sum(SHARDS) - 2
+    assert report.peak_memory_mb > 0
+    assert set(written) == {place.output for place in places}
     for place, alone in zip(places, archive.places("alone"), strict=True):
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
 
 def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
-    """Some are there already; token ids of the others are in files."""
+    """Some are there already."""
     places = archive.places("by threads")
     encode_shard(archive.work, places[1])
-    shards = [(place, f"{archive.folder}/token_ids/{number}") for number, place in enumerate(places)]
-    for place, uri in shards:
-        tokenise_shard(archive.work, place, uri)
-    assert not storage.exists(shards[1][1])
     with recording() as written:
-        counts = encode_shards(archive.work, shards)
-    check(archive, places, [(counts, 1.0, written)])
+        counts = encode_shards(archive.work, places)
+    check(archive, places, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
 
 
 @pytest.mark.ray
@@ -108,7 +102,9 @@ def test_files_are_those_of_one_process_for_any_number_of_workers(
     workers: int, archive: Archive, ray_started: None
 ) -> None:
     places = archive.places(f"by {workers}")
-    check(archive, places, encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0)))
+    with recording() as written:
+        report = encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0))
+    check(archive, places, report, written)
 
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
@@ -117,7 +113,7 @@ def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path:
     (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
     run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    check(archive, places, pickle.loads((tmp_path / "call").read_bytes()))
+    check(archive, places, *pickle.loads((tmp_path / "call").read_bytes()))
 
 
 @pytest.mark.ray
@@ -130,18 +126,11 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
         encode_shard(archive.work, place)
     storage.write_bytes(places[0].output, b"damaged")
     storage.delete(places[3].output)
-    taken: list[list[Place]] = []
-    by_pipeline = encode_by_pipeline
-
-    def watched(work: Work, left: list[Place], crew: Crew) -> object:
-        taken.append(left)
-        return by_pipeline(work, left, crew)
-
-    monkeypatch.setattr("dupq.encoders.steps.encode_pipeline.encode_by_pipeline", watched)
+    whole = [storage.version(place.output) for place in places[1:3]]
     job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
                    f"{folder}/as.json", f"{folder}/again")  # fmt: skip
     report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
-    assert [[Path(place.texts).stem for place in left] for left in taken] == [["0", "3", "4", "5"]]
+    assert [storage.version(place.output) for place in places[1:3]] == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     for place, alone in zip(places, archive.places("alone"), strict=True):
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
@@ -165,28 +154,6 @@ def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path:
     raise AssertionError(f"of {wanted} CPUs there are {ray.available_resources()}")
 
 
-@pytest.mark.parametrize("size", [0, 3])
-@pytest.mark.parametrize("is_lexical", [False, True])
-def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> None:
-    place, keys = Place("t", "c", "o"), np.arange(size) << 50
-    texts = TokenIds.of([np.arange(number, dtype=np.int32) for number in range(size)])
-    tokens = Tokens(keys, keys[:1], ["f"], texts, {"rows_in": size})
-    assert shard_encoding.place_in(pa.Table.from_pylist([shard_encoding.row_of_place(place)])) == place
-    there, found, peak = shard_encoding.tokens_in(shard_encoding.row_of_tokens(place, tokens, 1.5))
-    assert (there, found.files, found.counts, peak) == (place, ["f"], {"rows_in": size}, 1.5)
-    assert [ids.tolist() for ids in found.texts] == [ids.tolist() for ids in texts]
-    bags = sparse.csr_array(np.eye(size, 7, dtype=np.float32)) if is_lexical else None
-    encoded = Embeddings(keys, np.arange(size * 4, dtype=np.float16).reshape(size, 4), bags)
-    *_, back, _ = shard_encoding.embeddings_in(shard_encoding.row_of_embeddings(place, tokens, encoded, 0.0))
-    assert back.keys.tolist() == keys.tolist()
-    assert back.vectors.tolist() == encoded.vectors.tolist()
-    assert back.vectors.dtype == np.float16
-    assert (back.words is None) == (bags is None)
-    assert bags is None or (back.words is not None and back.words.data.tolist() == bags.data.tolist())
-    outcome = ({"rows_in": size}, 2.5, {"o": Written(1, "checksum", size)})
-    assert shard_encoding.outcome_in(shard_encoding.row_of_outcome(outcome)) == outcome
-
-
 @pytest.mark.parametrize(
     ("settings", "gpus", "cpus", "least", "actors"),
     [
@@ -203,6 +170,6 @@ def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
     assert [crew.is_for(shards) for shards in (least - 1, least)] == [False, True]
     assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
     if gpus:
-        assert crew.actors * crew.cpus < cpus  # else the actors wait for tasks that find no room
+        assert crew.actors * crew.cpus < cpus
     else:
         assert crew.cpus == 1  # an actor takes all steps, on a CPU of its own

@@ -7,7 +7,7 @@ import ray
 
 from dupq import storage
 from dupq.encoders.steps import encode
-from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_go_on, gpus_to_make, was_begun_on_cpus
+from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_make, was_begun_on_cpus
 from dupq.errors import DupqError
 from dupq.execution import cluster, gpus
 from dupq.execution.gpus import NO_GPUS, Gpus
@@ -47,7 +47,7 @@ def test_a_run_begun_on_gpus_needs_them_to_its_end(place: str, monkeypatch: pyte
     monkeypatch.setattr(gpus, "_trouble", lambda nodes: None)
     assert gpus_of(place, None) == 4
     monkeypatch.setattr(cluster, "gpus", lambda: 0)
-    assert gpus_of(place, 1) == gpus_to_go_on(place, Gpus(1)) == 1
+    assert gpus_of(place, 1) == 1
     for wanted in (None, 0):
         with pytest.raises(DupqError, match="begun on GPUs, and there are none for it now"):
             gpus_of(place, wanted)
@@ -71,7 +71,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
     monkeypatch.setattr(encode.cluster, "check_fits", lambda *asked: taken.append(f"{asked[-1]} fit"))
-    monkeypatch.setattr(encode, "_by_pipeline", pipeline)
+    monkeypatch.setattr("dupq.encoders.steps.encode_pipeline.encode_by_pipeline", pipeline)
     monkeypatch.setattr(encode, "run_tasks", lambda *_, **__: taken.append("tasks"))
     return taken
 
@@ -86,7 +86,7 @@ def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
     encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert ways == wanted
-    assert ("an actor or a task died" in capsys.readouterr().out) == ("a pipeline" in wanted)
+    assert ("an actor died" in capsys.readouterr().out) == ("a pipeline" in wanted)
 
 
 @pytest.mark.parametrize(

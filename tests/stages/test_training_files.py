@@ -18,29 +18,27 @@ from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
 from dupq.text.normalisation import WORD_COUNTS, normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
-from dupq.training.steps import archive_words, teach
-from dupq.training.steps.archive_words import (
-    FREQUENT,
-    SENTENCES,
-    Words,
-    chosen_words,
-    count_words,
-    sentences_of,
-    together,
-)
+from dupq.training.steps import teach, words_and_ids
 from dupq.training.steps.development import TitleBuckets
 from dupq.training.steps.prepare import USES, Prepared
 from dupq.training.steps.teach import targets_of
-from dupq.training.steps.token_files import (
+from dupq.training.steps.words_and_ids import (
+    FREQUENT,
     IDS,
+    SENTENCES,
     TITLES,
+    Words,
     bucket_of_titles,
+    chosen_words,
+    count_words,
     each_text,
     ids_of,
     read_for,
+    sentences_of,
     sequences_in,
     texts_among,
     titles_in,
+    together,
 )
 from dupq.training.word_vectors import SENTENCE_WORDS
 
@@ -85,7 +83,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
     expected = Counter(word for text in texts for word in normaliser_of(STEMS.text).all_words(text))
     frequent = sorted((-count, word) for word, count in expected.items() if count > 1)
     for each, most in ((32, 100), (1, 100), (1, 3)):
-        monkeypatch.setattr(archive_words, "_FILES_PER_PARTITION", each)
+        monkeypatch.setattr(words_and_ids, "_FILES_PER_PARTITION", each)
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
         found = counted(run, made, [ALL] * 3, settings)

@@ -21,10 +21,10 @@ from dupq.links.split import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, epoch_scalars, event_file, file_name, measured
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, event_file, file_name, measured
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
-from dupq.training.steps.training_progress import progress_line, shown
+from dupq.training.steps.fit import shown
 
 DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
 
@@ -167,22 +167,24 @@ def events_of(content: bytes) -> list[Event]:
 
 
 def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None:
+    def points(*of: object) -> list[tuple[str, int, float]]:
+        first, *events = events_of(event_file(*of))
+        assert first.file_version == "brain.Event:2"
+        return [(event.summary.value[0].tag, event.step, event.summary.value[0].simple_value) for event in events]
+
     losses = Losses(np.array([2.0, 6.0, 1.0]), np.array([2, 2, 1]))
-    events = events_of(event_file(epoch_scalars(3, losses, {"development_map": 0.25})))
-    assert events[0].file_version == "brain.Event:2"
-    points = [(event.summary.value[0].tag, event.step, event.summary.value[0].simple_value) for event in events[1:]]
     steps = [("loss/step", 7, 1.0), ("loss/step", 8, 3.0), ("loss/step", 9, 1.0)]
-    assert points == [*steps, ("loss/epoch", 3, pytest.approx(1.8)), ("development_map", 3, 0.25)]
+    last = [("loss/epoch", 3, pytest.approx(1.8)), ("development_map", 3, 0.25)]
+    assert points(3, losses, "development_map", 0.25) == [*steps, *last]
     many = Losses(np.arange(5_000.0), np.ones(5_000, int))
-    thinned = [point for point in epoch_scalars(2, many, {"development_map": 0.5}) if point.tag == "loss/step"]
+    thinned = [point for point in points(2, many, "development_map", 0.5) if point[0] == "loss/step"]
     assert len(thinned) == 1_000
     assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
     assert "tfevents" in file_name(1) < file_name(10)
-    unmeasured = epoch_scalars(1, losses, {"development_map": None})
-    assert [point.tag for point in unmeasured] == ["loss/step"] * 3 + ["loss/epoch"]
+    unmeasured = points(1, losses, "development_map", None)
+    assert [tag for tag, _, _ in unmeasured] == ["loss/step"] * 3 + ["loss/epoch"]
     nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
-    measured = epoch_scalars(1, nothing, {"development_map": 0.5})
-    assert [point.tag for point in measured] == ["loss/epoch", "development_map"]
+    assert [tag for tag, _, _ in points(1, nothing, "development_map", 0.5)] == ["loss/epoch", "development_map"]
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
@@ -203,16 +205,11 @@ def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
     assert ("best", "epoch 3: 0.3333") in dots
 
 
-def test_the_live_line_says_how_far_an_epoch_is() -> None:
-    row = {"epoch": 2, "epochs": 10, "step": 50, "steps": 1200, "loss": 0.25, "seconds_left": 61.4}
-    assert progress_line(row) == "fit: epoch 2 of 10, step 50 of 1,200, loss 0.2500, 61 s left in it"
-
-
 def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Titles alone leave the epochs of titles and bodies nothing; a loss of 0 would look like perfection."""
     row = {"epoch": 1, "loss": 0.0, "development_map": 0.5, "examples": 0}
     curve = str(tmp_path / "curve.json")
-    with caplog.at_level("INFO"), shown(curve, str(tmp_path / "progress.json")):
+    with caplog.at_level("INFO"), shown(curve):
         storage.write_json(curve, [row, {**row, "epoch": 2, "loss": 0.25, "examples": 9}])
     told = [record.getMessage().strip() for record in caplog.records]
     assert told == [

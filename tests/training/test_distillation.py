@@ -4,21 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.numpy
-import torch
 from encoder_settings import where_read
 
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import weights
+from dupq.encoders.sentence_models import cosines_of
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.training import TeacherSettings
 from dupq.text.keys import ID_BITS
 from dupq.training.checkpoints import Checkpoints
 from dupq.training.loop import train_epoch
-from dupq.training.optimisation import TEMPERATURE, TeacherLoss, optimizer_for
-from dupq.training.pairs import Distillation, cosines, targets, targets_in_order
+from dupq.training.optimisation import optimizer_for
+from dupq.training.pairs import targets, targets_in_order
 
 
 def keys_of(sizes: list[int]) -> np.ndarray:
@@ -64,75 +62,42 @@ def test_of_several_teachers_the_mean_of_their_cosines_counts() -> None:
 
 def test_cosines_are_those_of_questions_that_the_teachers_have_read() -> None:
     taught = targets(np.array([2, 3, 5, 9]), [np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)])
-    found = cosines(taught, np.array([2, 9, 9, 1, 3, 10]), np.array([5, 9, 4, 2, 2, 10]))
+    found = cosines_of(taught, taught, np.array([2, 9, 9, 1, 3, 10]), np.array([5, 9, 4, 2, 2, 10]))
     expected = [taught.vectors[0] @ taught.vectors[2], 1, np.nan, np.nan, taught.vectors[0] @ taught.vectors[1], np.nan]
     assert found == pytest.approx(expected, abs=1e-6, nan_ok=True)
     none = targets(np.zeros(0, np.int64), [np.zeros((0, 3), np.float32)])
-    assert np.isnan(cosines(none, np.array([1]), np.array([1]))).all()
+    assert np.isnan(cosines_of(none, none, np.array([1]), np.array([1]))).all()
 
 
-@pytest.mark.parametrize("loss", ["relation", "l2", "mixed"])
-@pytest.mark.parametrize("taught", [4, 6])
-def test_the_loss_is_that_of_its_equations(loss: str, taught: int) -> None:
-    """Of a batch of five texts, the third and the first of which are met; the student has vectors of 4 dimensions."""
-    settings = TeacherSettings.read({"loss": loss})
-    generator, own = np.random.default_rng(1), np.array([2, 0])
-    dense, scores, vectors = (generator.normal(size=size) for size in ((2, 4), (2, 5), (5, taught)))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    measure = TeacherLoss(settings, 4, taught, seed=3).double()
-    assert (measure.projection is None) == (loss == "relation" or taught == 4)
-    relation = distance = 0.0
-    for row, place in enumerate(own):
-        sides = [np.delete(np.exp(side / TEMPERATURE), place) for side in (vectors[place] @ vectors.T, scores[row])]
-        teachers, students = (side / side.sum() for side in sides)
-        relation += (teachers * np.log(teachers / students)).sum()
-        student = dense[row] / np.sqrt((dense[row] ** 2).sum())
-        if measure.projection is not None:
-            student = measure.projection.detach().numpy() @ student
-        distance += ((student - vectors[place]) ** 2).sum() if len(student) == taught else 0.0
-    given = [torch.from_numpy(part) for part in (scores, vectors, own)]
-    if measure.compares_scores:
-        assert float(measure.of_scores(*given)) == pytest.approx(relation)
-    if measure.compares_vectors:
-        found = measure.of_vectors(torch.from_numpy(dense), given[1][given[2]])
-        assert found.item() == pytest.approx(distance)
-    assert (measure.compares_scores, measure.compares_vectors) == (loss != "l2", loss != "relation")
-
-
-def student(loss: str) -> tuple[Settings, Encoder]:
-    chosen = config.load("dupq", [f"teacher.loss={loss}", "training.learning_rate=0.02", "training.batch_size=8"])
+def student() -> tuple[Settings, Encoder]:
+    chosen = config.load("dupq", ["training.learning_rate=0.02", "training.batch_size=8"])
     chosen = where_read(chosen, dropout=0.0)
     vectors = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32)
     return chosen, build(chosen.encoder, vectors, seed=1)
 
 
-def go_on(folder: Path, loss: str, epochs: int) -> tuple[Encoder, TeacherLoss, list[float]]:
+def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
     """Distil until there are `epochs`, from the newest checkpoint on."""
-    chosen, network = student(loss)
+    chosen, network = student()
     sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
     taught = targets(np.arange(40), [np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32)])
-    measure = TeacherLoss(chosen.teacher, network.dimensions, 9, seed=1)
-    optimizer = optimizer_for(torch.nn.ModuleList([network, measure]), chosen.training)
-    checkpoints = Checkpoints(str(folder), beside=measure)
+    optimizer = optimizer_for(network, chosen.training)
+    checkpoints = Checkpoints(str(folder))
     progress = checkpoints.resume(network, optimizer)
     while len(progress.curve) < epochs:
         epoch = len(progress.curve) + 1
-        examples = Distillation(*targets_in_order(taught, 1, epoch, 8), measure)
+        examples = targets_in_order(taught, 1, epoch, 8)
         mean = train_epoch(network, optimizer, sequences, examples, chosen.training).mean
         progress.curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
         checkpoints.save(network, optimizer, progress)
-    return network, measure, [row["loss"] for row in progress.curve]
+    return network, [row["loss"] for row in progress.curve]
 
 
-@pytest.mark.parametrize("loss", ["relation", "l2", "mixed"])
-def test_a_distillation_in_pieces_is_that_in_one_and_the_projection_is_not_saved(loss: str, tmp_path: Path) -> None:
-    whole, measure, losses = go_on(tmp_path / "whole", loss, 6)
+def test_a_distillation_in_pieces_is_that_in_one(tmp_path: Path) -> None:
+    whole, losses = go_on(tmp_path / "whole", 6)
     for epochs in (1, 4, 6):
-        pieces, again, _ = go_on(tmp_path / "pieces", loss, epochs)
+        pieces, _ = go_on(tmp_path / "pieces", epochs)
     assert losses[-1] < losses[0] * 0.9
     assert weights(pieces) == weights(whole)
-    assert weights(again) == weights(measure)
     for file in (tmp_path / "whole").iterdir():
         assert file.read_bytes() == (tmp_path / "pieces" / file.name).read_bytes()
-    _, untouched = student(loss)
-    assert safetensors.numpy.load(weights(whole)).keys() == safetensors.numpy.load(weights(untouched)).keys()

@@ -17,8 +17,8 @@ from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, train_epoch
-from dupq.training.optimisation import TeacherLoss, optimizer_for, score_matrix
-from dupq.training.pairs import Distillation, Pairs, Rankings
+from dupq.training.optimisation import optimizer_for, score_matrix
+from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.optimizer=adam")
@@ -39,20 +39,19 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     """The weights after three epochs as worker (rank, workers), and the loss of each step."""
     chosen, network, sequences = start(preset, assignments)
     training = chosen.training
-    loss = TeacherLoss(chosen.teacher, network.dimensions, 5, seed=1)
-    learner = torch.nn.ModuleList([network, loss])
-    optimizer = optimizer_for(learner, training)
+    optimizer = optimizer_for(network, training)
     split = split_links(DUPLICATES, training)
     losses = []
     for epoch in (1, 2, 3):
-        examples: Pairs | Rankings | Distillation
+        examples: Pairs | Rankings | DistillationTargets
         if set(TAUGHT) <= set(assignments):
             vectors = np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32)
-            examples = Distillation(np.arange(45), vectors, loss)
+            examples = DistillationTargets(np.arange(45), vectors)
         else:
             examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
-        losses.append(train_epoch(network, optimizer, sequences, examples, training, worker).each)
-    return learner.state_dict(), np.concatenate(losses)
+        found = train_epoch(network, optimizer, sequences, examples, training, worker)
+        losses.append(found.sums / found.examples)
+    return network.state_dict(), np.concatenate(losses)
 
 
 def one_worker(rank: int, workers: int, folder: str) -> None:
@@ -75,8 +74,7 @@ CASES = [
     ("dupq", (*SOFTMAX, "training.negatives=1", "training.learning_rate=0.01")),
     ("dupq", TAUGHT),
     ("dupq", (*TAUGHT, "encoder.kind=word_bag_cnn")),
-    ("dupq", (*TAUGHT, "teacher.loss=l2")),
-    ("dupq", (*TAUGHT, "teacher.loss=mixed", "training.gradient_clipping=0.5")),
+    ("dupq", (*TAUGHT, "training.gradient_clipping=0.5")),
     ("bogdanova-sum", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
 ]
 

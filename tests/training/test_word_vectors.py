@@ -1,16 +1,14 @@
 """Word vectors of the archive's own text."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
-from dupq.training.word_vectors import SENTENCE_WORDS, count_words, make_word_vectors
+from dupq.training import word_vectors
+from dupq.training.word_vectors import SENTENCE_WORDS, make_word_vectors
 
 
 def test_word_vectors_are_the_same_each_time_and_order_words_by_frequency() -> None:
@@ -71,16 +69,6 @@ def test_each_setting_of_word2vec_is_heard() -> None:
     assert len(set(tables)) == len(tables)
 
 
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), max_size=20))
-def test_counting_drops_the_rarest_words_only_and_counts_them(sentences: list[list[str]]) -> None:
-    exact = Counter(word for sentence in sentences for word in sentence)
-    assert count_words(sentences, 100) == (exact, 0, len(sentences))
-    counts, dropped, _ = count_words(sentences, 4)
-    assert len(counts) <= 4
-    assert all(count <= exact[word] for word, count in counts.items())
-    assert bool(dropped) == (len(exact) > 4)
-
-
 def test_what_the_limits_of_words_leave_out_is_counted() -> None:
     sentences = [["a", "b", "c"]] * 5 + [["a"]] * 3 + [["a", "b"]]
     words, _, caps = make_word_vectors(sentences, WordVectorSettings(dimensions=4, words=2), seed=1)
@@ -90,9 +78,7 @@ def test_what_the_limits_of_words_leave_out_is_counted() -> None:
 
 def test_a_text_longer_than_gensim_takes_is_learnt_to_its_end() -> None:
     long = [["early"] * SENTENCE_WORDS + ["late", "later"] * 100]
-    pieces = count_words(long, 100)
-    assert pieces.counts["late"] == 100
-    assert pieces.sentences == 2
+    assert [len(piece) for piece in word_vectors._pieces(long)] == [SENTENCE_WORDS, 200]
     assert make_word_vectors(long, WordVectorSettings(dimensions=4, epochs=1), seed=1).words[0] == "early"
 
 

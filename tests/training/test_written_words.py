@@ -1,5 +1,7 @@
 """Vectors of a file for words that have another form in the vocabulary."""
 
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from dupq.settings import config
 from dupq.training.vector_files import file_of_written_words, spellings
-from dupq.training.word_vectors import count_words, make_word_vectors
+from dupq.training.word_vectors import make_word_vectors
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -22,7 +24,7 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
         FORMS,
         settings.word_vectors,
         1,
-        from_file=lambda words: file_of_written_words(words, count_words(WRITTEN, 100).counts, settings),
+        from_file=lambda words: file_of_written_words(words, Counter(chain(*WRITTEN)), settings),
     )
     rows = {word: found.table[row + 2].tolist() for row, word in enumerate(found.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times

@@ -4,7 +4,7 @@ It is at the same path on every machine that encodes; dupq/encoders/sentence_mod
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from dupq.encoders.protocol import Embedding, Encoder, NetworkSettings, word_tab
 from dupq.encoders.sentence_models import load_model, model_fingerprint, model_folder
 from dupq.errors import DupqError
 from dupq.text.questions import FIRST_WORD
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 
 class PretrainedSettings(NetworkSettings):
@@ -55,8 +52,8 @@ class Pretrained(Encoder):
         self._folder = folder
         self._spelling: list[str] = []
         model = load_model(model_folder(folder, f"encoder.model={folder}"))
-        self._models = {"cpu": model}  # in a dict, so that its weights do not become this network's
-        self.dimensions = len(self._models["cpu"].encode("text", show_progress_bar=False))
+        self._model = [model]  # in a list, so that its weights do not become this network's
+        self.dimensions = len(model.encode("text", show_progress_bar=False))
         self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
         self._is_checked = False
 
@@ -76,8 +73,10 @@ class Pretrained(Encoder):
         dense = torch.zeros(len(texts), self.dimensions, device=ids.device)
         if rows:
             some = [texts[row] for row in rows]
-            found = self._model(str(ids.device)).encode(
-                some, batch_size=len(some), convert_to_tensor=True, show_progress_bar=False
+            found = (
+                self._model[0]
+                .to(str(ids.device))
+                .encode(some, batch_size=len(some), convert_to_tensor=True, show_progress_bar=False)
             )
             dense[rows] = found.to(dense.device, dense.dtype)
         return Embedding(dense)
@@ -85,11 +84,6 @@ class Pretrained(Encoder):
     def _text(self, ids: list[int]) -> str:
         known = range(FIRST_WORD, FIRST_WORD + len(self._spelling))
         return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number in known)
-
-    def _model(self, device: str) -> "SentenceTransformer":
-        if device not in self._models:
-            self._models = {device: next(iter(self._models.values())).to(device)}
-        return self._models[device]
 
     def _check(self) -> None:
         if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
-from dupq.encoders.networks.cnn import bags
 from dupq.encoders.protocol import (
     Dropout,
     Embedding,
@@ -33,7 +32,7 @@ from dupq.encoders.unpadded import (
     window_sums,
 )
 from dupq.settings.sections import Length
-from dupq.text.questions import FIRST_WORD
+from dupq.text.questions import FIRST_WORD, PADDING
 from dupq.text.token_arrays import TokenIds
 
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
@@ -150,6 +149,20 @@ class WordBag(Encoder):
                 sparse=self.words.sparse,
                 per_sample_weights=weights.to(self.words.weight),
             )
+
+
+def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """q_bow: the words (B, L) of each text in ascending order, and their frequencies (B, L).
+
+    The frequency is at the first position of a word, and 0 at its others and at padding, which comes first. Unknown
+    words count as padding.
+    """
+    known = inside(ids, lengths) & (ids >= FIRST_WORD)
+    words = torch.where(known, ids, PADDING).sort(dim=1).values
+    first = torch.searchsorted(words, words)
+    frequencies = torch.searchsorted(words, words, right=True) - first
+    is_first = first == torch.arange(ids.shape[1], device=ids.device)
+    return words, frequencies * (is_first & (words != PADDING))
 
 
 def _kept(words: TokenIds, counts: np.ndarray, is_kept: torch.Tensor) -> tuple[TokenIds, np.ndarray]:

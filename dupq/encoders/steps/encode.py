@@ -2,12 +2,10 @@
 
 A shard is encoded as a whole, and so every bit of its file is the same by each way:
 
-- on CPUs a task per shard takes all steps, so that nothing is copied;
-- on GPUs tasks on CPUs write token ids, and a process per GPU reads them and writes embeddings;
-- a pipeline of Ray Data (`dupq/encoders/steps/encode_pipeline.py`) feeds actors that hold the encoder, where actors are
-  asked for and in large runs. Its own processes take longer to start than a small archive takes to encode.
-
-What is left where the pipeline's processes died again and again is encoded by tasks, as they know which shard it was.
+- a pipeline of Ray Data (encode_pipeline.py) feeds shards to a pool of actors that hold the encoder, where actors are
+  asked for and in large runs: its processes take longer to start than a small archive takes to encode;
+- a task per shard, on CPUs;
+- a process per GPU, whose threads read and write some shards while it encodes one.
 
 A run's embeddings are made on one kind of device only, as CPUs and GPUs round differently: a JSON file beside them says
 which, and what else they are made by.
@@ -16,45 +14,52 @@ which, and what else they are made by.
 import importlib.metadata
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import ray
 
-from dupq import storage
+from dupq import storage, system
+from dupq.encoders.bags import Encoded
 from dupq.encoders.description import FITNESS_QUESTIONS, FitnessEntry, read_description
-from dupq.encoders.steps import shard_encoding
-from dupq.encoders.steps.shard_encoding import (
-    Crew,
-    Place,
-    Work,
-    crew_for,
-    embed,
-    encode_shard,
-    network_of,
-    read_texts,
-    tokenise,
-    write_embeddings,
-)
+from dupq.encoders.saved import read_vocabulary
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution import cluster, task_files
-from dupq.execution.gpus import WORKERS, Gpus, if_faster
-from dupq.execution.task_files import Counts, finished, skip_or
-from dupq.execution.tasks import Report, run_tasks, summarise
+from dupq.execution import cluster
+from dupq.execution.gpus import Gpus, if_faster
+from dupq.execution.task_files import Counts, skip_or
+from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.job.run import Counted, Run
-from dupq.job.run_inputs import Earlier, earlier_embeddings
+from dupq.job.run_inputs import (
+    LEFT_OUT,
+    Earlier,
+    earlier_embeddings,
+    find_contents,
+    find_embeddings,
+    hashes_in,
+    read_embeddings,
+)
 from dupq.job.table import Each, Table, Whole
 from dupq.json_files import read_whole
+from dupq.neighbours.embeddings import Embeddings
 from dupq.runs import writer
 from dupq.runs.layout import Encoding, RunLayout
-from dupq.runs.question_tables import sorted_keys
+from dupq.runs.question_tables import embeddings_table, sorted_keys
+from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.system import Written, note, recording, side_by_side
-from dupq.tables import KEYS, TEXTS
-from dupq.text.keys import Sites, are_among
+from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among
+from dupq.text.questions import Vocabulary, token_ids
+from dupq.text.token_arrays import TokenIds
+
+if TYPE_CHECKING:
+    from dupq.encoders.protocol import Encoder
 
 # texts, encoder → whether the encoder knows texts like these, before anything is made with it.
 #
@@ -126,7 +131,7 @@ def _check(here: FitnessEntry, encoder: str, settings: CalibrationSettings) -> N
 
 _CPU, _GPU = "cpu", "gpu"
 # Of a core, by kind of network: measured on an AMD EPYC; the other kinds, and a GPU, are estimates.
-_TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "lstm": 10_000, "sentence_transformers": 20}
+_TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
 _OTHERS = 10_000
 _GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
 
@@ -139,7 +144,7 @@ def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
 
 
 def gpus_to_make(place: str, folder: str, gpus: Gpus, made_by: Mapping[str, object]) -> int:
-    """How many GPUs make what goes into `folder`, 0: CPUs do. `place` is the file that says which and `made_by` what.
+    """Return how many GPUs make what goes into `folder`, 0: CPUs do. The file `place` says which, and `made_by` what.
 
     A run stays on the kind of device that it was begun on. Raises DupqError if that was GPUs, and there are none.
     """
@@ -150,15 +155,9 @@ def gpus_to_make(place: str, folder: str, gpus: Gpus, made_by: Mapping[str, obje
         return {}
 
     skip_or(place, make)
-    found = gpus_to_go_on(place, gpus)
-    if not found and gpus.wanted:
-        _log.info(f"--gpus {gpus.wanted}: this run's embeddings were begun on CPUs, and are all made there")
-    return found
-
-
-def gpus_to_go_on(place: str, gpus: Gpus) -> int:
-    """How many GPUs make more of what `place` tells of, 0: CPUs do. Raises DupqError if there are none but must be."""
     if storage.read_json(place)["device"] == _CPU:
+        if gpus.wanted:
+            _log.info(f"--gpus {gpus.wanted}: this run's embeddings were begun on CPUs, and are all made there")
         return 0
     found = gpus.now()
     if not found:
@@ -170,63 +169,159 @@ def gpus_to_go_on(place: str, gpus: Gpus) -> int:
 
 
 def was_begun_on_cpus(place: str) -> bool:
-    """Whether `place` is there and tells of CPUs."""
+    """Return whether `place` is there and tells of CPUs."""
     return (read_whole(place, dict[str, object]) or {}).get("device") == _CPU
 
 
-_AT_ONCE = 4  # shards that a process reads, encodes and writes
+# The steps of a shard: texts → token ids → embeddings → its file. No question's embedding depends on the others.
+
+_CUT, _TAKEN = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
 
 
-def encode_by_gpus(work: Work, places: Sequence[Place], folder: str, gpus: int) -> Report:
-    """Encode shards, whose token ids are meanwhile in `folder`."""
-    names = [place.texts for place in places]
-    uris = [storage.join(folder, f"{storage.name(name)}-{number}.arrow") for number, name in enumerate(names)]
-    shards = list(zip(places, uris, strict=True))
-    tokenised = run_tasks("tokenise", tokenise_shard, [(work, *shard) for shard in shards], names=names)
-    shares = [shards[gpu::gpus] for gpu in range(min(gpus, len(shards)))]
-    whose = [f"{share[0][0].texts} and {len(share) - 1} more" for share in shares]
-    report = run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=gpus, names=whose)
-    report.peak_memory_mb = max(report.peak_memory_mb, tokenised.peak_memory_mb)
-    storage.delete_folder(folder)
-    return report
+class Work(NamedTuple):
+    """What all shards of a job have in common."""
+
+    encoder: str
+    fingerprint: str  # the encoder's
+    sites: list[str]
+    representatives: str | None  # the file of questions that others represent; None encodes all
+    batch_size: int
+    gpu: bool
+    earlier: Earlier | None = None
 
 
-def tokenise_shard(work: Work, place: Place, uri: str) -> Counts:
-    """Write the token ids of a shard, unless its embeddings are there."""
+class Place(NamedTuple):
+    """The files of a shard: its texts, the hashes of what they say, and where its embeddings go."""
 
-    def make() -> Counts:
-        row = shard_encoding.row_of_tokens(place, tokenise(work, place, read_texts(work, place)), 0.0)
-        task_files.write_parts(uri, iter(row.to_batches()), row.schema)
-        return {}
-
-    return {} if finished(place.output) else skip_or(uri, make)
+    texts: str
+    contents: str
+    output: str
 
 
-def encode_shards(work: Work, shards: Sequence[tuple[Place, str]]) -> Counts:
-    """Encode shards from their token ids: threads read and write some while one is encoded.
+class Embedder:
+    """The encoder in a process: it is read with the first shard, and embeds one at a time, whichever thread asks.
 
-    Memory of the host: the token ids and embeddings of four shards, and the encoder.
+    Raises DupqError for a GPU that torch cannot use.
     """
-    saved, one_at_a_time = cache(partial(network_of, work)), threading.Lock()
 
-    def encode(shard: tuple[Place, str]) -> tuple[Counts, dict[str, Written]]:
-        place, uri = shard
+    def __init__(self, work: Work) -> None:
+        """Read nothing yet."""
+        self._work, self._network, self._alone = work, cache(self._read), threading.Lock()
 
-        def make() -> Counts:
-            tokens = shard_encoding.tokens_in(pa.Table.from_batches(task_files.read_all(uri)))[1]
-            with one_at_a_time:
-                encoded = embed(saved(), work, tokens)
-            return write_embeddings(work, place, tokens, encoded)
+    def _read(self) -> "Encoder":
+        import torch
 
+        from dupq.encoders.saved import load
+
+        torch.set_num_threads(1)
+        return load(self._work.encoder).network.to(system.usable(system.GPU if self._work.gpu else system.CPU))
+
+    def __call__(self, texts: TokenIds) -> Encoded:
+        """Return the embeddings of texts."""
+        from dupq.encoders.encoding import encode
+
+        with self._alone:
+            return encode(self._network(), texts, self._work.batch_size)
+
+
+def encode_shard(work: Work, place: Place, embedder: Embedder | None = None) -> Counts:
+    """Write the embeddings of a shard, unless they are there already.
+
+    A task reads the encoder anew: kept in the process, it would take memory beside the tasks of later stages.
+    """
+    return skip_or(place.output, lambda: write_shard(work, place, embedder or Embedder(work)))
+
+
+def write_shard(work: Work, place: Place, encode: Callable[[TokenIds], Encoded]) -> Counts:
+    """Write the embeddings of a shard: those that `encode` gives, and those taken from the earlier run."""
+    table = storage.read_table(place.texts, TEXTS)
+    if work.representatives is not None:
+        represented = _represented(work.representatives, storage.version(work.representatives))
+        table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
+    keys, sites = table["key"].to_numpy(), Sites(work.sites)
+    files, taken, left_out = _taken(work, place, keys)
+    is_new = ~np.isin(keys, taken)
+    texts, cut = token_ids(table.filter(pa.array(is_new)), *_vocabulary(work.encoder, work.fingerprint))
+    found = embeddings_table(Embeddings(keys[is_new], *encode(texts)), sites)
+    if work.earlier is not None and len(taken):
+        then = read_embeddings(work.earlier, files, taken & MAXIMUM_ID)
+        both = pa.concat_tables([found, then.cast(found.schema)])
+        rows = np.argsort(sites.pack_columns(both["site"], both["question_id"], "embeddings"), kind="stable")
+        found = both.take(pa.array(rows[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
+    storage.write_table(place.output, found, found.schema)
+    return {"rows_in": len(table), _CUT: cut, _TAKEN: len(taken), LEFT_OUT: left_out, "rows_out": len(found)}
+
+
+def _taken(work: Work, place: Place, keys: np.ndarray) -> tuple[list[str], np.ndarray, int]:
+    """Return the files of the earlier run with embeddings of questions `keys`, of one site, that say what they said.
+
+    Also the keys of those questions, and how many files were left out that may hold some too.
+    """
+    if work.earlier is None or not len(keys):
+        return [], np.zeros(0, np.int64), 0
+    site, mine = Sites(work.sites).names[int(keys[0]) >> ID_BITS], hashes_in([place.contents])
+    files, then, left_out = find_contents(work.earlier, site, mine.ids)
+    same = mine.ids[then.are_same(mine.ids, mine.hashes)]
+    ids = find_embeddings(work.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID))
+    return files, ids | (keys[0] & ~np.int64(MAXIMUM_ID)), left_out
+
+
+@lru_cache(maxsize=1)
+def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
+    return read_vocabulary(encoder)
+
+
+@lru_cache(maxsize=1)
+def _represented(representatives: str, version: str) -> np.ndarray:
+    """Return the keys, ascending, that need no embedding, because another question represents them."""
+    table = storage.read_table(representatives, REPRESENTATIVES)
+    keys = table["key"].to_numpy()
+    return keys[keys != table["representative"].to_numpy()]
+
+
+AT_ONCE = 4  # shards that a process with a GPU reads, encodes and writes
+
+
+def encode_shards(work: Work, places: Sequence[Place]) -> Counts:
+    """Encode shards by one network: threads read and write some while one is encoded.
+
+    Memory of the host: four shards, and the encoder.
+    """
+    embedder = Embedder(work)
+
+    def encode(place: Place) -> tuple[Counts, dict[str, Written]]:
         with recording() as written:  # by this thread
-            return skip_or(place.output, make), written
+            return encode_shard(work, place, embedder), written
 
-    total: Counts = {}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for counts, written in pool.map(encode, shards):
+    total: Counter[str] = Counter()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for counts, written in pool.map(encode, places):
             note(written)
-            total = {name: total.get(name, 0) + counts.get(name, 0) for name in {**total, **counts}}
-    return total
+            total.update(counts)
+    return dict(total)
+
+
+_SHARDS_AN_ACTOR = 16  # unless actors are asked for: then what starting them costs is little beside the work
+
+
+class Crew(NamedTuple):
+    """The actors that encode, and the resources of each."""
+
+    actors: int
+    cpus: float
+    gpus: int
+    least_shards: int  # from so many on the pipeline is worth its start
+
+    def is_for(self, shards: int) -> bool:
+        """Return whether so many shards are encoded by the pipeline, rather than by tasks."""
+        return shards >= self.least_shards
+
+
+def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
+    """Return the crew on so many GPUs, or if there are none on so many CPUs: one each, or as the settings ask."""
+    actors = settings.actors or gpus or cpus
+    least_shards = actors + 1 if settings.actors else actors * _SHARDS_AN_ACTOR
+    return Crew(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0, least_shards)
 
 
 def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
@@ -273,29 +368,18 @@ def encode_texts(
     work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
     crew = crew_for(settings, taken, cluster.cpus())
     if crew.is_for(len(places)):
+        from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
+
         cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)  # else steps may wait for each other
         try:
-            return _by_pipeline(work, places, crew)
+            return encode_by_pipeline(work, places, crew)
         except ray.exceptions.RayError as error:
             if isinstance(error, ray.exceptions.RayTaskError):
                 raise
-            _log.warning("encode: an actor or a task died; the rest is encoded by a task a shard")
-    if taken:
-        return encode_by_gpus(work, places, storage.join(storage.parent(job.made_as), "token_ids"), taken)
-    calls = [(work, place) for place in places]
-    return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
-
-
-def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
-    """Encode by Ray Data what no earlier attempt has finished."""
-    there = side_by_side(lambda place: finished(place.output), places)
-    outcomes = [(counts, 0.0, files) for counts, files in filter(None, there)]
-    left = [place for place, done in zip(places, there, strict=True) if done is None]
-    if left:
-        WORKERS.end()  # the actors need their GPUs
-        from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-
-        outcomes += encode_by_pipeline(work, left, crew)
-    for _, _, files in outcomes:
-        note(files)
-    return summarise([(counts, peak) for counts, peak, _ in outcomes])
+            _log.warning("encode: an actor died; the rest is encoded by tasks, whose errors name the shard")
+    if not taken:
+        calls = [(work, place) for place in places]
+        return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
+    shares = [places[gpu::taken] for gpu in range(min(taken, len(places)))]
+    names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
+    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=taken, names=names)

@@ -5,7 +5,6 @@ Both over the same pool: some questions of the archive by a hash of their keys, 
 there are too few of these, titles that training does not read must find their own bodies.
 """
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,17 +23,15 @@ from dupq.links.split import Known, Split
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
 from dupq.training.steps.prepare import Prepared, known_in
-from dupq.training.steps.token_files import texts_among, titles_in, vocabulary_of
+from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
 
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
     from dupq.encoders.text_reader import Reader
-    from dupq.evaluation.rankers import EncoderRanker
     from dupq.training.one_process import TitlesAndBodies
 
 FEWEST_QUESTIONS = 10  # of the development part
@@ -64,17 +61,15 @@ class Development:
         return self.apart is not None or has_questions(self.known)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the measures, as the learning curve names them."""
-        if self.apart is not None:
-            return ("development_body_map",)
-        return ("development_map",)
+    def name(self) -> str:
+        """The measure, as the learning curve names it."""
+        return "development_map" if self.apart is None else "development_body_map"
 
-    def measure(self, network: "Encoder") -> dict[str, float]:
-        """Return the measures of the network as it is, between 0 and 1, by name."""
+    def measure(self, network: "Encoder") -> float:
+        """Return the measure of the network as it is, between 0 and 1."""
         if self.apart is not None:
-            return {"development_body_map": body_map(network, self.apart, self.settings)}
-        return {"development_map": development_map(network, self.sequences, self.known, self.settings)}
+            return body_map(network, self.apart, self.settings)
+        return development_map(network, self.sequences, self.known, self.settings)
 
 
 def has_questions(known: Known) -> bool:
@@ -127,48 +122,25 @@ def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> floa
 
 def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
     """Return MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
-    return _map(*_ranker(network, sequences, known, settings), known.split, settings)
-
-
-def _ranker(
-    network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
-) -> tuple["EncoderRanker", np.ndarray]:
-    """Return the pool as the network encodes it, and its keys, ascending."""
     from dupq.encoders.encoding import encode
+    from dupq.evaluation.known_duplicates import retrieval
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
 
-    everything = np.array(sorted(sequences), np.int64)
-    pool = np.union1d(chosen(everything, settings.training.development_pool), known.split.questions_of("development"))
+    split, everything = known.split, np.array(sorted(sequences), np.int64)
+    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    return EncoderRanker([Embeddings(pool, *encoded)], network.measure), pool
-
-
-def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Settings) -> float:
-    from dupq.evaluation.known_duplicates import retrieval
-
+    ranker = EncoderRanker([Embeddings(pool, *encoded)], network.measure)
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
     measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
     return measured["retrieval"]["encoder"]["map"]
-
-
-def scored_pairs(
-    ranker: "EncoderRanker", pool: np.ndarray, known: Known, training: TrainingSettings
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and labels of the development links and of as many random pairs of `pool`, the same each time."""
-    from dupq.training.pairs import with_random_negatives
-
-    links = known.split.links_of("development", known.links)
-    generator = np.random.default_rng(training.seed)
-    pairs = with_random_negatives(links, pool, known.split, 1, generator)
-    return ranker.score(pairs.left, pairs.right), pairs.labels
 
 
 _ORDER = 3  # the third number of the seed of the order of buckets
 
 
 class TitleBuckets:
-    """The titles and bodies that are trained on: the same for all workers. Memory: a bucket, kept while it is alone."""
+    """The titles and bodies that are trained on: the same for all workers. Memory: a bucket."""
 
     def __init__(self, titles: Table, settings: Settings, is_measured: bool) -> None:
         """Those of a table of TITLES; `is_measured`: some are set apart to measure epochs by, if there are enough."""
@@ -195,15 +167,6 @@ class TitleBuckets:
 
     def read(self, bucket: int) -> "TitlesAndBodies":
         """Return what is trained on of a bucket."""
-        if self._count == 1:
-            return self._only
-        return self._trained_on(bucket)
-
-    @functools.cached_property
-    def _only(self) -> "TitlesAndBodies":
-        return self._trained_on(0)
-
-    def _trained_on(self, bucket: int) -> "TitlesAndBodies":
         found = titles_in(self._titles.read(bucket))
         return found.take(np.flatnonzero(~np.isin(found.keys, self._left_out))) if len(self._left_out) else found
 
@@ -298,12 +261,13 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
 
 
 def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[float | None, float | None]:
-    """Return the score that best tells development links from random pairs, and how well; None without links.
+    """Return the score that best tells development links from as many random pairs, and how well; None without links.
 
     `texts` are those that the encoder is measured on, sorted by key.
     """
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
+    from dupq.training.pairs import with_random_negatives
 
     training = reader.settings.training
     links, keys = known.split.links_of("development", known.links), texts["key"].to_numpy()
@@ -312,7 +276,8 @@ def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[fl
         return None, None
     embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool))[0])
     ranker = EncoderRanker([embedded], reader.network.measure)
-    return best_accuracy(*scored_pairs(ranker, pool, known, training))
+    pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
+    return best_accuracy(ranker.score(pairs.left, pairs.right), pairs.labels)
 
 
 def publish(files: TrainingFiles, output: str) -> str:

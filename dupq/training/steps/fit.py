@@ -8,11 +8,11 @@ started again by hand; either way all workers begin at the newest checkpoint, an
 taken.
 """
 
+import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -24,35 +24,30 @@ from dupq.execution.gpus import WORKERS, Gpus, if_faster
 from dupq.execution.task_files import Counts
 from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.job.table import Table, Whole
-from dupq.links.split import Known
-from dupq.runs import log
+from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.system import note
+from dupq.system import note, repeating
 from dupq.training.pairs import positives
 from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
 from dupq.training.steps.teach import targets_of
-from dupq.training.steps.token_files import sequences_in, vocabulary_of
-from dupq.training.steps.training_progress import PROGRESS, shown, watch
+from dupq.training.steps.words_and_ids import sequences_in, vocabulary_of
 
 if TYPE_CHECKING:
     import torch
 
-    from dupq.encoders.protocol import Encoder
-    from dupq.training.checkpoints import Checkpoints, Epoch, Progress
+    from dupq.training.checkpoints import Checkpoints, Epoch
     from dupq.training.loop import Examples, Losses, Sequences
-    from dupq.training.optimisation import TeacherLoss
-    from dupq.training.pairs import DistillationTargets
 
 _log = logging.getLogger(__name__)
 # Pairs of questions that a core trains a word bag with, and another network (estimated); of a GPU the seconds to start
 # (estimated), and of a step of some hundred pairs: 18 ms, and the host deals out texts.
 _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700
 _GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03
+_POLL_SECONDS = 2.0  # between two looks at the learning curve
 _MEMORY = "training.json"  # what the first worker took
-DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
 
 class Learned(NamedTuple):
@@ -63,12 +58,11 @@ class Learned(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """What all workers are told."""
+    """What all workers have in common."""
 
     work: str
     learned: Learned
     settings: Settings
-    is_watched: bool
     use_gpu: bool
 
 
@@ -82,11 +76,11 @@ def fit(
     """
     gpus = if_faster(gpus, "trained", *_seconds(settings, workers, questions, pairs))
     use_gpu, files, memory = workers <= gpus.now(), TrainingFiles(work), storage.join(work, _MEMORY)
-    job = _Job(work, learned, settings, log.is_live(), use_gpu)
+    job = _Job(work, learned, settings, use_gpu)
     if gpus.now() and not use_gpu:
         _log.info(f"fit: {workers} workers and {gpus.now()} GPU(s): they compute on CPUs")
     cluster.check_fits("fit", 1, int(use_gpu), workers)
-    with shown(files.curve, storage.join(work, PROGRESS)):
+    with shown(files.curve):
         if workers == 1:
             run_tasks("fit", _train_alone, [(job,)], gpus=int(use_gpu))
         else:
@@ -100,8 +94,40 @@ def fit(
         rows_in=sum(row["examples"] for row in curve),
         rows_out=len(curve),
         peak_memory_mb=storage.read_json(memory)["peak_memory_mb"],
-        counts={DROPPED: sum(row.get("negatives_dropped", 0) for row in curve)},
     )
+
+
+@contextlib.contextmanager
+def shown(curve: str) -> Iterator[None]:
+    """Print each epoch as it ends. The workers may be on other machines: `curve` is the file that they report by."""
+    printed = len(storage.read_json(curve)) if storage.exists(curve) else 0
+    if printed:
+        _log.info(f"  going on after epoch {printed}")
+
+    def follow() -> None:
+        nonlocal printed
+        rows = storage.read_json(curve) if storage.exists(curve) else []
+        for row in rows[printed:]:
+            learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing trained"  # no bodies, say, or no weights
+            _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, rows)}", extra={"told": row})
+        printed = max(printed, len(rows))  # there are fewer where workers begin again at a checkpoint
+
+    try:
+        with repeating(follow, _POLL_SECONDS):
+            yield
+    finally:
+        follow()
+
+
+def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
+    from dupq.training.checkpoints import measured, measured_by
+
+    found, name = measured(row), measured_by(row)
+    if found is None or name is None:
+        return ""
+    before = [measured(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
+    mark = "  best so far" if found > max(before, default=-1.0) else ""
+    return f"  {charts.NAMES[name]} {found:.3f}{mark}"
 
 
 def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tuple[float, float]:
@@ -155,49 +181,35 @@ def _train_together(job: _Job, workers: int) -> None:
         raise causes[0] if causes else error from error
 
 
-@dataclass
 class _Task:
     """What a worker works with: the same for all but its rank and device."""
 
-    job: _Job
-    worker: tuple[int, int]  # its rank, and how many there are
-    sequences: dict[int, np.ndarray]
-    known: Known
-    positives: np.ndarray
-    pool: np.ndarray
-    titles: TitleBuckets | None  # where they are trained on
-    taught: "DistillationTargets | None"  # where there are teachers
-    network: "Encoder"
-    teacher_loss: "TeacherLoss | None"  # where there are teachers
-    optimizer: "torch.optim.Optimizer | None"  # where the network is trainable
-    progress: "Progress"
+    def __init__(self, job: _Job, worker: tuple[int, int], device: "torch.device") -> None:
+        """Read it; `worker` is its rank, and how many there are."""
+        from dupq.training.checkpoints import Progress
+        from dupq.training.optimisation import optimizer_for
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of the training."""
-        return self.job.settings
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this worker measures and saves."""
-        return self.worker[0] == 0
-
-    @property
-    def development(self) -> Development:
-        """What epochs are told apart by."""
-        return Development(self.known, self.sequences, self.titles.apart if self.titles else None, self.settings)
-
-    @property
-    def epochs_before(self) -> int:
-        """The epochs before those of known duplicates, by gradients."""
-        teacher = self.settings.teacher.epochs if self.taught is not None else 0
-        return self.settings.title_body.epochs + teacher if self.network.trainable else 0
-
-    @property
-    def epochs(self) -> int:
-        """All epochs; none of known duplicates where there are none to train on."""
-        known = self.settings.training.epochs if len(self.positives) else 0
-        return self.epochs_before + (known if self.network.trainable else 1)
+        settings, training, (prepared, tables) = job.settings, job.settings.training, job.learned
+        self.job, self.settings, self.worker, self.is_first = job, settings, worker, worker[0] == 0
+        self.sequences = sequences_in(Whole(prepared.examples).read())
+        self.known = known = known_in(prepared.known.read(0), training)
+        self.titles = None
+        if settings.title_body.epochs:
+            self.titles = TitleBuckets(prepared.titles, settings, not has_questions(known))
+        self.taught = targets_of(tables) if tables else None
+        vocabulary = vocabulary_of(prepared.words.read(0), settings)
+        self.network = network_at(prepared.start, vocabulary, settings).to(device)
+        self.optimizer = optimizer_for(self.network, training) if self.network.trainable else None
+        self.positives = positives(known.links, known.split, training).pairs
+        self.pool = negative_pool(np.array(list(self.sequences), np.int64), known.split)
+        apart = self.titles.apart if self.titles else None
+        self.development = Development(known, self.sequences, apart, settings)
+        self.progress = Progress()
+        # epochs by gradients before those of known duplicates; and all, with none of these where there are none
+        before = settings.title_body.epochs + (settings.teacher.epochs if tables else 0)
+        self.epochs_before = before if self.network.trainable else 0
+        known_epochs = training.epochs if len(self.positives) else 0
+        self.epochs = self.epochs_before + (known_epochs if self.network.trainable else 1)
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
@@ -231,8 +243,8 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where nccl works
-    task, training, files = _task(job, worker, device), job.settings.training, TrainingFiles(job.work)
-    checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds, task.teacher_loss)
+    task, training, files = _Task(job, worker, device), job.settings.training, TrainingFiles(job.work)
+    checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds)
     task.progress = progress = checkpoints.resume(task.network, task.optimizer)
     optimisation.meet()  # so that no worker resumes at what another one has written since
     if task.is_first:
@@ -248,57 +260,30 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
 
 
-def _task(job: _Job, worker: tuple[int, int], device: "torch.device") -> _Task:
-    import torch
-
-    from dupq.training.checkpoints import Progress
-    from dupq.training.optimisation import TeacherLoss, optimizer_for
-
-    settings, training, (prepared, tables) = job.settings, job.settings.training, job.learned
-    sequences = sequences_in(Whole(prepared.examples).read())
-    known = known_in(prepared.known.read(0), training)
-    titles = TitleBuckets(prepared.titles, settings, not has_questions(known)) if settings.title_body.epochs else None
-    taught, loss = targets_of(tables) if tables else None, None
-    network = network_at(prepared.start, vocabulary_of(prepared.words.read(0), settings), settings).to(device)
-    if taught is not None:
-        loss = TeacherLoss(settings.teacher, network.dimensions, taught.vectors.shape[1], training.seed).to(device)
-    learner = torch.nn.ModuleList([network, *([loss] if loss else [])])
-    optimizer = optimizer_for(learner, training) if network.trainable else None
-    pairs = positives(known.links, known.split, training).pairs
-    pool = negative_pool(np.array(list(sequences), np.int64), known.split)
-    return _Task(job, worker, sequences, known, pairs, pool, titles, taught, network, loss, optimizer, Progress())
-
-
 def _one_epoch(task: _Task) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
     from dupq.training import optimisation
-    from dupq.training.checkpoints import epoch_scalars, event_file, file_name
+    from dupq.training.checkpoints import event_file, file_name
     from dupq.training.loop import Losses
-    from dupq.training.optimisation import seed_dropout
 
     progress, development = task.progress, task.development
     epoch = len(progress.curve) + 1
-    seed_dropout(task.settings.training.seed, epoch, task.worker[0])
-    examples, losses = 0, Losses(np.zeros(0), np.zeros(0, np.int64))
+    optimisation.seed_dropout(task.settings.training.seed, epoch, task.worker[0])
+    examples, parts = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
     for make in _phases(task, epoch):
-        count, more = _train_phase(task, epoch, make, len(losses.sums))
+        count, more = _train_phase(task, make())  # one phase is in memory at a time
         examples += count
-        if more is not None:
-            losses = Losses(*(np.concatenate(both) for both in zip(losses, more, strict=True)))
-    names, is_measured = development.names, development.can_tell
-    found = np.zeros(len(names))
-    if task.is_first and is_measured:
-        by_name = development.measure(task.network)
-        found = np.array([by_name[name] for name in names])
-    device = task.network.words.weight.device
-    values = optimisation.from_first(found, device).tolist() if is_measured else [None] * len(names)
-    measured = dict(zip(names, values, strict=True))
+        parts += more
+    losses = Losses(*map(np.concatenate, zip(*parts, strict=True)))
+    measured = None
+    if development.can_tell:
+        found = np.array([development.measure(task.network) if task.is_first else 0.0])
+        measured = float(optimisation.from_first(found, task.network.words.weight.device)[0])
     if task.is_first:
-        content = event_file(epoch_scalars(epoch, losses, measured))
+        content = event_file(epoch, losses, development.name, measured)
         storage.write_bytes(storage.join(task.job.work, "tensorboard", file_name(epoch)), content)
-    dropped = {"negatives_dropped": progress.dropped} if progress.dropped else {}
-    progress.dropped = 0
-    row = {"epoch": epoch, "loss": losses.mean, "development_map": None, "examples": examples, **measured, **dropped}
+    row = {"epoch": epoch, "loss": losses.mean, "development_map": None, "examples": examples}
+    row[development.name] = measured
     progress.curve.append(cast("Epoch", row))
 
 
@@ -309,23 +294,18 @@ class _Phase(NamedTuple):
     examples: "Examples"
     settings: TrainingSettings
     rates: tuple[float, float]
-    of_epoch: int | None = None  # about how many examples the epoch has; None: these
 
 
-def _train_phase(task: _Task, epoch: int, make: Callable[[], _Phase], done: int) -> "tuple[int, Losses | None]":
-    """Train what `make` returns, which is in memory alone, after so many steps; returns its examples, and losses."""
+def _train_phase(task: _Task, phase: _Phase) -> "tuple[int, list[Losses]]":
+    """Train a phase; return its number of examples, and the losses, if there are any."""
     from dupq.training.loop import train_epoch
 
-    phase = make()
     count = len(phase.examples.left)
     if task.optimizer is None or not count:
-        return count, None
+        return count, []
     for group in task.optimizer.param_groups:
         group["lr"] = phase.settings.learning_rate
-    steps = -(-(phase.of_epoch or count) // phase.settings.batch_size)
-    progress = storage.join(task.job.work, PROGRESS) if task.job.is_watched and task.is_first else None
-    tell = watch(progress, epoch, task.epochs, steps, done)
-    return count, train_epoch(task.network, task.optimizer, *phase[:3], task.worker, tell, phase.rates)
+    return count, [train_epoch(task.network, task.optimizer, *phase[:3], task.worker, phase.rates)]
 
 
 def _phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
@@ -346,19 +326,18 @@ def _title_body_phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
     def make(bucket: int, done: float, until: float) -> _Phase:
         sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
         ends = np.interp((done, until), (0, 1), rates)
-        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])), titles.questions)
+        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])))
 
     return [functools.partial(make, *bucket) for bucket in titles.order(training.seed, epoch)]
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
     from dupq.training.optimisation import as_training, falling
-    from dupq.training.pairs import BATCH_SIZE, Distillation, targets_in_order
+    from dupq.training.pairs import BATCH_SIZE, targets_in_order
 
     settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None
-    assert task.teacher_loss is not None
-    examples = Distillation(*targets_in_order(task.taught, training.seed, epoch), task.teacher_loss)
+    examples = targets_in_order(task.taught, training.seed, epoch)
     phase = as_training(training, BATCH_SIZE, settings.learning_rate)
     return _Phase(task.sequences, examples, phase, falling(epoch, settings.epochs))
 
@@ -380,13 +359,11 @@ def _mined(task: _Task, epoch: int) -> np.ndarray | None:
     training = task.settings.training
     if not (training.mined_negatives and task.network.trainable):
         return None
-    found, dropped = np.zeros((len(task.positives), training.mined_negatives), np.int64), 0
+    found = np.zeros((len(task.positives), training.mined_negatives), np.int64)
     if task.is_first:
-        given = (task.positives, task.pool, task.known.split, task.settings, epoch, task.taught)
-        found, dropped = mine(task.network, task.sequences, *given)
-    device = task.network.words.weight.device
-    task.progress.dropped = int(optimisation.from_first(np.array([dropped]), device)[0])
-    return optimisation.from_first(found, device)
+        given = (task.positives, task.pool, task.known.split, task.settings, epoch)
+        found = mine(task.network, task.sequences, *given)
+    return optimisation.from_first(found, task.network.words.weight.device)
 
 
 def _finish(task: _Task, checkpoints: "Checkpoints") -> None:

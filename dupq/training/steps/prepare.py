@@ -2,9 +2,9 @@
 
     known        the known and labelled pairs of questions of the archive, without those left out
     uses         the questions that are read for something, and for what; with them a sample's limits
-    words        how often each word occurs (archive_words.py)
+    words        how often each word occurs (words_and_ids.py)
     vocabulary   the words that get vectors
-    ids          token ids; titles and bodies (token_files.py)
+    ids          token ids; titles and bodies (words_and_ids.py)
     examples     the token ids of the questions that are trained on
     picked       the texts of the questions that the encoder is measured on, or that teachers read
     start        word vectors, and the network over them
@@ -36,23 +36,21 @@ from dupq.tables import KEY_PAIRS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct, hash_limit, without
 from dupq.text.normalisation import WORD_COUNTS
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
-from dupq.training.steps.archive_words import (
+from dupq.training.steps.words_and_ids import (
     FREQUENT,
-    SENTENCES,
-    chosen_words,
-    count_words,
-    sentences_of,
-    together,
-)
-from dupq.training.steps.token_files import (
     IDS,
     QUESTIONS_PER_BUCKET,
+    SENTENCES,
     TITLES,
     bucket_of_titles,
+    chosen_words,
+    count_words,
     each_text,
     ids_of,
     read_for,
+    sentences_of,
     sequences_in,
+    together,
     vocabulary_of,
 )
 from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FrequentWords

@@ -35,7 +35,7 @@ from dupq.system import forget, side_by_side
 from dupq.text.keys import key_hashes
 from dupq.training.pairs import DistillationTargets, targets
 from dupq.training.steps.prepare import Prepared
-from dupq.training.steps.token_files import texts_among
+from dupq.training.steps.words_and_ids import texts_among
 from dupq.training.vector_files import means, spellings
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, full_precision, known, word_table
+from dupq.encoders.protocol import Embedding, Encoder, known, word_table
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.settings.sections import Components, MoreThanZero
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.word_sums import (
     CountedSettings,
     count_ids,
+    full_precision,
     principal_components,
     vectors_of,
     weighted_sums,

@@ -76,3 +76,8 @@ def without_components(vectors: torch.Tensor, components: torch.Tensor) -> torch
     if not len(components):
         return vectors
     return vectors - (vectors @ components.T) @ components
+
+
+def full_precision(device: torch.device) -> torch.autocast:
+    """A context without half-precision products: a component that most vectors share must go to its last digit."""
+    return torch.autocast(device.type, enabled=False)

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, full_precision, inside, padded
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, inside, padded
 from dupq.encoders.unpadded import word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
@@ -79,7 +79,7 @@ class Recurrent(Encoder):
 
     def _states(self, cell: nn.LSTM | nn.GRU, ids: torch.Tensor) -> torch.Tensor:
         """The states (B, L, D) of a cell; not in half precision, which for cells is float16 under any autocast."""
-        with full_precision(ids.device):
+        with torch.autocast(ids.device.type, enabled=False):
             states: torch.Tensor = cell(self.words(ids))[0]
         return states
 
