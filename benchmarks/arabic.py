@@ -30,12 +30,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 from dupq.archive import question_shards
 from dupq.encoders.description import read_split
 from dupq.encoders.encoding import encode
 from dupq.encoders.saved import SavedEncoder, load
-from dupq.evaluation.measures import accuracy, best_threshold, roc_auc
+from dupq.evaluation.measures import accuracy, best_threshold
 from dupq.execution import cluster
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
@@ -133,7 +134,7 @@ def measure(encoder: str, questions: str, texts: list[str], pairs: Pairs) -> dic
         threshold = best_threshold(score(development.ids), development.labels)
         scores = score(test.ids)
         found[f"{name}_accuracy"] = round(accuracy(scores, test.labels, threshold), 4)
-        found[f"{name}_roc_auc"] = round(roc_auc(scores, test.labels), 4)
+        found[f"{name}_roc_auc"] = round(float(roc_auc_score(test.labels, scores)), 4)
     return found
 
 

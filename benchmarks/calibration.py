@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.clusters.components import components
-from dupq.evaluation.measures import joined_pairs, link_recall
+from dupq.evaluation.measures import joined
 from dupq.runs.reader import Run, open_run
 
 _EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -66,6 +66,11 @@ def _right(is_right: np.ndarray, p: np.ndarray, chosen: np.ndarray) -> dict[str,
     return {"pairs": int(chosen.sum()), "mean_probability": round(mean, 4), "right": round(right, 4)}
 
 
+def joined_pairs(sizes: np.ndarray) -> int:
+    """How many pairs of questions share a cluster, by the sizes of clusters."""
+    return int(np.sum(sizes * (sizes - 1) // 2))
+
+
 def measure_clusters(run: Run, truth: Truth) -> dict[str, Any]:
     """The share of pairs in clusters that is right, and of each kind of planted pairs the share in one cluster."""
     table = run.clusters.arrow(["question_id", "cluster_id"]).sort_by("question_id")
@@ -80,7 +85,7 @@ def measure_clusters(run: Run, truth: Truth) -> dict[str, Any]:
         "pairs": joined_pairs(sizes),
         "right": round(right / max(1, joined_pairs(sizes)), 4),
         "planted_in_one_cluster": {
-            kind: round(link_recall(pairs, questions, clusters), 4) for kind, pairs in truth.planted.items()
+            kind: round(float(joined(pairs, questions, clusters).mean()), 4) for kind, pairs in truth.planted.items()
         },
     }
 

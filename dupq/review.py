@@ -53,11 +53,8 @@ def _screen(row: TableRow, count: str, texts: dict[Key, str]) -> str:
     for (site, number), link in zip(ends_of(row), (row["link_left"], row["link_right"]), strict=True):
         text = texts.get((site, number), "No longer in the archive")
         parts += ["", link or f"{site}/{number}", *text.split("\n", 1)]
-    return begin + "\n".join([*(textwrap.fill(_plain(part), width) for part in parts), "", _HELP])
-
-
-def _plain(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)
+    plain = ("".join(character if character.isprintable() else " " for character in part) for part in parts)
+    return begin + "\n".join([*(textwrap.fill(part, width) for part in plain), "", _HELP])
 
 
 def _by_line() -> str:

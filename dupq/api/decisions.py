@@ -24,7 +24,6 @@ from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
 from dupq.links.link_files import known_duplicates
 from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
-from dupq.tables import CHANGED_CLUSTERS
 from dupq.text.keys import Sites, are_among
 
 
@@ -34,7 +33,7 @@ def changes_since(run: Run, earlier: Run) -> TableView:
         raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
     found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites))
-    return in_memory(f"{run.uri} since {earlier.uri}", changes_table(found, sites))
+    return in_memory(f"{run.uri} since {earlier.uri}", identity.changes_table(found, sites))
 
 
 def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
@@ -46,16 +45,6 @@ def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
     place = run.clusters.place
     keys = sites.pack_columns(rows["site"], rows["question_id"], place)
     return identity.Grouping(keys, sites.pack_columns(names, numbers, place))
-
-
-def changes_table(found: identity.Changes, sites: Sites) -> pa.Table:
-    """The rows of `changes`."""
-    ids = [
-        pa.array([sites.label(key) if key >= 0 else None for key in side.tolist()], pa.string())
-        for side in (found.ids_now, found.ids_then)
-    ]
-    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
-    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
 
 
 _NEAR = ["exact", "near_duplicate"]
@@ -99,7 +88,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
         int(chosen["pairs"]),
         chosen["expected_precision"],
         in_memory(f"{run.uri} at {cut}", _clusters_table(keys, ids, sites)),
-        in_memory(f"{run.uri} at {cut}", changes_table(changed, sites)),
+        in_memory(f"{run.uri} at {cut}", identity.changes_table(changed, sites)),
         scorer.is_complete,
     )
 

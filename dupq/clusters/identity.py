@@ -28,7 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.text.keys import are_among, without
+from dupq.tables import CHANGED_CLUSTERS
+from dupq.text.keys import Sites, are_among, without
 
 # Choosing the canonical question of each cluster, and the reason for the choice.
 #
@@ -153,16 +154,18 @@ def changes(now: Grouping, then: Grouping) -> Changes:
     runs, 130 where little is as it was.
     """
     overlaps = _overlaps(now, then)
-    lone_now, lone_then = overlaps.now.lone(overlaps.pairs_now), overlaps.then.lone(overlaps.pairs_then)
-    places_now = np.concatenate([overlaps.pairs_now, lone_now, np.full(len(lone_then), -1)])
-    places_then = np.concatenate([overlaps.pairs_then, np.full(len(lone_now), -1), lone_then])
+    one, other, pairs_now, pairs_then, _ = overlaps
+    lone_now = np.setdiff1d(np.arange(len(one.names)), pairs_now)
+    lone_then = np.setdiff1d(np.arange(len(other.names)), pairs_then)
+    # Place -1 finds what is at the end: no id, no questions, no pairs.
+    places_now = np.concatenate([pairs_now, lone_now, np.full(len(lone_then), -1)])
+    places_then = np.concatenate([pairs_then, np.full(len(lone_now), -1), lone_then])
     shared = np.concatenate([overlaps.shared, np.zeros(len(lone_now) + len(lone_then), np.int64)])
-    ids_now, ids_then = overlaps.now.names_at(places_now), overlaps.then.names_at(places_then)
-    sizes_now, sizes_then = overlaps.now.sizes_at(places_now), overlaps.then.sizes_at(places_then)
+    ids_now, ids_then = np.append(one.names, NONE)[places_now], np.append(other.names, NONE)[places_then]
+    sizes_now, sizes_then = np.append(one.sizes, 0)[places_now], np.append(other.sizes, 0)[places_then]
     is_new, is_gone = places_then < 0, places_now < 0
-    # Place -1 finds the count at the end, which is 0.
-    is_merged = np.bincount(overlaps.pairs_now, minlength=len(overlaps.now.names) + 1)[places_now] > 1
-    is_split = np.bincount(overlaps.pairs_then, minlength=len(overlaps.then.names) + 1)[places_then] > 1
+    is_merged = np.bincount(pairs_now, minlength=len(one.names) + 1)[places_now] > 1
+    is_split = np.bincount(pairs_then, minlength=len(other.names) + 1)[places_then] > 1
     is_one = ~(is_new | is_gone | is_merged | is_split)
     has_gained, has_lost = sizes_now > shared, sizes_then > shared
     rows_of_kind = {
@@ -180,24 +183,23 @@ def changes(now: Grouping, then: Grouping) -> Changes:
     return Changes(kinds, ids_now[rows], ids_then[rows], sizes_now[rows], sizes_then[rows], shared[rows])
 
 
+def changes_table(found: Changes, sites: Sites) -> pa.Table:
+    """Return changes as rows of CHANGED_CLUSTERS."""
+    none = pa.scalar(None, pa.string())
+    ids = [
+        pc.if_else(pa.array(side >= 0), sites.labels(np.maximum(side, 0)), none)
+        for side in (found.ids_now, found.ids_then)
+    ]
+    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
+    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
+
+
 class _Side(NamedTuple):
     """The clusters of one run; a cluster's index is that of its name among them."""
 
     names: np.ndarray  # ascending
     sizes: np.ndarray
     places: np.ndarray  # of the cluster of each question, in the order of the rows
-
-    def names_at(self, places: np.ndarray) -> np.ndarray:
-        """NONE for place -1."""
-        return np.append(self.names, NONE)[places]
-
-    def sizes_at(self, places: np.ndarray) -> np.ndarray:
-        """0 for place -1."""
-        return np.append(self.sizes, 0)[places]
-
-    def lone(self, places: np.ndarray) -> np.ndarray:
-        """The places that are not among `places`."""
-        return np.flatnonzero(np.bincount(places, minlength=len(self.names)) == 0)
 
 
 class _Overlaps(NamedTuple):
@@ -211,16 +213,15 @@ class _Overlaps(NamedTuple):
 
 
 def _overlaps(now: Grouping, then: Grouping) -> _Overlaps:
-    one, other = _side(now), _side(then)
+    sides = []
+    for side in (now, then):
+        names, places, sizes = np.unique(side.clusters, return_inverse=True, return_counts=True)
+        sides.append(_Side(names, sizes, places))
+    one, other = sides
     _, rows_now, rows_then = np.intersect1d(now.keys, then.keys, assume_unique=True, return_indices=True)
     width = max(1, len(other.names))
     pairs, shared = np.unique(one.places[rows_now] * width + other.places[rows_then], return_counts=True)
     return _Overlaps(one, other, pairs // width, pairs % width, shared)
-
-
-def _side(grouping: Grouping) -> _Side:
-    names, places, sizes = np.unique(grouping.clusters, return_inverse=True, return_counts=True)
-    return _Side(names, sizes, places)
 
 
 def _partners(overlaps: _Overlaps) -> tuple[np.ndarray, np.ndarray]:
@@ -229,23 +230,10 @@ def _partners(overlaps: _Overlaps) -> tuple[np.ndarray, np.ndarray]:
     jaccard = overlaps.shared / either  # as float64, equal fractions are equal and others differ up to 90 million
     order = np.lexsort((overlaps.pairs_now, overlaps.pairs_then, -overlaps.shared, -jaccard))
     now, then = overlaps.pairs_now[order], overlaps.pairs_then[order]
-    # Nearly all pairs are the first of both their clusters, so no pair before them takes either. The loop is for the
-    # few that are left.
-    is_partner = _is_first(now) & _is_first(then)
-    taken_now, taken_then = np.zeros(len(overlaps.now.names), bool), np.zeros(len(overlaps.then.names), bool)
-    taken_now[now[is_partner]], taken_then[then[is_partner]] = True, True
-    left = np.flatnonzero(~taken_now[now] & ~taken_then[then])
-    gone_now, gone_then = set(), set()
-    for pair, one, other in zip(left.tolist(), now[left].tolist(), then[left].tolist(), strict=True):
-        if one not in gone_now and other not in gone_then:
+    is_partner, taken_now, taken_then = np.zeros(len(order), bool), set(), set()
+    for pair, (one, other) in enumerate(zip(now.tolist(), then.tolist(), strict=True)):
+        if one not in taken_now and other not in taken_then:
             is_partner[pair] = True
-            gone_now.add(one)
-            gone_then.add(other)
+            taken_now.add(one)
+            taken_then.add(other)
     return now[is_partner], then[is_partner]
-
-
-def _is_first(places: np.ndarray) -> np.ndarray:
-    """Whether an index appears for the first time."""
-    is_first = np.zeros(len(places), bool)
-    is_first[np.unique(places, return_index=True)[1]] = True
-    return is_first

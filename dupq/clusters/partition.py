@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.components import components
+from dupq.clusters.components import components, root
 from dupq.kernel_cache import numba
 
 _EXACT = 12  # nodes; 3^12 / 2 steps take half a millisecond
@@ -34,14 +34,19 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     """
     if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
         raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
-    pairs, weights = _in_order(pairs, weights)
+    lower, upper = pairs.min(axis=1), pairs.max(axis=1)
+    order = np.lexsort((upper, lower))
+    pairs, weights = np.stack([lower[order], upper[order]], axis=1), weights[order]
     groups = _connected(count, pairs[weights > 0])
     within = groups[pairs[:, 0]] == groups[pairs[:, 1]]
     pairs, weights = pairs[within], weights[within]
     owners = groups[pairs[:, 0]]
     exact = np.bincount(groups, minlength=count)[owners] <= _EXACT
     labels = _greedy(count, pairs[~exact], weights[~exact], absent)
-    _solve_small(pairs[exact], weights[exact], owners[exact], absent, labels)
+    pairs, weights, owners = pairs[exact], weights[exact], owners[exact]
+    order = np.argsort(owners, kind="stable")
+    starts = np.flatnonzero(np.diff(owners[order], prepend=_EMPTY, append=_EMPTY)) if len(owners) else np.zeros(1, int)
+    _solve_each(starts, pairs[order], weights[order], absent, labels)
     return labels
 
 
@@ -51,12 +56,6 @@ def objective(pairs: np.ndarray, weights: np.ndarray, labels: np.ndarray, absent
     sizes = np.unique(labels, return_counts=True)[1]
     absent_pairs = (sizes * (sizes - 1) // 2).sum() - inside.sum()
     return float(weights[inside].sum() + absent * absent_pairs)
-
-
-def _in_order(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    lower, upper = pairs.min(axis=1), pairs.max(axis=1)
-    order = np.lexsort((upper, lower))
-    return np.stack([lower[order], upper[order]], axis=1), weights[order]
 
 
 def _connected(count: int, pairs: np.ndarray) -> np.ndarray:
@@ -70,15 +69,9 @@ def _connected(count: int, pairs: np.ndarray) -> np.ndarray:
 # Small groups: every subset of nodes, once.
 
 
-def _solve_small(pairs: np.ndarray, weights: np.ndarray, owners: np.ndarray, absent: float, labels: np.ndarray) -> None:
-    """Write the best labels of all nodes that `pairs` touch; `owners` is the group of each pair."""
-    order = np.argsort(owners, kind="stable")
-    starts = np.flatnonzero(np.diff(owners[order], prepend=_EMPTY, append=_EMPTY)) if len(owners) else np.zeros(1, int)
-    _solve_each(starts, pairs[order], weights[order], absent, labels)
-
-
 @numba.njit(nogil=True, cache=True)
 def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float, labels: np.ndarray) -> None:
+    """Write the best labels of all nodes of `pairs`, whose groups begin at `starts`."""
     for group in range(len(starts) - 1):
         start, end = starts[group], starts[group + 1]
         members = np.unique(pairs[start:end].ravel())
@@ -150,7 +143,9 @@ def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -
     neighbours = _neighbours(count, pairs, excess)
     for _ in range(_ROUNDS):
         changed = _joined(labels, pairs, excess, absent)
-        _move_all(neighbours, changed, absent)
+        for _ in range(_SWEEPS):
+            if not _sweep(neighbours, changed, absent):
+                break
         changed = _connected(count, positive[changed[positive[:, 0]] == changed[positive[:, 1]]])
         if np.array_equal(changed, labels):
             break
@@ -176,8 +171,6 @@ class _Graph(NamedTuple):
     degrees: np.ndarray  # (count,) edges of each cluster that are not gone
     sizes: np.ndarray  # (count,)
     parents: np.ndarray  # (count,) union-find
-    slots: np.ndarray  # (a power of 2,) open addressing: the edge between two clusters
-    filled: np.ndarray  # (1,) how many slots are
 
 
 def _cluster_graph(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray) -> _Graph:
@@ -185,8 +178,7 @@ def _cluster_graph(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray) ->
     between = labels[pairs]
     apart = between[:, 0] != between[:, 1]
     codes, edges = np.unique(between[apart].min(axis=1) * count + between[apart].max(axis=1), return_inverse=True)
-    slots = np.full(1 << (4 * len(codes)).bit_length(), _EMPTY)
-    graph = _Graph(
+    return _Graph(
         ends=np.stack([codes // count, codes % count], axis=1),
         excess=np.bincount(edges, excess[apart], minlength=len(codes)),
         gone=np.zeros(len(codes), bool),
@@ -195,18 +187,7 @@ def _cluster_graph(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray) ->
         degrees=np.zeros(count, np.int64),
         sizes=np.bincount(labels, minlength=count),
         parents=np.arange(count),
-        slots=slots,
-        filled=np.zeros(1, np.int64),
     )
-    _link_all(graph)
-    _fill(graph)
-    return graph
-
-
-@numba.njit(nogil=True, cache=True)
-def _link_all(graph: _Graph) -> None:
-    for half in range(len(graph.following)):
-        _link(graph, half, graph.ends[half >> 1, half & 1])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -217,36 +198,9 @@ def _link(graph: _Graph, half: int, cluster: int) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def _fill(graph: _Graph) -> None:
-    graph.slots[:] = _EMPTY
-    graph.filled[0] = 0
-    for edge in range(len(graph.ends)):
-        if not graph.gone[edge]:
-            _insert(graph, edge)
-
-
-@numba.njit(nogil=True, cache=True)
-def _insert(graph: _Graph, edge: int) -> None:
-    """Needs no deletion: an edge that got other ends no longer fits its old slot, and lost clusters never return."""
-    graph.slots[_slot(graph, graph.ends[edge, 0], graph.ends[edge, 1])] = edge
-    graph.filled[0] += 1
-
-
-@numba.njit(nogil=True, cache=True)
-def _slot(graph: _Graph, left: int, right: int) -> int:
-    """The slot of the edge between two clusters, or the empty one where it belongs."""
-    mask = len(graph.slots) - 1
-    mixed = (min(left, right) * len(graph.first) + max(left, right)) * -7046029254386353131  # 2^64 / golden ratio
-    slot = (mixed ^ mixed >> 32) & mask
-    while graph.slots[slot] != _EMPTY and not _joins(graph, graph.slots[slot], left, right):
-        slot = (slot + 1) & mask
-    return slot
-
-
-@numba.njit(nogil=True, cache=True)
-def _joins(graph: _Graph, edge: int, left: int, right: int) -> bool:
-    first, second = graph.ends[edge, 0], graph.ends[edge, 1]
-    return (first == left and second == right) or (first == right and second == left)
+def _ends(graph: _Graph, left: int, right: int) -> int:
+    """Return the key of an edge between two clusters among `edges`."""
+    return min(left, right) * len(graph.first) + max(left, right)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -262,6 +216,10 @@ def _contract(graph: _Graph, absent: float) -> None:
     A gain rises only where two edges become one, which goes on the heap again; it falls with every growth of
     a cluster, which is only seen when the edge comes to the top.
     """
+    for half in range(len(graph.following)):
+        _link(graph, half, graph.ends[half >> 1, half & 1])
+    # Nothing is deleted: clusters that are lost never return, so nobody asks for their edges.
+    edges = {_ends(graph, graph.ends[edge, 0], graph.ends[edge, 1]): edge for edge in range(len(graph.ends))}
     gains = [(-_gain(graph, edge, absent), edge) for edge in range(len(graph.ends))]
     heap = [(loss, edge) for loss, edge in gains if loss < -_LEAST_GAIN]
     heapq.heapify(heap)
@@ -274,21 +232,13 @@ def _contract(graph: _Graph, absent: float) -> None:
             heapq.heapreplace(heap, (-gain, edge))
         else:
             heapq.heappop(heap)
-            _join(graph, edge, heap, absent)
+            _join(graph, edge, edges, heap, absent)
     for cluster in range(len(graph.parents)):
-        graph.parents[cluster] = _root(graph.parents, cluster)
+        graph.parents[cluster] = root(graph.parents, cluster)
 
 
 @numba.njit(nogil=True, cache=True)
-def _root(parents: np.ndarray, cluster: int) -> int:
-    while parents[cluster] != cluster:
-        parents[cluster] = parents[parents[cluster]]
-        cluster = parents[cluster]
-    return cluster
-
-
-@numba.njit(nogil=True, cache=True)
-def _join(graph: _Graph, edge: int, heap: list[tuple[float, int]], absent: float) -> None:
+def _join(graph: _Graph, edge: int, edges: dict[int, int], heap: list[tuple[float, int]], absent: float) -> None:
     """Join the ends of an edge; the edges of the end that has fewer are handed to the other."""
     kept, lost = graph.ends[edge, 0], graph.ends[edge, 1]
     if graph.degrees[kept] < graph.degrees[lost]:
@@ -301,22 +251,29 @@ def _join(graph: _Graph, edge: int, heap: list[tuple[float, int]], absent: float
     while half != _EMPTY:
         following = graph.following[half]
         if not graph.gone[half >> 1]:
-            _hand_over(graph, half, lost, kept, heap, absent)
+            _hand_over(graph, half, lost, kept, edges, heap, absent)
         half = following
 
 
 @numba.njit(nogil=True, cache=True)
-def _hand_over(graph: _Graph, half: int, lost: int, kept: int, heap: list[tuple[float, int]], absent: float) -> None:
+def _hand_over(
+    graph: _Graph,
+    half: int,
+    lost: int,
+    kept: int,
+    edges: dict[int, int],
+    heap: list[tuple[float, int]],
+    absent: float,
+) -> None:
     edge = half >> 1
     other = graph.ends[edge, 0] + graph.ends[edge, 1] - lost
-    twin = graph.slots[_slot(graph, kept, other)]
-    if twin == _EMPTY:
+    code = _ends(graph, kept, other)
+    if code not in edges:
         graph.ends[edge, 0], graph.ends[edge, 1] = kept, other
-        _insert(graph, edge)
-        if 2 * graph.filled[0] > len(graph.slots):
-            _fill(graph)
+        edges[code] = edge
         _link(graph, half, kept)
         return
+    twin = edges[code]
     graph.gone[edge] = True
     graph.degrees[other] -= 1
     graph.excess[twin] += graph.excess[edge]
@@ -336,14 +293,6 @@ def _neighbours(count: int, pairs: np.ndarray, excess: np.ndarray) -> _Neighbour
     order = np.lexsort((targets, sources))
     starts = np.searchsorted(sources[order], np.arange(count + 1))
     return _Neighbours(starts, targets[order], np.r_[excess, excess][order])
-
-
-@numba.njit(nogil=True, cache=True)
-def _move_all(neighbours: _Neighbours, labels: np.ndarray, absent: float) -> None:
-    """Move single nodes, to another cluster or to one of their own, until none gains."""
-    for _ in range(_SWEEPS):
-        if not _sweep(neighbours, labels, absent):
-            break
 
 
 @numba.njit(nogil=True, cache=True)

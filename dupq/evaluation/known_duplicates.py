@@ -15,10 +15,8 @@ from dupq.evaluation.measures import (
     accuracy,
     best_threshold,
     bootstrap_interval,
-    pair_average_precision,
     retrieval_measures,
     retrieval_values,
-    roc_auc,
 )
 from dupq.evaluation.summaries import TABLES, Known, Labelled
 from dupq.links.split import Split, split_links
@@ -209,14 +207,16 @@ def labelled_pairs(systems: Mapping[str, Scorer], thresholds: dict[str, float], 
     Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
     come from; the last two measures need no threshold, and a system without one has them only.
     """
+    from sklearn.metrics import average_precision_score, roc_auc_score  # which `dupq evaluate` alone needs
+
     duplicates = int(pairs.labels.sum())
     measured: dict[str, dict[str, float]] = {}
     for name, system in systems.items():
         scores = system.score(pairs.left, pairs.right)
         measured[name] = {
             **({"accuracy": accuracy(scores, pairs.labels, thresholds[name])} if name in thresholds else {}),
-            "average_precision": pair_average_precision(scores, pairs.labels),
-            "roc_auc": roc_auc(scores, pairs.labels),
+            "average_precision": float(average_precision_score(pairs.labels, scores)),
+            "roc_auc": float(roc_auc_score(pairs.labels, scores)),
         }
     return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": measured}
 

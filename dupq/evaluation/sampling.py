@@ -45,10 +45,6 @@ class Histogram:
     counts: np.ndarray  # int64, shape (2, BINS)
     sums: np.ndarray  # int64, likewise: of their probabilities, in millionths
 
-    def __add__(self, other: "Histogram") -> "Histogram":
-        """That of both populations together."""
-        return Histogram(self.counts + other.counts, self.sums + other.sums)
-
 
 def histogram(probabilities: np.ndarray, joined: np.ndarray) -> Histogram:
     """That of pairs with `probabilities` (float, (n,), 0 to 1) of which `joined` (bool, (n,)) were joined."""

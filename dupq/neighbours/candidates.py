@@ -73,7 +73,7 @@ def scan(
             return found, row
         bound = row_bounds[row]
         first = max(0, row + diagonal + 1)
-        _complete(scores, rest, row, buffer)
+        complete(scores, rest, row, buffer)
         for group in range(first // GROUP * GROUP, n, GROUP):
             group_scores = buffer[group : group + GROUP]
             group_bounds = column_bounds[group : group + GROUP]
@@ -91,16 +91,8 @@ def scan(
 
 
 @nb.njit(nogil=True, cache=True)
-def complete(scores: np.ndarray, rest: Rest) -> np.ndarray:
-    """The scores of a block as `scan` compares them (float32, (m, n))."""
-    result = np.empty(scores.shape, np.float32)
-    for row in range(len(scores)):
-        _complete(scores, rest, row, result[row])
-    return result
-
-
-@nb.njit(nogil=True, cache=True)
-def _complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
+def complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
+    """Put the scores of a row as `scan` compares them into `buffer` (float32, (n,))."""
     n = scores.shape[1]
     if scores.itemsize == 2:
         bits = buffer.view(np.uint32)
@@ -116,48 +108,6 @@ def _complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> N
             values = rest.values[rest.postings[word] : rest.postings[word + 1]]
             for entry in range(len(columns)):
                 buffer[columns[entry]] += weight * values[entry]
-
-
-@nb.njit(nogil=True, cache=True)
-def bounds_of_rows(scores: np.ndarray, rank: int) -> np.ndarray:
-    """A lower bound on the `rank`-th best score of each row (float32): the `rank`-th largest maximum of a group.
-
-    The maxima are scores of different columns, so at least `rank` columns reach it.
-    -inf where there are too few groups.
-    """
-    m, n = scores.shape
-    groups = n // GROUP
-    bounds = np.full(m, -np.inf, np.float32)
-    if groups < rank:
-        return bounds
-    maxima = np.empty(groups, np.float32)
-    for row in range(m):
-        for group in range(groups):
-            best = np.float32(-np.inf)
-            for score in scores[row, group * GROUP : (group + 1) * GROUP]:
-                best = max(best, score)
-            maxima[group] = best
-        bounds[row] = np.sort(maxima)[groups - rank]
-    return bounds
-
-
-@nb.njit(nogil=True, cache=True)
-def bounds_of_columns(scores: np.ndarray, rank: int) -> np.ndarray:
-    """The same for each column."""
-    m, n = scores.shape
-    height = max(1, m // GROUP)
-    groups = m // height
-    bounds = np.full(n, -np.inf, np.float32)
-    if groups < rank:
-        return bounds
-    maxima = np.full((groups, n), -np.inf, np.float32)
-    for row in range(groups * height):
-        best = maxima[row // height]
-        for column in range(n):
-            best[column] = max(best[column], scores[row, column])
-    for column in range(n):
-        bounds[column] = np.sort(maxima[:, column])[groups - rank]
-    return bounds
 
 
 _SPARE = 3  # room for candidates of a question beyond its k best, in units of k

@@ -241,21 +241,11 @@ def contributions(measure: Measure, embeddings: Embeddings, left: int, right: in
     """The words of both rows with what they add to the score, the highest first; none without a lexical part."""
     if embeddings.words is None or not measure.lexical:
         return []
-    one, other = (_bag(embeddings, row) for row in (left, right))
-    length = float(np.sqrt(_squares(one) * _squares(other)))
-    found = [(word, measure.lexical * weight * other[word] / length) for word, weight in one.items() if word in other]
+    one, other = (embeddings.words[[row]].astype(np.float64) for row in (left, right))
+    length = float(np.sqrt(one.multiply(one).sum() * other.multiply(other).sum()))
+    both = (one.multiply(other) * (measure.lexical / length)).tocoo() if length else one[:, :0].tocoo()
+    found = zip(both.col.tolist(), both.data.tolist(), strict=True)
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))
-
-
-def _bag(embeddings: Embeddings, row: int) -> dict[int, float]:
-    bags = embeddings.words
-    assert bags is not None
-    some = slice(bags.indptr[row], bags.indptr[row + 1])
-    return dict(zip(bags.indices[some].tolist(), bags.data[some].astype(np.float64).tolist(), strict=True))
-
-
-def _squares(bag: dict[int, float]) -> float:
-    return float(np.square(list(bag.values())).sum())
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

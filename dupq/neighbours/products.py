@@ -9,7 +9,7 @@ How far from the exact ones: see below. The lists of words add gamma_n of at mos
 bags' lengths.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -174,25 +174,11 @@ def signs(rule: Rule, dimensions: int, width: int) -> np.ndarray | None:
     return result
 
 
-class Quick(Protocol):
-    """Quick scores of the questions of two sides."""
-
-    margin: float  # the largest difference of a quick score from the exact one
-
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
-        """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
-
-        Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
-        """
-        ...
-
-    def rest(self, rows: slice, columns: slice) -> Rest:
-        """What `scan` adds to them."""
-        ...
-
-
 class Products:
-    """Quick scores of cosines, alone or mixed with bags of words."""
+    """Quick scores of cosines, alone or mixed with bags of words, of the questions of two sides.
+
+    `margin` is the largest difference of a quick score from the exact one.
+    """
 
     result_error = FLOAT32_ERROR  # of a product, relative to it
     least_share = FREQUENT  # of the questions, from which on a word is multiplied
@@ -212,7 +198,10 @@ class Products:
         return float32_matrix(side, None if bags is None else bags.frequent, rule)
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
-        """See Quick."""
+        """Return the scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
+
+        Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
+        """
         left, right = self._left.rows[rows], self._right.rows[columns]
         if self._signs is not None:
             left = left * self._signs
@@ -222,7 +211,7 @@ class Products:
         return scores
 
     def rest(self, rows: slice, columns: slice) -> Rest:
-        """See Quick."""
+        """Return what `scan` adds to them."""
         return self._lists.between(rows, columns)
 
     def _room(self, shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
@@ -248,7 +237,7 @@ class Distances:
         self.margin = off + self._lists.margin
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
-        """See Quick."""
+        """See Products."""
         left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
         scores = np.full((left.shape[1], width), np.inf, np.float32)
         distances(left, right, self._rule.kind == MANHATTAN, scores)
@@ -259,7 +248,7 @@ class Distances:
         return scores
 
     def rest(self, rows: slice, columns: slice) -> Rest:
-        """See Quick."""
+        """See Products."""
         return self._lists.between(rows, columns)
 
 

@@ -67,7 +67,7 @@ class Bfloat16Products(Products):
         return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, words)
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
-        """See Quick: the bits of bfloat16 numbers, as uint16."""
+        """See Products: the bits of bfloat16 numbers, as uint16."""
         left, right = self._left.rows[rows], self._right.rows[columns]
         if self._signs is not None:
             left = left * torch.from_numpy(self._signs).to(left.dtype)

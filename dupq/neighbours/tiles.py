@@ -8,6 +8,7 @@ on blocks, threads or order.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -19,9 +20,6 @@ from dupq.neighbours.candidates import (
     Candidates,
     Nearest,
     Places,
-    bounds_of_columns,
-    bounds_of_rows,
-    complete,
     empty_nearest,
     finish,
     merge,
@@ -62,15 +60,6 @@ class Finder:
         self.margin = self._quick.margin
         self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
 
-    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
-        width = padded(columns.stop - columns.start)
-        scores = complete(self._quick.scores(rows, columns, width), self._quick.rest(rows, columns))
-        below = np.arange(width) <= np.arange(len(scores))[:, None] + diagonal
-        scores[below] = -np.inf
-        count = columns.stop - columns.start
-        return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
-
     def places(
         self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
@@ -88,7 +77,6 @@ class Finder:
             yield Places(*(column[:found] for column in self._room))
 
 
-_TRIES = 2  # pieces from whose scores first bounds are taken
 _LOWEST = np.float32(-1e30)  # below every score of a pair
 
 
@@ -182,26 +170,18 @@ class Tile:
         self._kept = 0  # pairs
         self._serves_right = both or self._is_diagonal
         self._margin, self._known = 0.0, known
-        self._tries: dict[tuple[bool, int], int] = {}
-
-    def _begin(self) -> Finder:
-        """The finder for pieces of this tile; both sides have questions."""
-        found = Finder(self._left.side, self._right.side, self._rule)
-        self._margin = found.margin
-        for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
-            if scores is not None and self._search.k:
-                best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-        return found
 
     def search_all(self) -> None:
         """Search all pieces of the tile."""
         if not (len(self._left.keys) and len(self._right.keys)):
             return
-        found = self._begin()
+        found = Finder(self._left.side, self._right.side, self._rule)
+        self._margin = found.margin
+        for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
+            if scores is not None and self._search.k:
+                best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         for rows, columns in self._pieces(found):
             diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
-            if self._search.k:
-                self._raise_bounds(found, rows, columns, diagonal)
             bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             for places in found.places(rows, columns, bounds, diagonal):
                 self._take(places.rows + rows.start, places.columns + columns.start, places.values)
@@ -229,29 +209,10 @@ class Tile:
                     slice(column, min(column + found.columns, len(self._right.keys))),
                 )
 
-    def _raise_bounds(self, found: Finder, rows: slice, columns: slice, diagonal: int) -> None:
-        """Give rows and columns that have no bound yet one from this piece, if it has enough scores.
-
-        Between different blocks a question may be on both sides and its own best, hence one rank more.
-        """
-        sides = (self._of_left, rows), (self._of_right, columns)
-        if not any(self._wants_bounds(*side) for side in sides):
-            return
-        rank = self._search.k + (0 if self._is_diagonal else 1)
-        for (best, part), bounds in zip(sides, found.bounds(rows, columns, rank, diagonal), strict=True):
-            best.bounds[part] = np.maximum(best.bounds[part], bounds.astype(np.float64) - 2.0 * self._margin)
-
-    def _wants_bounds(self, best: Candidates, part: slice) -> bool:
-        """Two tries are enough: then there are too few scores, and bounds come from the candidates themselves."""
-        if not np.isneginf(best.bounds[part]).any():
-            return False
-        place = (best is self._of_left, part.start)
-        self._tries[place] = self._tries.get(place, 0) + 1
-        return self._tries[place] <= _TRIES
-
     def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
-        """The bounds of candidates, rounded down to float32."""
-        return _rounded_down(np.minimum(best.bounds[part], self._lowest - self._margin))
+        """The bounds of candidates as a finder takes them (float32), rounded down."""
+        bounds = np.maximum(np.minimum(best.bounds[part], self._lowest - self._margin), _LOWEST)
+        return np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
 
     def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Add pairs, each once: rows of the left and of the right side, and their scores, within the margin of the
@@ -283,11 +244,6 @@ class Tile:
             one, other = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
             self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[:room]))
             self._kept += len(one)
-
-
-def _rounded_down(bounds: np.ndarray) -> np.ndarray:
-    """Bounds as a finder takes them (float32), no higher than they are."""
-    return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
 
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
@@ -331,7 +287,9 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
     pairs = []
     pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
     with threadpool_limits(1, "blas"), pool:
-        for indices in tile_places(len(blocks)):
+        numbers = range(len(blocks))
+        # what a block finds in itself raises the bounds of the others, and spares them most of their candidates
+        for indices in ([*zip(numbers, numbers, strict=True)], [*itertools.combinations(numbers, 2)]):
             known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
             found = pool.map(
                 lambda index, known: search_tile(
@@ -345,23 +303,9 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
                 if left != right:
                     merge(nearest[right], of_right)
                 pairs.append(over)
-    return nearest, sorted_pairs(pairs)
-
-
-def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The tiles of the upper triangle: each block with itself, then all others, by rows.
-
-    What the first find raises the bounds of the others, and spares them most of their candidates.
-    """
-    ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
-    return [(number, number) for number in range(blocks)], ordered
-
-
-def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:
-    """All pairs, sorted by their keys."""
-    left, right, similarities = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
-    order = np.lexsort((right, left))
-    return Pairs(left[order], right[order], similarities[order])
+    every = Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
+    order = np.lexsort((every.right, every.left))
+    return nearest, Pairs(*(column[order] for column in every))
 
 
 def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:

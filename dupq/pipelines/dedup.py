@@ -31,8 +31,8 @@ from dupq.clusters.steps.ask_teacher import COLUMNS as READ
 from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
 from dupq.clusters.steps.calibrate import Asked, Known, calibrate
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided
-from dupq.clusters.steps.make_worklist import Listed, Work, cluster
-from dupq.clusters.steps.partition_pairs import Candidates, Said, Wanted, decide
+from dupq.clusters.steps.make_worklist import Work, cluster
+from dupq.clusters.steps.partition_pairs import Candidates, Said, decide
 from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms, score_pairs
 from dupq.encoders.description import read_measure, read_split
 from dupq.encoders.steps.encode import check_fitness, check_room_to_encode, encode_texts
@@ -128,7 +128,7 @@ def _find(opened: Opened, gpus: Gpus) -> None:
 
     used = links if settings.clusters.known_links == "use" else None
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, questions.parts))
-    wanted = Wanted(settings.calibration.precision, settings.clusters.threshold)
+    wanted = settings.calibration.precision, settings.clusters.threshold
     people = Said(texts, used, represented, sites, judged)
     thresholds, labels, held = make("partition", decide, candidates, wanted, people, measure, scale)
     threshold, since = thresholds["chosen"]["threshold"], job.previous and storage.join(job.previous, "clusters")
@@ -137,8 +137,8 @@ def _find(opened: Opened, gpus: Gpus) -> None:
     work = Work(sites.names, judged, settings.clusters.worklist, rows, k, language, share)
     titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
     ids = dataclasses.replace(questions, columns=CRITERIA)
-    listed = Listed(titled, terms.rarities, links, work)
-    tables, worklist = make("clusters", cluster, decided, texts, ids, sites, threshold, listed)
+    listed = titled, terms.rarities, work
+    tables, worklist = make("clusters", cluster, decided, texts, ids, sites, threshold, *listed)
 
     facts = Facts(
         sites=sites.names,

@@ -4,18 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics
 from slow_measures import slow_measure
 
-from dupq.evaluation.measures import pair_average_precision, retrieval_measures, roc_auc
+from dupq.evaluation.measures import retrieval_measures
 from dupq_papers.data.query_measures import query_measures
 
 NAMES = ("P@5", "P@10", "AP@3", "AP@100", "RR@2", "RR@100", "R@1", "R@10", "nDCG@10", "Success@1", "Success@5")
 RANKING = st.lists(st.integers(0, 14), max_size=12, unique=True)
 QUERIES = st.lists(st.tuples(RANKING, st.sets(st.integers(0, 16), min_size=1)), max_size=4)
-BOTH_LABELS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=25).filter(
-    lambda rows: len({label for _, label in rows}) == 2
-)
 
 
 @given(QUERIES)
@@ -51,10 +47,3 @@ def test_a_query_without_a_relevant_question_is_refused() -> None:
         query_measures([[1]], [set()], ["P@5"])
     with pytest.raises(ValueError, match="twice"):
         query_measures([[1, 1]], [{1}], ["P@5"])
-
-
-@given(BOTH_LABELS)
-def test_measures_of_pairs_are_those_of_scikit_learn(rows: list[tuple[int, bool]]) -> None:
-    scores, labels = np.array([float(score) for score, _ in rows]), np.array([float(label) for _, label in rows])
-    assert pair_average_precision(scores, labels) == pytest.approx(metrics.average_precision_score(labels, scores))
-    assert roc_auc(scores, labels) == pytest.approx(metrics.roc_auc_score(labels, scores))

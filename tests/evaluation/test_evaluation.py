@@ -16,9 +16,7 @@ from dupq.evaluation.measures import (
     average_precision,
     best_accuracy,
     best_threshold,
-    pair_average_precision,
     retrieval_measures,
-    roc_auc,
 )
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
@@ -56,31 +54,6 @@ def test_recall_is_the_share_of_the_known_duplicates_that_are_found(
         for ranked, wanted in queries:
             total += sum(question in ranked[:n] for question in wanted) / len(wanted)
         assert measures[f"recall_at_{n}"] == pytest.approx(total / len(queries))
-
-
-BOTH_LABELS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=25).filter(
-    lambda rows: len({label for _, label in rows}) == 2
-)
-
-
-@given(BOTH_LABELS)
-def test_the_area_under_the_roc_curve_is_how_often_a_duplicate_scores_over_another_pair(
-    rows: list[tuple[int, bool]],
-) -> None:
-    wins = [(a > b) + (a == b) / 2 for a, label in rows if label for b, other in rows if not other]
-    scores, labels = np.array([score for score, _ in rows]), np.array([float(label) for _, label in rows])
-    assert roc_auc(scores, labels) == pytest.approx(np.mean(wins))
-
-
-@given(BOTH_LABELS)
-def test_average_precision_of_pairs_adds_up_every_threshold(rows: list[tuple[int, bool]]) -> None:
-    total, recall, positives = 0.0, 0.0, sum(label for _, label in rows)
-    for threshold in sorted({score for score, _ in rows}, reverse=True):
-        called = [label for score, label in rows if score >= threshold]
-        total += (sum(called) / positives - recall) * sum(called) / len(called)
-        recall = sum(called) / positives
-    scores, labels = np.array([score for score, _ in rows]), np.array([float(label) for _, label in rows])
-    assert pair_average_precision(scores, labels) == pytest.approx(total)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30))

@@ -43,7 +43,7 @@ from dupq.clusters.evidence import (
 from dupq.clusters.steps.score_pairs import TermTables, titles_only, words_of
 from dupq.encoders.description import FitnessEntry
 from dupq.evaluation.known_duplicates import chosen
-from dupq.evaluation.sampling import Judged
+from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Partitioned, Table, Whole
 from dupq.links.split import Split, represented_by, represented_split, sets_in, sets_table
@@ -104,61 +104,63 @@ def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judge
     linked_counts = np.where(is_linked, 1 / max(linked_share, 1e-9), 1 / max(other_share, 1e-9))
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
-    told = _judged_pairs(judged, lists, split)
-    verdicts = np.stack([told.left, told.right], axis=1)
+    judged = judged if len(lists.keys) else NONE_JUDGED
+    verdicts, judged_scores, are_same = _judged_pairs(judged, lists, split)
     fresh = ~are_pairs_among(verdicts, np.stack([left, right], axis=1))  # a verdict replaces it
-    none, every = np.zeros(len(told.left), bool), np.ones(len(told.left), bool)
+    none, every, nothing = (np.full(len(verdicts), value) for value in (False, True, 0.0))
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
         return np.concatenate([sampled_ones[kept][fresh], judged_ones])
 
-    left, right = np.concatenate([left[fresh], told.left]), np.concatenate([right[fresh], told.right])
+    left, right = np.concatenate([left[fresh], verdicts[:, 0]]), np.concatenate([right[fresh], verdicts[:, 1]])
     return SampledPairs(
         left,
         right,
-        both_kinds(scores, told.scores),
+        both_kinds(scores, judged_scores),
         look_up(lists, left, right),
         look_up(lists, right, left),
         both_kinds(is_linked, none),
         both_kinds(np.zeros(len(queries), bool), every),
-        both_kinds(is_linked, told.is_same),
-        both_kinds(_weight(split.set_of(queries), is_linked) / both, np.ones(len(told.left))),
-        both_kinds(
-            np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(told.left))
-        ),
-        both_kinds(linked_counts / both, np.zeros(len(told.left))),
+        both_kinds(is_linked, are_same),
+        both_kinds(_weight(split.set_of(queries), is_linked) / both, every),
+        both_kinds(np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), nothing),
+        both_kinds(linked_counts / both, nothing),
         _quantiles(np.sort(reference[np.isfinite(reference)])),
         len(np.unique(split.set_of(sampled[is_development]))),
         len(sampled),
     )
 
 
-class JudgedPairs(NamedTuple):
-    """Pairs with verdicts of which one question lists the other."""
+def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pairs with verdicts of which one question lists the other ((m, 2)), their scores, and which are the same.
 
-    left: np.ndarray
-    right: np.ndarray
-    scores: np.ndarray
-    is_same: np.ndarray
-
-
-def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
-    """Return the pairs without known duplicates of the test part: quality is measured on them."""
+    Known duplicates of the test part are left out: quality is measured on them.
+    """
     left, right = judged.left, judged.right
-    scores = np.maximum(_score(lists, left, right), _score(lists, right, left))
+    found = [_listed_at(lists, *side) for side in ((left, right), (right, left))]
+    scores = np.max([np.where(is_listed, lists.scores[at], -np.inf) for is_listed, at in found], axis=0)
     sets = split.set_of(left)
     is_known = (sets >= 0) & (sets == split.set_of(right)) & np.isin(left, split.questions_of("test"))
     kept = np.isfinite(scores) & (judged.verdicts >= 0) & ~is_known
-    return JudgedPairs(left[kept], right[kept], scores[kept], judged.verdicts[kept] == 1)
+    return np.stack([left, right], axis=1)[kept], scores[kept], judged.verdicts[kept] == 1
 
 
-def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the score by which each of `queries` lists the other one, -inf where it does not."""
-    if not len(lists.keys):
-        return np.full(len(queries), -np.inf)
+def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
+    """Return how each of `queries` lists the one of `others`."""
+    is_listed, at = _listed_at(lists, queries, others)
+    ranks, lifts = (column[at] for column in lists.listing)
+    return Listing(
+        np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
+    )
+
+
+def _listed_at(
+    lists: Lists, queries: np.ndarray, others: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Return whether each of `queries` lists the one of `others`, and where: rows and columns of `lists`."""
     rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
     listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
-    return np.where(listed, lists.scores[rows], -np.inf).max(axis=1, initial=-np.inf)
+    return listed.any(axis=1), (rows, listed.argmax(axis=1))
 
 
 def _quantiles(reference: np.ndarray) -> np.ndarray:
@@ -185,19 +187,6 @@ def lists_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> Lists:
     exact = np.concatenate([nearest.scores for _, nearest in found])[order]
     scores = np.where(others >= 0, rule_of(measure).similarities(exact).astype(np.float64), -np.inf)
     return Lists(keys[order], others, scores, listing_of(scores, measure.highest))
-
-
-def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
-    """Return how each of `queries` lists the one of `others`."""
-    if not len(lists.keys):
-        return Listing(np.full(len(queries), UNLISTED, np.int32), np.zeros(len(queries), np.float32))
-    rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
-    listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
-    is_listed, places = listed.any(axis=1), listed.argmax(axis=1)
-    ranks, lifts = (column[rows, places] for column in lists.listing)
-    return Listing(
-        np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
-    )
 
 
 _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other

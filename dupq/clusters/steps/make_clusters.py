@@ -161,13 +161,7 @@ def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
 def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
     """Return what has become of the clusters of an earlier run (CHANGED_CLUSTERS)."""
     sites, now = Sites(site_names), identity.Grouping(members["key"].to_numpy(), members["id"].to_numpy())
-    found, none = identity.changes(now, previous_clusters(previous, sites)), pa.scalar(None, pa.string())
-    ids = [
-        pc.if_else(pa.array(side >= 0), sites.labels(np.maximum(side, 0)), none)
-        for side in (found.ids_now, found.ids_then)
-    ]
-    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
-    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
+    return identity.changes_table(identity.changes(now, previous_clusters(previous, sites)), sites)
 
 
 def clusters_of(
@@ -210,8 +204,13 @@ def pairs_table(
 ) -> pa.Table:
     """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
     joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
-    table = pa.concat_tables([_near_pairs(verified), _encoder_pairs(scored), _joined_pairs(joined)])
-    table = table.sort_by([("left", "ascending"), ("right", "ascending")])
+    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
+    by_source = [
+        _with_nulls(verified, probability=verified["jaccard"]),
+        _with_nulls(scored, source=pa.array(["encoder"] * len(scored), pa.string()), rank=better),
+        _with_nulls(joined, probability=pa.array(np.ones(len(joined), np.float32))),
+    ]
+    table = pa.concat_tables(by_source).sort_by([("left", "ascending"), ("right", "ascending")])
     sites, pairs, is_known = Sites(site_names), pairs_in(table), pa.nulls(len(table), pa.bool_())
     if known is not None:
         listed = pa.array(are_pairs_among(pairs_in(known), pairs))
@@ -229,19 +228,6 @@ def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
     """Return the evidence columns of some pairs; those that are not given are null."""
     given = {name: table[name] for name in _WORK.names if name in table.column_names} | columns
     return pa.table([given.get(field.name, pa.nulls(len(table), field.type)) for field in _WORK], schema=_WORK)
-
-
-def _near_pairs(verified: pa.Table) -> pa.Table:
-    return _with_nulls(verified, probability=verified["jaccard"])
-
-
-def _encoder_pairs(scored: pa.Table) -> pa.Table:
-    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
-    return _with_nulls(scored, source=pa.array(["encoder"] * len(scored), pa.string()), rank=better)
-
-
-def _joined_pairs(joined: pa.Table) -> pa.Table:
-    return _with_nulls(joined, probability=pa.array(np.ones(len(joined), np.float32)))
 
 
 _EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])

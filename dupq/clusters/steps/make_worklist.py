@@ -12,7 +12,6 @@ pairs, and 16 bytes a question in clusters or with a known link.
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,33 +50,32 @@ class Work:
     linked_share: float  # of the duplicates; 0 where no links tell it
 
 
-class Listed(NamedTuple):
-    """What the worklist shows and leaves out."""
-
-    questions: Shards  # their titles and tags
-    rarities: Table
-    links: str | None  # known duplicates
-    work: Work
-
-
 def cluster(
-    run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float, listed: Listed
+    run: Run,
+    decided: Decided,
+    texts: Table,
+    questions: Shards,
+    sites: Sites,
+    threshold: float,
+    titled: Shards,
+    rarities: Table,
+    work: Work,
 ) -> tuple[Clustered, Table]:
     """Make pairs, clusters and what goes with them, and the worklist of the likeliest other pairs."""
     tables = make_clusters(run, decided, texts, questions, sites, threshold)
-    return tables, make_worklist(run, tables.pairs, tables.members, *listed)
+    return tables, make_worklist(run, tables, titled, rarities, decided.links, work)
 
 
 def make_worklist(
-    run: Run, pairs: Table, members: Table, questions: Shards, rarities: Table, links: str | None, work: Work
+    run: Run, tables: Clustered, questions: Shards, rarities: Table, links: str | None, work: Work
 ) -> Table:
     """Make the worklist (WORKLIST), and its sheet.
 
     A sheet that is there already stays as it is: it is the same list, and may hold verdicts.
     """
-    owners = Whole(members.only("key", "cluster"))
+    owners = Whole(tables.members.only("key", "cluster"))
     settled = Whole(run.map("settled", settled_by, links, owners, work.sites, into=LABELS))
-    some = run.map("likeliest", likeliest_of, pairs, owners, settled, work, into=_CHOSEN)
+    some = run.map("likeliest", likeliest_of, tables.pairs, owners, settled, work, into=_CHOSEN)
     chosen = Whole(run.map("chosen", likeliest_of, Whole(some), owners, settled, work, into=_CHOSEN))
     titles = run.map("titles", titles_of, questions, chosen, into=TITLES)
     table = run.map("worklist", shown, chosen, Whole(titles), Whole(rarities), work, into=WORKLIST, publish=True)

@@ -73,13 +73,6 @@ class Candidates(NamedTuple):
     embeddings: Table
 
 
-class Wanted(NamedTuple):
-    """How sure pairs must be to join: a precision, or if it is not below 0 a probability."""
-
-    precision: float
-    threshold: float
-
-
 class Said(NamedTuple):
     """What people say of pairs, and of which questions."""
 
@@ -91,9 +84,12 @@ class Said(NamedTuple):
 
 
 def decide(
-    run: Run, pairs: Candidates, wanted: Wanted, said: Said, measure: Measure, scale: Scale
+    run: Run, pairs: Candidates, wanted: tuple[float, float], said: Said, measure: Measure, scale: Scale
 ) -> tuple[Thresholds, Table, Held]:
-    """Return the thresholds, the clusters of all representatives in components (LABELS), and what people say."""
+    """Return the thresholds, the clusters of all representatives in components (LABELS), and what people say.
+
+    `wanted` is how sure pairs must be to join: a precision, or if it is not below 0 a probability.
+    """
     thresholds = choose_threshold(run, pairs.scored, *wanted)
     held, cut = hold(run, *said), Cut(thresholds["chosen"]["threshold"], measure, scale)
     return thresholds, partition_pairs(run, pairs, held, said.sites, cut), held

@@ -14,10 +14,9 @@ import pyarrow as pa
 from dupq import storage
 from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
-from dupq.evaluation import rankers
 from dupq.evaluation.known_duplicates import Seen, measure_known, usable
 from dupq.evaluation.measures import Scorer
-from dupq.evaluation.rankers import BM25, ShingleJaccard
+from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
 from dupq.execution.task_files import Counts
 from dupq.links.link_files import known_duplicates, read_lines
 from dupq.runs.question_tables import all_keys, read_embeddings
@@ -59,7 +58,10 @@ def measure_archive(archive: Archive, settings: Settings, tables: tuple[str, ...
         links, others = labels.duplicates, labels.others
     else:
         links = known_duplicates(archive.links, sites)
-    seen_before = None if encoder is None else _read_seen(encoder, sites)
+    seen_before = None
+    if encoder is not None:
+        parts, tuned = read_split(encoder, sites), read_development_links(encoder, sites)
+        seen_before = Seen(parts["train"], parts["development"], tuned, read_description(encoder)["pair_threshold"])
     known = measure_known(systems(archive, settings.text.language), keys, links, seen_before, settings, others, tables)
     if known is None:
         raise DupqError(f"{archive.links}: no known duplicates have both questions in the archive; nothing to measure")
@@ -80,20 +82,12 @@ def systems(archive: Archive, language: str) -> dict[str, Scorer]:
     texts = _Parts(archive.texts, _read_texts)
     found: dict[str, Scorer] = {}
     if archive.encoder is not None:
-        from dupq.evaluation.rankers import EncoderRanker  # with torch
-
         embedded = _Parts(archive.embeddings, lambda uri: read_embeddings(uri, Sites(archive.sites)))
         found["encoder"] = EncoderRanker(embedded, read_measure(archive.encoder))
     found["bm25"] = BM25(texts, language)
-    return found | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in rankers.SIZES}
+    return found | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in SIZES}
 
 
 def _read_texts(uri: str) -> tuple[np.ndarray, pa.StringArray]:
     table = storage.read_table(uri, TEXTS, ["key", "text"])
     return table["key"].to_numpy(), pa.concat_arrays([pa.array([], pa.string()), *table["text"].chunks])
-
-
-def _read_seen(encoder: str, sites: Sites) -> Seen:
-    """Read what an encoder was trained and tuned on."""
-    parts, links = read_split(encoder, sites), read_development_links(encoder, sites)
-    return Seen(parts["train"], parts["development"], links, read_description(encoder)["pair_threshold"])

@@ -179,21 +179,21 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[st
 #     tested    the links of the test part; beside them the sets that all links form
 #     searched  those of them that near duplicates leave to the encoder
 #     pairs     the encoder's pairs with a linked question
-#     said      the length of the title and the year of linked questions
+#     said      the length of the title of linked questions
 #     links     what is measured (`link_quality`)
 #
 # Links are far fewer than questions. Memory: the links, and in the first task 8 bytes a question, twice that while they
 # are read; a shard or a file of pairs; in the last task 24 bytes a pair with a linked question and about 50 a question
 # in clusters. Links are incomplete, so every precision here is a lower bound.
 
-SAID_COLUMNS = ("question_id", "title", "creation_date")
+SAID_COLUMNS = ("question_id", "title")
 _COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank")
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
 _FOUND = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
 _NEAREST = (1, 5, 10)  # of either question
 _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
-_SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
+_SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words")])
 
 
 def measure_all(
@@ -263,13 +263,12 @@ def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: 
 
 
 def said_by(questions: Iterator[pa.RecordBatch], tested: pa.Table) -> pa.Table:
-    """Return the words of the title and the year of the left questions of links in a shard."""
+    """Return how many words the titles of the left questions of links in a shard have."""
     wanted, found = distinct(tested["left"].to_numpy()), [_SAID.empty_table()]
     for batch in questions:
         some = batch.filter(pa.array(are_among(wanted, batch["key"].to_numpy())))
         words = pc.add(pc.count_substring(some["title"], " ").cast(pa.int64()), 1)
-        years = pc.fill_null(pc.year(some["creation_date"]), 0)
-        found.append(pa.table([some["key"], words, years], schema=_SAID))
+        found.append(pa.table([some["key"], words], schema=_SAID))
     return pa.concat_tables(found)
 
 
@@ -295,8 +294,9 @@ def link_quality(
     is_tested = are_among(linked, every).any(axis=1)  # not only of a question that represents a linked one
     ends, p = every[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
     together = measures.joined(links, keys, clusters)
-    is_known = _same_set(split, *ends.T)
-    bins = measures.calibration(p, is_known, edges=_EDGES)
+    sets_left, sets_right = (split.set_of(side) for side in ends.T)
+    is_known = (sets_left >= 0) & (sets_left == sets_right)
+    bins = measures.calibration(p, is_known, _EDGES)
     found = _found_as(links, linked, ends, p)
     apart = pairs_in(searched)
     rank = _found_as(apart, distinct(apart), every, ranks)
@@ -308,14 +308,11 @@ def link_quality(
         "among_nearest": {str(n): float(((rank > 0) & (rank <= n)).mean()) for n in _NEAREST if len(apart)},
         "in_one_cluster": float(together.mean()),
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
-        "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
-        "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
         "thresholds": [_at_threshold(row, found, p, is_known) for row in thresholds],
         "by_threshold": [_at_threshold({"threshold": float(at)}, found, p, is_known) for at in _THRESHOLDS],
         "calibration": {
             **{name: column.tolist() for name, column in bins._asdict().items()},
             "share_of_duplicates_linked": linked_share,
-            "error_on_links": measures.calibration_error(bins),
         },
         **_by_kind(said, sites, links, together),
     }
@@ -330,11 +327,6 @@ def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, values:
     found = np.full(len(tested), -1.0)
     found[are_there] = values[inside][order][places[are_there]]
     return found
-
-
-def _same_set(split: Split, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    sets = split.set_of(left)
-    return (sets >= 0) & (sets == split.set_of(right))
 
 
 def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> float | None:
@@ -366,14 +358,13 @@ def _at_threshold(
 def _by_kind(
     said: pa.Table, sites: list[str], links: np.ndarray, together: np.ndarray
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """The recall of links by their left question's site, length of title and year."""
-    keys, words, years = (column.to_numpy() for column in said.sort_by("key").columns)
+    """The recall of links by their left question's site and length of title."""
+    keys, words = (column.to_numpy() for column in said.sort_by("key").columns)
     rows = np.searchsorted(keys, links[:, 0])
     begins = np.array(TITLE_WORDS)
     groups = {
         "by_site": np.array(sites)[links[:, 0] >> ID_BITS],
         "by_title_words": begins[np.searchsorted(begins, words[rows], "right") - 1],
-        "by_year": years[rows],
     }
     shown = {}
     for name, labels in groups.items():

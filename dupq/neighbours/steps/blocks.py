@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
 
 MARKS = ("site", "question_id", "fingerprint")
-_AT_LEAST = 2  # sides of a tile
-_KEPT_BYTES = 1 << 28  # that more than these may take together
+_KEPT_QUESTIONS = 1 << 17  # of all blocks before another is made
 _kept: dict[Hashable, "Block"] = {}  # the one used last at the end
 
 
@@ -156,30 +155,13 @@ def as_read(rows: pa.Table) -> pa.Table:
 def kept(key: Hashable, make: Callable[[], "Block"]) -> "Block":
     """Return one side of a tile: what `make` gives, once for many tiles.
 
-    The two used last are kept, and more while all take no more than 256 MiB. While one is made there is at most one
-    other, or as many as would still be kept beside one as large as the largest. So tiles in the order of their rows
-    cost one reading each, and memory is the tile's own.
+    The two used last are kept, and more of small ones. So tiles in the order of their rows cost one reading each, and
+    memory is the tile's own.
     """
-    if key not in _kept:
-        largest = max(map(_bytes, _kept.values()), default=0)
-        _let_go(_AT_LEAST - 1, _KEPT_BYTES - largest)
-        _kept[key] = make()
-        _let_go(_AT_LEAST, _KEPT_BYTES)
-    found = _kept[key] = _kept.pop(key)
-    return found
-
-
-def _let_go(count: int, most: int) -> None:
-    """Free those used longest ago, until `count` are left or all take at most `most` bytes."""
-    while len(_kept) > count and sum(map(_bytes, _kept.values())) > most:
+    while key not in _kept and len(_kept) > 1 and sum(len(block.keys) for block in _kept.values()) > _KEPT_QUESTIONS:
         _kept.pop(next(iter(_kept)))
-
-
-def _bytes(made: object) -> int:
-    """Return the memory of the arrays in a tuple, and in tuples within it."""
-    if isinstance(made, np.ndarray):
-        return made.nbytes
-    return sum(map(_bytes, made)) if isinstance(made, tuple) else 0
+    found = _kept[key] = _kept.pop(key) if key in _kept else make()
+    return found
 
 
 def one_thread() -> None:

@@ -210,11 +210,10 @@ def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_links_are_counted_by_their_left_questions_site_length_of_title_and_year(seed: int) -> None:
+def test_links_are_counted_by_their_left_questions_site_and_length_of_title(seed: int) -> None:
     run = random_run(seed)
     found = measure(run)
     assert found["by_site"] == by(run, {one: one[0] for one in run.questions})
-    assert found["by_year"] == by(run, {one: str(year or 0) for one, (_, year) in run.questions.items()})
     lengths = {one: len(title.split()) for one, (title, _) in run.questions.items()}
     groups = {one: max(first for first in (0, 4, 8, 12) if first <= length) for one, length in lengths.items()}
     assert found["by_title_words"] == by(run, {one: str(group) for one, group in groups.items()})

@@ -1,5 +1,6 @@
 """What a worker keeps of the blocks that it reads for tiles."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from dupq.execution import cluster, tasks
 from dupq.neighbours.search_plan import Span
 from dupq.neighbours.steps import blocks
 from dupq.neighbours.steps.blocks import Questions, forget_blocks, kept
-from dupq.neighbours.tiles import block, tile_places
 from dupq.runs.question_tables import embeddings_table
 from dupq.text.keys import Sites
 
@@ -43,16 +43,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def tiles_in_order(run: str) -> None:
-    for some in tile_places(BLOCKS):
-        for tile in some:
-            for number in tile:
-                Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX, "").read()
+    numbers = range(BLOCKS)
+    for tile in [*zip(numbers, numbers, strict=True), *itertools.combinations(numbers, 2)]:
+        for number in tile:
+            Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX, "").read()
 
 
 def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
     read: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(blocks, "_KEPT_QUESTIONS", 0)
     tiles_in_order("run")
     assert max(others for _, others in read) == 1
     assert len(blocks._kept) == 2
@@ -69,18 +69,6 @@ def test_small_blocks_are_read_once(read: list[tuple[str, int]]) -> None:
     forget_blocks()
     tiles_in_order("run")
     assert len(read) == 3 * BLOCKS
-
-
-def test_what_is_kept_is_counted_with_all_of_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = block(made_up([20, 0, 0]), MIX)
-    arrays = [made.keys, *made.side]
-    monkeypatch.setattr(blocks, "_KEPT_BYTES", sum(array.nbytes for array in arrays) * 3 - 1)
-    for name in "abc":
-        assert kept(name, lambda: made) is made
-    assert [*blocks._kept] == ["b", "c"]
-    monkeypatch.setattr(blocks, "_KEPT_BYTES", blocks._KEPT_BYTES + 1)
-    kept("d", lambda: made)
-    assert [*blocks._kept] == ["b", "c", "d"]
 
 
 def keeping(name: str) -> dict[str, int]:
