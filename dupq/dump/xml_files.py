@@ -5,7 +5,7 @@ All rows of a segment are parsed at once, or each alone if the segment has anyth
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -205,7 +205,7 @@ class Row(NamedTuple):
     """A parsed row."""
 
     position: int
-    attributes: dict[str, str]
+    attributes: Mapping[str, str]
     content: bytes
     forbidden: int = 0  # characters that XML forbids, which are left out of the attributes
 
