@@ -69,7 +69,7 @@ def _hash_tokens(data: np.ndarray, start: int, end: int, hashes: np.ndarray) -> 
 
 
 @numba.njit(nogil=True, cache=True)
-def shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
+def _shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
     """Write the hashes of the shingles of the text between `start` and `end` to `hashes`; return their number.
 
     Fewer tokens than `size` make one shingle, no token makes none. `words` (uint64) has room for the tokens' hashes.
@@ -99,7 +99,7 @@ def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int) -> tuple[np.
     words, begins = np.empty(longest(offsets), np.uint64), np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
         mine = hashes[begins[text] :]
-        begins[text + 1] = begins[text] + shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
+        begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
     return hashes[: begins[-1]], begins
 
 

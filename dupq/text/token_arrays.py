@@ -171,8 +171,8 @@ class TokenIds:
         return np.diff(self.offsets)
 
 
-# The tokeniser for whole columns. Texts in ASCII and link marks, nine of ten English ones, are cut by a compiled loop;
-# `tokens.tokens` cuts all others, those with a web address or marked code too.
+# The tokeniser for whole columns. Texts in ASCII, link marks and common signs, of English ones most, are cut by a
+# compiled loop; `tokens.tokens` cuts all others, those with a web address or marked code too.
 
 _LETTER, _WORD = 1, 2  # what a byte may be to a token
 _BYTES = np.zeros(256, np.uint8)
@@ -214,17 +214,20 @@ def _cut(read: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 at, end = at + len(_LINK_MARK), end + len(_LINK)
             elif _BYTES[byte]:
                 at, end = _write_run(data, at, stop, _WORD, result, end)
-                while at + 1 < stop and data[_U(at)] == 39 and _BYTES[data[_U(at + 1)]] & _LETTER:  # an apostrophe
+                size = _apostrophe(data, at, stop)
+                while size:
                     result[_U(end)] = 39
-                    at, end = _write_run(data, at + 1, stop, _LETTER, result, end + 1)
+                    at, end = _write_run(data, at + size, stop, _LETTER, result, end + 1)
+                    size = _apostrophe(data, at, stop)
                 is_sharp = at < stop and data[_U(at)] == 35
                 is_plus = at + 1 < stop and data[_U(at)] == 43 and data[_U(at + 1)] == 43
                 for _ in range(is_sharp + 2 * is_plus):  # C#, C++
                     result[_U(end)] = data[_U(at)]
                     at, end = at + 1, end + 1
             else:
-                is_cut[text] = byte < 128 and not _is_in_address(data, at, offsets[text], stop)
-                at += 1
+                size = _separator(data, at, stop)
+                is_cut[text] = size > 0 and not _is_in_address(data, at, offsets[text], stop)
+                at += size
                 continue
             result[_U(end)] = 32
             end += 1
@@ -242,6 +245,32 @@ def _write_run(
         result[_U(end)] = _LOWER[data[_U(at)]]
         at, end = at + 1, end + 1
     return at, end
+
+
+@numba.njit(nogil=True, cache=True)
+def _apostrophe(data: np.ndarray, at: Integer, stop: Integer) -> int:
+    """Return how many bytes the apostrophe at `at`, straight or curled, has; 0 if none is there before a letter."""
+    size = 1
+    if at + 3 < stop and data[at] == 0xE2 and data[at + 1] == 0x80 and (data[at + 2] == 0x98 or data[at + 2] == 0x99):
+        size = 3
+    elif at + 1 >= stop or data[at] != 39:
+        return 0
+    return size if _BYTES[data[at + size]] & _LETTER else 0
+
+
+@numba.njit(nogil=True, cache=True)
+def _separator(data: np.ndarray, at: Integer, stop: Integer) -> int:
+    """Return how many bytes the sign at `at` has, which is in no word; 0 for a character that may be."""
+    if data[_U(at)] < 128:
+        return 1
+    if data[_U(at)] == 0xC2 and data[_U(at + 1)] == 0xA0:  # a space
+        return 2
+    if data[_U(at)] != 0xE2:
+        return 0
+    second, third = data[_U(at + 1)], data[_U(at + 2)]
+    if second == 0x80:  # dashes, quotation marks, dots
+        return 3 if 0x90 <= third <= 0x9A or 0x9C <= third <= 0x9F or third == 0xA6 else 0
+    return 3 if (second == 0x86 and third >= 0x90) or 0x87 <= second <= 0x8B else 0  # arrows, mathematical operators
 
 
 @numba.njit(nogil=True, cache=True)
