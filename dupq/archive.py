@@ -106,12 +106,13 @@ def _records(archive: str, kind: str, only: str) -> dict[str, dict[str, int]]:
     found = storage.list_files(storage.join(archive, "ingest"), ".json")
     marks = {file.relative.removesuffix(".json"): file.uri for file in found}
     chosen = {site: uri for site, uri in marks.items() if only in ("", site)}
-    tables = side_by_side(lambda uri: _of_kind(read_record(uri)["tables"], kind), chosen.values())
+
+    def files_of(uri: str) -> dict[str, int]:
+        sizes = read_record(uri)["tables"]
+        return {path.removeprefix(f"{kind}/"): size for path, size in sizes.items() if path.startswith(f"{kind}/")}
+
+    tables = side_by_side(files_of, chosen.values())
     return {site: files for site, files in zip(chosen, tables, strict=True) if files}
-
-
-def _of_kind(tables: dict[str, int], kind: str) -> dict[str, int]:
-    return {path.removeprefix(f"{kind}/"): size for path, size in tables.items() if path.startswith(f"{kind}/")}
 
 
 def _named(sizes: dict[str, int], folder: str, files: dict[str, storage.File]) -> set[str]:

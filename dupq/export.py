@@ -19,31 +19,42 @@ from dupq.errors import DupqError, SettingError
 from dupq.report.explorer_clusters import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import Run, TableRow, finished_run
-from dupq.runs.table_view import TableView
+from dupq.runs.table_view import TableView, stored
 from dupq.runs.writer import check_output
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
+# Fields in braces are columns of `_OWN_IDS`.
 _TITLES = {
-    "pairs": """SELECT site_left, question_id_left, one.title AS title_left,
-            site_right, question_id_right, other.title AS title_right,
+    "pairs": """SELECT site_left, question_id_left, {left}one.title AS title_left,
+            site_right, question_id_right, {right}other.title AS title_right,
             p.* EXCLUDE (site_left, question_id_left, site_right, question_id_right)
         FROM pairs p
-        LEFT JOIN questions one ON one.site = site_left AND one.question_id = question_id_left
-        LEFT JOIN questions other ON other.site = site_right AND other.question_id = question_id_right
+        LEFT JOIN titled one ON one.site = site_left AND one.question_id = question_id_left
+        LEFT JOIN titled other ON other.site = site_right AND other.question_id = question_id_right
         ORDER BY site_left, question_id_left, site_right, question_id_right, source""",
-    "clusters": """SELECT site, question_id, title, c.* EXCLUDE (site, question_id)
-        FROM clusters c LEFT JOIN questions USING (site, question_id) ORDER BY site, question_id""",
+    "clusters": """SELECT site, question_id, {own}title, c.* EXCLUDE (site, question_id)
+        FROM clusters c LEFT JOIN titled USING (site, question_id) ORDER BY site, question_id""",
 }
 # One question of each cluster is kept: its canonical one. A question in no cluster is kept too.
 _KEPT = {
-    "keep": """SELECT site, question_id, title, cluster_id, cluster_size, canonical_reason AS reason
-        FROM clusters LEFT JOIN questions USING (site, question_id) WHERE is_canonical ORDER BY site, question_id""",
-    "drop": """SELECT c.site, c.question_id, one.title, canonical_site AS kept_site, canonical_id AS kept_question_id,
-            kept.title AS kept_title, cluster_id, canonical_reason AS reason
-        FROM clusters c LEFT JOIN questions one USING (site, question_id)
-        LEFT JOIN questions kept ON kept.site = canonical_site AND kept.question_id = canonical_id
+    "keep": """SELECT site, question_id, {own}title, cluster_id, cluster_size, canonical_reason AS reason
+        FROM clusters LEFT JOIN titled USING (site, question_id) WHERE is_canonical ORDER BY site, question_id""",
+    "drop": """SELECT c.site, c.question_id, {dropped}one.title, canonical_site AS kept_site,
+            canonical_id AS kept_question_id, {kept}kept.title AS kept_title, cluster_id, canonical_reason AS reason
+        FROM clusters c LEFT JOIN titled one USING (site, question_id)
+        LEFT JOIN titled kept ON kept.site = canonical_site AND kept.question_id = canonical_id
         WHERE NOT is_canonical ORDER BY c.site, c.question_id""",
 }
+# The ids that a table from elsewhere has itself, where the archive has the table `ids`.
+_OWN_IDS = {
+    "left": "one.own_id AS own_id_left, ",
+    "right": "other.own_id AS own_id_right, ",
+    "own": "own_id, ",
+    "dropped": "one.own_id, ",
+    "kept": "kept.own_id AS kept_own_id, ",
+}
+_WITH_OWN_IDS = """SELECT * FROM questions
+    LEFT JOIN (SELECT site, question_id, any_value(id) AS own_id FROM ids GROUP BY ALL) USING (site, question_id)"""
 # As text, since 0.85 in a column of float32 is 0.8500000238418579 in Python.
 _NODES = f"""SELECT COLUMNS(*)::VARCHAR FROM (
     SELECT concat(site, '/', question_id) AS id, title, {LINK} AS url, site, question_id, cluster_id, cluster_size,
@@ -142,12 +153,24 @@ def export(run: str, to: str, output: str) -> list[Written]:
         raise
 
 
-def _csv(_: Run, found: Queries, output: str) -> Iterator[Written]:
-    return _sheets(_TITLES, found, output)
+def _titled(selects: dict[str, str], run: Run, found: Queries) -> dict[str, str]:
+    """Return the queries with the titles of their questions, and the ids that these have in a table from elsewhere."""
+    folder = storage.join(storage.parent(run.questions.place), "ids")
+    files = storage.list_files(folder, ".parquet")
+    if not files:
+        own, titled = dict.fromkeys(_OWN_IDS, ""), "FROM questions"
+    else:
+        found.add("ids", stored(folder, tables.IDS, files).dataset)
+        own, titled = _OWN_IDS, _WITH_OWN_IDS
+    return {name: f"WITH titled AS ({titled}) {sql.format(**own)}" for name, sql in selects.items()}
 
 
-def _keep_drop(_: Run, found: Queries, output: str) -> Iterator[Written]:
-    return _sheets(_KEPT, found, output)
+def _csv(run: Run, found: Queries, output: str) -> Iterator[Written]:
+    return _sheets(_titled(_TITLES, run, found), found, output)
+
+
+def _keep_drop(run: Run, found: Queries, output: str) -> Iterator[Written]:
+    return _sheets(_titled(_KEPT, run, found), found, output)
 
 
 def _sheets(selects: dict[str, str], found: Queries, output: str) -> Iterator[Written]:
@@ -173,8 +196,8 @@ def guarded(texts: pa.Array) -> pa.Array:
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
-def _jsonl(_: Run, found: Queries, output: str) -> Iterator[Written]:
-    for name, sql in _TITLES.items():
+def _jsonl(run: Run, found: Queries, output: str) -> Iterator[Written]:
+    for name, sql in _titled(_TITLES, run, found).items():
         uri, rows = storage.join(output, f"{name}.jsonl"), 0
         with storage.open_output(uri) as sink:
             for batch in found.batches(f"SELECT to_json(line)::VARCHAR FROM ({sql}) AS line"):

@@ -10,8 +10,8 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account
-from dupq.dump.parts import Cutter, Part, find_part, sort_parts
-from dupq.dump.steps import SCHEMAS, read_unit, write_accepted, write_shard
+from dupq.dump.parts import Cutter, Part, find_part, sort_parts, write_accepted_ids
+from dupq.dump.steps import SCHEMAS, read_unit, write_shard
 from dupq.dump.units import Ingest, units
 from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
@@ -52,7 +52,7 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     for table, found in parts.items():  # answers last
         if table == "answers":
             shards = storage.list_files(str(folder / "questions"), ".parquet")
-            write_accepted([shard.uri for shard in shards], accepted)
+            write_accepted_ids([shard.uri for shard in shards], accepted)
         ordered, left_out = sort_parts(found, table, work)
         for file, rows in left_out.items():
             account.leave_out(file, table, rows)

@@ -20,7 +20,7 @@ from pyarrow import csv as arrow_csv
 from shown_commands import jobs_of, parser
 from sklearn.decomposition import PCA
 
-from dupq import cli, export, storage
+from dupq import cli, export, storage, tables
 from dupq.api.runs import Run, open_run
 from dupq.errors import DupqError
 
@@ -54,6 +54,25 @@ def title_of(key: tuple[str, int]) -> str:
 def rows_of(file: Path) -> list[dict[str, str]]:
     with file.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines, strict=True))
+
+
+def test_questions_have_the_ids_of_their_table_from_elsewhere(tmp_path: Path) -> None:
+    run = build_embedded_run(str(tmp_path))
+    rows = [{"question_id": key, "id": f"K-{key}", "source": "faq.csv", "position": key} for key in (5, 6)]
+    folder = f"{storage.parent(open_run(run).questions.place)}/ids/site={CS}"
+    storage.write_table(f"{folder}/part-00000.parquet", pa.Table.from_pylist(rows, tables.IDS), tables.IDS)
+    for to in ("csv", "keep-drop"):
+        export.export(run, to, str(tmp_path / to))
+
+    def own(key: tuple[str, str]) -> str:
+        return f"K-{key[1]}" if key in ((CS, "5"), (CS, "6")) else ""
+
+    ends = {"": ("clusters", "keep", "drop"), "_left": ("pairs",), "_right": ("pairs",)}
+    for end, names in ends.items():
+        for row in (row for name in names for file in tmp_path.glob(f"*/{name}.csv") for row in rows_of(file)):
+            assert row[f"own_id{end}"] == own((row[f"site{end}"], row[f"question_id{end}"]))
+    for row in rows_of(tmp_path / "keep-drop/drop.csv"):
+        assert row["kept_own_id"] == own((row["kept_site"], row["kept_question_id"]))
 
 
 def test_csv_has_the_tables_of_the_run_with_titles(folder: Path, run: Run) -> None:

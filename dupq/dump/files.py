@@ -56,7 +56,7 @@ class Member:
     @property
     def compression(self) -> str | None:
         """The codec of a file that is compressed by itself; None for plain files and those in archives."""
-        return None if self.name is not None else _compression(self.uri)
+        return None if self.name is not None else COMPRESSIONS.get(_compression_suffix(self.uri))
 
     @property
     def is_packed(self) -> bool:
@@ -81,17 +81,11 @@ def is_table(name: str) -> bool:
 
 def without_compression(name: str) -> str:
     """`name` without the suffix that says how it is compressed, if it has one."""
-    suffix = _compression_suffix(name)
-    return name if suffix is None else name[: -len(suffix)]
+    return name[: len(name) - len(_compression_suffix(name))]
 
 
-def _compression(name: str) -> str | None:
-    suffix = _compression_suffix(name)
-    return None if suffix is None else COMPRESSIONS[suffix]
-
-
-def _compression_suffix(name: str) -> str | None:
-    return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), None)
+def _compression_suffix(name: str) -> str:
+    return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
 # Telling which files look like a dump, yet are not read, and what to do about each.

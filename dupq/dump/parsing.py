@@ -16,18 +16,12 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.dump.files import Member
 from dupq.dump.posts import (
-    ANSWER,
-    FABRICATED,
     OTHER_POST,
-    QUESTION,
     UNJUDGED_ANSWERS,
     BadField,
     PostChoice,
-    answer_columns,
     link,
-    link_columns,
     post,
-    question_columns,
 )
 from dupq.dump.xml_files import (
     LIMIT,
@@ -67,22 +61,12 @@ KINDS = {
 }
 
 
-class Plain(NamedTuple):
-    """Some rows of a segment that become one table: those in the usual form as a table, and which these are."""
-
-    table: str
-    places: list[int]  # of the rows, in the segment
-    columns: Callable[[Sequence[Mapping[str, str]]], tuple[pa.Table, pa.Array]]
-
-
 @dataclass(frozen=True)
 class Format:
     """A kind of XML file: its root element, its tables, and what becomes of a row's attributes."""
 
     root: str
     tables: tuple[str, ...]
-    # Tables, and the places of other posts; rows that are in neither are judged alone.
-    divide: Callable[[Sequence[Mapping[str, str]]], tuple[list[Plain], list[int]]]
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
     other: str | None = None  # the pattern of posts that are in no table, which need no parsing
 
@@ -105,12 +89,12 @@ def posts_format(choice: PostChoice) -> Format:
     """Posts.xml."""
     tables = ("questions", "answers") if choice.answers else ("questions",)
     other = None if choice.answers or choice.keeps_fabricated else OTHER_POST
-    return Format("posts", tables, partial(_posts, choice=choice), partial(post, choice=choice), other)
+    return Format("posts", tables, partial(post, choice=choice), other)
 
 
 def links_format() -> Format:
     """PostLinks.xml."""
-    return Format("postlinks", ("links",), _links, lambda row: ("links", link(row)))
+    return Format("postlinks", ("links",), lambda row: ("links", link(row)))
 
 
 def read_segment(segment: Segment, file_format: Format, source: str) -> Contents:
@@ -131,118 +115,52 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     begins = [match.start() for match in ROW_START.finditer(data, start, end)]
     borders = np.array([start, *begins, end], np.int64)
 
-    def raw(place: int) -> RawRow:
-        begin, stop = borders[place : place + 2].tolist()
-        return RawRow(segment.position + begin, data[begin : min(stop, begin + MAXIMUM_ROW + 1)])
+    def content(place: int) -> bytes:
+        return data[borders[place] : min(borders[place + 1], borders[place] + MAXIMUM_ROW + 1)]
 
-    rows = None
+    elements = None
     if begins and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW:
         is_parsed = np.ones(len(begins), np.bool_)
         if file_format.other is not None:
             is_parsed = ~are_plain(data, borders[1:], file_format.other)
-        places = np.flatnonzero(is_parsed) + 1
-        rows = parse_together([data[borders[place] : borders[place + 1]] for place in places])
-    if rows is None:
-        alone = itertools.chain.from_iterable(parse_row(raw(place)) for place in range(len(begins) + 1))
-        return read_rows(alone, file_format, source)
-    positions = borders[places] + segment.position
-    others = len(begins) - len(rows)
-    return _read_together(rows, positions, lambda place: raw(places[place]), file_format, source, others)
-
-
-def _read_together(
-    rows: Sequence[Mapping[str, str]],
-    positions: np.ndarray,
-    raw: Callable[[int], RawRow],
-    file_format: Format,
-    source: str,
-    unparsed: int,
-) -> Contents:
-    """The contents of rows, whose bytes `raw` gives, those that are not in the usual form one by one; and of others."""
-    is_alone = np.ones(len(rows), np.bool_)
-    tables = []
-    plain, others = file_format.divide(rows)
-    is_alone[others] = False
-    for name, places, columns in plain:
-        table, is_usual = columns([rows[place] for place in places])
-        usual = np.array(places, np.int64)[is_usual.to_numpy(zero_copy_only=False)]
-        is_alone[usual] = False
-        tables.append((name, table, positions[usual]))
-    places = np.flatnonzero(is_alone).tolist()
-    alone = (Row(raw(place).position, dict(rows[place].items()), raw(place).content) for place in places)
-    return _contents(tables, alone, file_format, source, len(others) + unparsed)
-
-
-def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
-    """The contents of rows that some other reader has split into attributes."""
-    return _contents([], rows, file_format, source)
-
-
-def _contents(
-    plain: list[tuple[str, pa.Table, np.ndarray]],
-    odd: Iterable[Row | BrokenRow],
-    file_format: Format,
-    source: str,
-    others: int = 0,
-) -> Contents:
-    """`plain` are tables and where in the file their rows begin, `others` the posts that are in none of them."""
-    found = _Found(file_format)
-    for row in odd:
-        found.add(row, source)
-    counts = found.counts
-    tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
-    counts["rows"] += others + sum(table.num_rows for _, table, _ in plain)
-    counts["other_posts"] += others
-    for name, table, places in plain:
-        tables[name].append((table, places))
-    for name in file_format.tables:
-        tables[name].append(found.table(name))
-    sorted_tables = {name: _sorted(KINDS[name], pieces) for name, pieces in tables.items()}
-    kept = {name: table.num_rows for name, (table, _) in sorted_tables.items()}
-    counts["duplicate_ids"] += sum(dropped for _, dropped in sorted_tables.values())
-    rejects = pa.Table.from_pylist(found.rejects, REJECTS)
-    return Contents(
-        {name: table for name, (table, _) in sorted_tables.items()},
-        rejects,
-        {**counts, **kept, "rejects": len(rejects)},
+        places = (np.flatnonzero(is_parsed) + 1).tolist()
+        elements = parse_together(list(map(content, places)))
+    positions = (borders + segment.position).tolist()
+    if elements is None:
+        raw = (RawRow(positions[place], content(place)) for place in range(len(begins) + 1))
+        return read_rows(itertools.chain.from_iterable(map(parse_row, raw)), file_format, source)
+    rows = (
+        Row(positions[place], element.attrib, content(place)) for place, element in zip(places, elements, strict=True)
     )
+    return read_rows(rows, file_format, source, len(begins) - len(places))
 
 
-class _Found:
-    """Rows that came one by one, as Python objects."""
-
-    def __init__(self, file_format: Format) -> None:
-        self._format = file_format
-        self._rows: dict[str, list[dict[str, object]]] = {name: [] for name in file_format.tables}
-        self._positions: dict[str, list[int]] = {name: [] for name in file_format.tables}
-        self.rejects: list[dict[str, object]] = []
-        self.counts = Counter({"rows": 0})
-
-    def add(self, row: Row | BrokenRow, source: str) -> None:
-        """Judge one row."""
-        self.counts["rows"] += 1
+def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str, others: int = 0) -> Contents:
+    """Return the contents of rows, in the order of the file, and of so many `others` that are in no table."""
+    counts = Counter({"rows": others, "other_posts": others})
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in file_format.tables}
+    rejects = []
+    for row in rows:
+        counts["rows"] += 1
         if isinstance(row, Row) and row.forbidden:
-            self.counts["forbidden_characters"] += row.forbidden
-        parsed = self._parsed(row)
-        if isinstance(parsed, BrokenRow):
-            self.rejects.append({"source": source, **parsed._asdict()})
-        elif isinstance(parsed, str):
-            self.counts[parsed] += 1
-        else:
-            self._rows[parsed[0]].append(parsed[1])
-            self._positions[parsed[0]].append(row.position)
-
-    def table(self, name: str) -> tuple[pa.Table, np.ndarray]:
-        """The rows of one table, and their positions."""
-        return pa.Table.from_pylist(self._rows[name], KINDS[name].schema), np.array(self._positions[name], np.int64)
-
-    def _parsed(self, row: Row | BrokenRow) -> tuple[str, dict[str, object]] | str | BrokenRow:
-        if isinstance(row, BrokenRow):
-            return row
+            counts["forbidden_characters"] += row.forbidden
         try:
-            return self._format.parse(row.attributes)
+            parsed = row if isinstance(row, BrokenRow) else file_format.parse(row.attributes)
         except BadField as bad:
-            return BrokenRow(row.position, str(bad), row.excerpt)
+            parsed = BrokenRow(row.position, str(bad), row.excerpt)
+        if isinstance(parsed, BrokenRow):
+            rejects.append({"source": source, **parsed._asdict()})
+        elif isinstance(parsed, str):
+            counts[parsed] += 1
+        else:
+            found[parsed[0]].append(parsed[1])
+    tables = {}
+    for name, own in found.items():
+        tables[name], dropped = sort_rows(KINDS[name], pa.Table.from_pylist(own, KINDS[name].schema))
+        counts["duplicate_ids"] += len(dropped)
+        counts[name] = len(tables[name])
+    counts["rejects"] = len(rejects)
+    return Contents(tables, pa.Table.from_pylist(rejects, REJECTS), counts)
 
 
 def sort_rows(kind: Kind, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
@@ -258,37 +176,6 @@ def sort_rows(kind: Kind, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
     order = np.argsort(keys, kind="stable")
     is_last = np.append(keys[order][1:] != keys[order][:-1], True)
     return table.take(order[is_last]), order[~is_last]
-
-
-def _sorted(kind: Kind, pieces: list[tuple[pa.Table, np.ndarray]]) -> tuple[pa.Table, int]:
-    """The rows of `pieces`, each given with its rows' positions, sorted, and how many had a later one's key."""
-    filled = [piece for piece in pieces if piece[0].num_rows]
-    if not filled:
-        return kind.schema.empty_table(), 0
-    table = pa.concat_tables([table for table, _ in filled])
-    positions = np.concatenate([positions for _, positions in filled])
-    if (positions[1:] < positions[:-1]).any():
-        table = table.take(np.argsort(positions, kind="stable"))
-    table, dropped = sort_rows(kind, table)
-    return table, len(dropped)
-
-
-def _posts(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[list[Plain], list[int]]:
-    """The questions and answers, and the others, without those that may be fabricated."""
-    wanted: dict[str, list[int]] = {QUESTION: [], **({ANSWER: []} if choice.answers else {})}
-    others: list[int] = []
-    for place, row in enumerate(rows):
-        post_type = row.get("PostTypeId")
-        if post_type and (choice.keeps_fabricated or row.get("Id") not in FABRICATED):
-            wanted.get(post_type, others).append(place)
-    plain = [Plain("questions", wanted[QUESTION], partial(question_columns, choice=choice))]
-    if choice.answers:
-        plain.append(Plain("answers", wanted[ANSWER], partial(answer_columns, choice=choice)))
-    return plain, others
-
-
-def _links(rows: Sequence[Mapping[str, str]]) -> tuple[list[Plain], list[int]]:
-    return [Plain("links", list(range(len(rows))), link_columns)], []
 
 
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row

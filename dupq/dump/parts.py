@@ -8,6 +8,8 @@ The ids of accepted answers are kept beside them, sorted in one file, 8 bytes ea
 tasks of a machine have it in memory once.
 """
 
+import functools
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,30 +31,17 @@ def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
 
     Memory: 16 bytes for each of them.
     """
-    ids = np.concatenate([np.empty(0, np.int64), *map(_named_in, questions)])
-    ids.sort()
+    columns = [storage.read_table(uri, columns=["accepted_answer_id"]).column(0).drop_null() for uri in questions]
+    ids = np.sort(np.concatenate([np.empty(0, np.int64), *(column.to_numpy() for column in columns)]))
     with storage.open_output(uri) as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch([pa.array(ids)], schema=_SCHEMA))
 
 
+@functools.lru_cache(maxsize=1)
 def read_accepted_ids(uri: str) -> np.ndarray:
     """The ids in a file of `write_accepted_ids`, ascending; those of a local file are memory-mapped."""
     with storage.open_mapped(uri) as stream:
         return pa.ipc.open_file(stream).get_batch(0).column(0).to_numpy()
-
-
-def is_accepted(answers: pa.ChunkedArray, accepted: np.ndarray) -> pa.Array:
-    """Of each id of `answers` whether it is one of `accepted`, which are ascending."""
-    if not len(accepted):
-        return pa.array(np.zeros(len(answers), np.bool_))
-    ids = answers.to_numpy()
-    places = np.minimum(np.searchsorted(accepted, ids), len(accepted) - 1)
-    return pa.array(accepted[places] == ids)
-
-
-def _named_in(questions: str) -> np.ndarray:
-    column = storage.read_table(questions, columns=["accepted_answer_id"]).column(0)
-    return column.drop_null().to_numpy()
 
 
 _KNOWN = b"dupq"  # in the metadata of a part's schema
@@ -159,15 +148,9 @@ def rejects_uri(rejects: str, name: str) -> str:
 
 
 def row_groups(shard: Shard) -> Iterator[pa.Table]:
-    """Yield the rows of a shard in row groups; memory: one of them, and a part."""
-    group: list[pa.Table] = []
-    for piece in shard.slices:
-        group.append(all_rows(piece.uri).slice(piece.start, piece.rows))
-        if sum(rows.nbytes for rows in group) >= _GROUP_BYTES:
-            yield pa.concat_tables(group)
-            group = []
-    if group:
-        yield pa.concat_tables(group)
+    """Return the rows of a shard in row groups; memory: one of them, and a part."""
+    rows = (all_rows(some.uri).slice(some.start, some.rows) for some in shard.slices)
+    return _grouped(rows, _GROUP_BYTES)
 
 
 def all_rows(uri: str) -> pa.Table:
@@ -189,7 +172,8 @@ def sort_parts(parts: Sequence[Part], table: str, work: str) -> tuple[list[Part]
         rows = connection.from_arrow(_numbered(parts, kind.schema))
         order = ", ".join([*(f"{name} NULLS LAST" for name in kind.order), "row_number"])
         batches = rows.order(order).to_arrow_reader(_BATCH)
-        for group in _together(_last_ones(batches, kind.key, left_out) if kind.is_unique else batches):
+        kept = _last_ones(batches, kind.key, left_out) if kind.is_unique else batches
+        for group in _grouped((pa.Table.from_batches([batch]) for batch in kept), _SORTED_BYTES):
             sorted_rows = conform(group.select(kind.schema.names), kind.schema, folder)
             found.append(_write(_file(folder, table, f"{len(found):06d}"), table, sorted_rows, {}))
     return found, left_out
@@ -215,7 +199,7 @@ def _numbered(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatchReader:
 def _last_ones(batches: Iterable[pa.RecordBatch], key: str, left_out: dict[int, int]) -> Iterator[pa.RecordBatch]:
     """Of sorted rows the last with each key; counts the others, by their file."""
     before: pa.RecordBatch | None = None
-    for batch in _with_end(batches):
+    for batch in itertools.chain(filter(len, batches), [None]):
         if before is not None:
             following = pa.array([None], pa.int64()) if batch is None else batch.column(key).slice(0, 1)
             keys = pa.concat_arrays([before.column(key), following])
@@ -226,21 +210,16 @@ def _last_ones(batches: Iterable[pa.RecordBatch], key: str, left_out: dict[int, 
         before = batch
 
 
-def _with_end(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
-    yield from (batch for batch in batches if len(batch))
-    yield None
-
-
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of `batches` in tables of some MB."""
-    group: list[pa.RecordBatch] = []
-    for batch in batches:
-        group.append(batch)
-        if sum(rows.nbytes for rows in group) >= _SORTED_BYTES:
-            yield pa.Table.from_batches(group)
+def _grouped(rows: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of `size` bytes and more, but for the last."""
+    group: list[pa.Table] = []
+    for table in rows:
+        group.append(table)
+        if sum(some.nbytes for some in group) >= size:
+            yield pa.concat_tables(group)
             group = []
     if group:
-        yield pa.Table.from_batches(group)
+        yield pa.concat_tables(group)
 
 
 def _file(work: str, table: str, name: str) -> str:

@@ -1,17 +1,15 @@
-"""Rows of posts and links as questions, answers and links: all at once as columns, or one by one where a row has a
-value in an unusual form. So one place decides what is broken, and why. An empty attribute counts as an absent one.
+"""Rows of posts and links as questions, answers and links. This place decides what is broken, and why. An empty
+attribute counts as an absent one.
 """
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq.dump.xml_files import plain_row
-from dupq.tables import LINKS, QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
 TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and `|a|b|`
@@ -102,54 +100,6 @@ def tags_of(tags: Iterable[str]) -> str:
     return "".join([f"<{tag}>" for tag in cleaned if tag])
 
 
-_TIME = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?$"
-_USUAL = {pa.int32(): r"^-?[0-9]{1,9}$", pa.int64(): r"^-?[0-9]{1,18}$"}
-_IDENTIFIER = r"^[0-9]{1,14}$"
-
-
-class Columns:
-    """The columns of `rows`, null where an attribute is absent or empty, and which rows are in the usual form."""
-
-    def __init__(self, rows: Sequence[Mapping[str, str]]) -> None:
-        """All rows are, until a column says otherwise."""
-        self._rows = rows
-        self.is_usual = pa.array([True] * len(rows), pa.bool_())
-
-    def text(self, name: str, maximum: int) -> pa.Array:
-        """Texts of at most `maximum` bytes."""
-        column = pa.array([row.get(name) or None for row in self._rows], pa.string())
-        self._expect(pc.less_equal(pc.binary_length(column), maximum))
-        return column
-
-    def identifier(self, name: str) -> pa.Array:
-        """Ids, which must be there."""
-        return self._number(name, pa.int64(), _IDENTIFIER, may_lack=False)
-
-    def number(self, name: str, kind: pa.DataType) -> pa.Array:
-        """Integers of the type `kind`."""
-        return self._number(name, kind, _USUAL[kind])
-
-    def time(self, name: str) -> pa.Array:
-        """Times in UTC, in milliseconds."""
-        column = pa.array([row.get(name) or None for row in self._rows], pa.string())
-        matches = pc.match_substring_regex(column, _TIME)
-        try:
-            times = pc.if_else(matches, column, None).cast(pa.timestamp("ms"))
-        except pa.ArrowInvalid:  # such as the 31st of June
-            matches, times = pc.if_else(pc.is_valid(column), False, None), pa.nulls(len(column), pa.timestamp("ms"))
-        self._expect(matches)
-        return times.cast(pa.timestamp("ms", tz="UTC"))
-
-    def _number(self, name: str, kind: pa.DataType, pattern: str, may_lack: bool = True) -> pa.Array:
-        column = pa.array([row.get(name) or None for row in self._rows], pa.string())
-        matches = pc.match_substring_regex(column, pattern)
-        self._expect(matches, may_lack)
-        return pc.if_else(matches, column, None).cast(pa.int64()).cast(kind)
-
-    def _expect(self, matches: pa.Array, may_lack: bool = True) -> None:
-        self.is_usual = pc.and_(self.is_usual, pc.fill_null(matches, may_lack))
-
-
 QUESTION, ANSWER = "1", "2"  # PostTypeId
 MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may have; a row with more is rejected
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
@@ -164,7 +114,6 @@ OTHER_POST = plain_row(
         "ContentLicense",
     ),
 )
-_NO_TAGS = pa.scalar([], pa.list_(pa.string()))
 
 
 @dataclass(frozen=True)
@@ -238,64 +187,15 @@ def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, objec
     }
 
 
-def question_columns(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[pa.Table, pa.Array]:
-    """QUESTIONS of those of `rows`, all of them questions, that are in the usual form, and which these are."""
-    columns = Columns(rows)
-    table = pa.table(
-        [
-            columns.identifier("Id"),
-            pc.fill_null(columns.text("Title", MAXIMUM_TEXT), ""),
-            pc.fill_null(columns.text("Body", choice.maximum_body), ""),
-            _tag_lists(columns.text("Tags", MAXIMUM_TEXT)),
-            columns.time("CreationDate"),
-            columns.number("Score", pa.int32()),
-            columns.number("ViewCount", pa.int64()),
-            columns.number("AnswerCount", pa.int32()),
-            columns.number("AcceptedAnswerId", pa.int64()),
-            columns.time("ClosedDate"),
-            pc.coalesce(columns.text("OwnerUserId", MAXIMUM_TEXT), columns.text("OwnerDisplayName", MAXIMUM_TEXT)),
-            columns.text("ContentLicense", MAXIMUM_TEXT),
-        ],
-        schema=QUESTIONS,
-    )
-    return table.filter(columns.is_usual), columns.is_usual
-
-
-def answer_columns(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[pa.Table, pa.Array]:
-    """UNJUDGED_ANSWERS of those of `rows`, all of them answers, that are in the usual form, and which these are."""
-    columns = Columns(rows)
-    bodies = pc.fill_null(columns.text("Body", choice.maximum_body), "")
-    found = [columns.identifier("Id"), columns.identifier("ParentId"), bodies, columns.number("Score", pa.int32())]
-    return pa.table(found, schema=UNJUDGED_ANSWERS).filter(columns.is_usual), columns.is_usual
-
-
-def _tag_lists(column: pa.StringArray) -> pa.ListArray:
-    trimmed = pc.fill_null(pc.utf8_trim(column, "<>|"), "")
-    return pc.if_else(pc.equal(trimmed, ""), _NO_TAGS, pc.split_pattern_regex(trimmed, TAG_SEPARATORS.pattern))
-
-
 _LINK_TYPES = {1: "linked", 3: "duplicate"}
 
 
 def link(attributes: Mapping[str, str]) -> dict[str, object]:
     """One row of LINKS, times in milliseconds. Raises BadField naming what makes it unusable."""
+    question, related, link_type = (identifier(attributes, name) for name in ("PostId", "RelatedPostId", "LinkTypeId"))
     return {
-        "question_id": identifier(attributes, "PostId"),
-        "related_id": identifier(attributes, "RelatedPostId"),
-        "link_type": _type_name(identifier(attributes, "LinkTypeId")),
+        "question_id": question,
+        "related_id": related,
+        "link_type": _LINK_TYPES.get(link_type, f"type-{link_type}"),
         "creation_date": milliseconds(attributes, "CreationDate"),
     }
-
-
-def link_columns(rows: Sequence[Mapping[str, str]]) -> tuple[pa.Table, pa.Array]:
-    """LINKS of those of `rows` that are in the usual form, and which these are."""
-    columns = Columns(rows)
-    ids = [columns.identifier(name) for name in ("PostId", "RelatedPostId")]
-    types = pc.dictionary_encode(columns.identifier("LinkTypeId"))
-    names = pa.array(map(_type_name, types.dictionary.to_pylist()), pa.string()).take(types.indices)
-    table = pa.table([*ids, names, columns.time("CreationDate")], schema=LINKS)
-    return table.filter(columns.is_usual), columns.is_usual
-
-
-def _type_name(link_type: int) -> str:
-    return _LINK_TYPES.get(link_type, f"type-{link_type}")

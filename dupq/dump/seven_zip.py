@@ -53,11 +53,9 @@ def read_header(uri: str) -> list[File]:
             raise _damaged(uri, error) from error
     if has_password:
         raise DupqError(f"{uri}: has a password, which dumps do not; unpack it first")
-    return [File(entry.filename, entry.uncompressed) for entry in entries if _is_plain(entry)]
-
-
-def _is_plain(entry: py7zr.FileInfo) -> bool:
-    return not entry.is_directory and not entry.is_symlink
+    return [
+        File(entry.filename, entry.uncompressed) for entry in entries if not entry.is_directory and not entry.is_symlink
+    ]
 
 
 @contextlib.contextmanager
@@ -116,7 +114,8 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
         stream.close()
         thread.join()
         if failures and drained:
-            raise _failure(source, failures[0]) from failures[0]
+            [error] = failures
+            raise error if isinstance(error, StorageError) else _damaged(source, error) from error
 
 
 def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]) -> None:
@@ -179,10 +178,6 @@ def _last_line(messages: IO[bytes]) -> str:
     messages.seek(0)
     lines = messages.read().decode("utf-8", "replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _failure(source: str, error: Exception) -> DupqError:
-    return error if isinstance(error, StorageError) else _damaged(source, error)
 
 
 def _damaged(source: str, reason: Exception | str) -> DupqError:

@@ -85,12 +85,17 @@ def find_sites(
     of `uris` is missing or has no dump in it; SettingError if `site` is given for several.
     """
     listed = {uri: _listed(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
-    dumps = _tables({uri: there for uri, there in listed.items() if not (has_columns and _has_tables(there))})
+    have_tables = {
+        uri for uri, (files, _) in listed.items() if any(is_table(f) or f.lower().endswith(".zip") for f in files)
+    }
+    dumps = _tables({uri: there for uri, there in listed.items() if not (has_columns and uri in have_tables)})
     by_site: dict[str, list[_SiteTable]] = {}
+    failed: dict[str, DupqError] = {}
     for table in itertools.chain.from_iterable(dumps.values()):
         if isinstance(table, _SiteTable):
             by_site.setdefault(table.site, []).append(table)
-    failed = {bad.site: bad.error for bad in _bad(dumps)}
+        else:
+            failed.setdefault(table.site, table.error)
     used = {uri for uri, tables in dumps.items() if tables}
     for uri, there in listed.items():
         if used.isdisjoint(there.files):
@@ -125,11 +130,6 @@ def _tables(listed: Mapping[str, _Listed]) -> dict[str, Sequence[_SiteTable | _B
     return dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
 
 
-def _bad(tables: Mapping[str, Sequence[_SiteTable | _BadFile]]) -> list[_BadFile]:
-    """The files that cannot be read, those of the first names last."""
-    return [bad for bad in reversed(list(itertools.chain.from_iterable(tables.values()))) if isinstance(bad, _BadFile)]
-
-
 def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
     """The tables among the files below `uri` as the posts of one site, also those in .zip archives."""
     name = without_compression(storage.name(uri))
@@ -142,10 +142,6 @@ def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTabl
         elif is_table(file):
             members.append(Member(file))
     return [_SiteTable(site or _ODD.sub("-", name).strip("-"), "posts", member, _FOREIGN) for member in members]
-
-
-def _has_tables(there: _Listed) -> bool:
-    return any(is_table(file) or file.lower().endswith(".zip") for file in there.files)
 
 
 def _is_read(name: str) -> bool:

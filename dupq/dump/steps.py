@@ -2,7 +2,6 @@
 folder in which the next attempt goes on.
 """
 
-import functools
 import hashlib
 import logging
 import threading
@@ -12,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
@@ -24,11 +22,9 @@ from dupq.dump.parts import (
     Shard,
     all_rows,
     find_part,
-    is_accepted,
     read_accepted_ids,
     rejects_uri,
     row_groups,
-    write_accepted_ids,
     write_part,
 )
 from dupq.dump.table_files import doubled
@@ -36,8 +32,10 @@ from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.execution.tasks import give_back, peak_mb, reset_peak
 from dupq.json_files import read_whole
 from dupq.runs import log, writer
+from dupq.runs.inventory import size_of
 from dupq.runs.log import duration
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
+from dupq.text.keys import are_among
 
 _log = logging.getLogger(__name__)
 _LIVE_SECONDS = 0.2
@@ -72,10 +70,10 @@ class IngestProgress:
 
     def line(self, seconds: float) -> str:
         """What there is to say after `seconds`."""
-        share = self._share()
+        share = min(1.0, self._read / max(1, self._total))
         left = f"{duration(seconds / share - seconds)} left" if share else "time left unknown"
         return (
-            f"ingest: {_size(self._read)} of {_size(self._total)} ({share:.0%}), {self._rows:,} rows, "
+            f"ingest: {size_of(self._read)} of {size_of(self._total)} ({share:.0%}), {self._rows:,} rows, "
             f"{self._rows / max(seconds, 1e-9):,.0f} rows/s, {self._rejects:,} rejects, {left}"
         )
 
@@ -83,25 +81,8 @@ class IngestProgress:
         if self._is_live:
             log.draw(line)
         else:
-            told = {
-                "step": "ingest",
-                "done": self._read,
-                "total": self._total,
-                "rows": self._rows,
-                "rejects": self._rejects,
-            }
-            log.progress_line(_log, line, told)
-
-    def _share(self) -> float:
-        return min(1.0, self._read / max(1, self._total))
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1_000:
-            return f"{count:.0f} {unit}"
-        count /= 1_000
-    return f"{count:.1f} GB"
+            told = {"step": "ingest", "done": self._read, "total": self._total}
+            log.progress_line(_log, line, told | {"rows": self._rows, "rejects": self._rejects})
 
 
 class _Work(TypedDict):
@@ -199,13 +180,8 @@ def write_shard(shard: Shard, table: str, folder: str, accepted: str | None) -> 
 def _judged(groups: Iterable[pa.Table], accepted: str) -> Iterator[pa.Table]:
     """Answers with whether they are accepted."""
     for rows in groups:
-        marks = is_accepted(rows.column("answer_id"), _accepted_ids(accepted))
-        yield rows.append_column(ANSWERS.field("is_accepted"), marks)
-
-
-@functools.lru_cache(maxsize=1)
-def _accepted_ids(uri: str) -> np.ndarray:
-    return read_accepted_ids(uri)
+        marks = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
+        yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(marks))
 
 
 def reject_doubled(parts: Sequence[Part], uri: str) -> tuple[int, str]:
@@ -216,8 +192,3 @@ def reject_doubled(parts: Sequence[Part], uri: str) -> tuple[int, str]:
     storage.write_table(uri, rejects, REJECTS)
     first = rejects.slice(0, 1).to_pylist()[0]
     return len(rejects), f"{first['position']:,}: {first['excerpt']}"
-
-
-def write_accepted(questions: Sequence[str], uri: str) -> None:
-    """Write the ids of all accepted answers to the file `uri`."""
-    write_accepted_ids(questions, uri)

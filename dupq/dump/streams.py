@@ -49,21 +49,7 @@ class UnpackLimits:
         )
 
 
-class _Decoder(Protocol):
-    """What the decoders of the standard library have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
+_Decoder = bz2.BZ2Decompressor | lzma.LZMADecompressor
 _DECODERS: dict[str, Callable[[], _Decoder]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY),

@@ -4,7 +4,7 @@ A unit is what one task reads: a stretch of a plain XML file, or any other file 
 a time and becomes one part.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
 from dupq.dump.parsing import Contents, Format, links_format, posts_format, read_rows, read_segment
 from dupq.dump.posts import PostChoice
-from dupq.dump.streams import UnpackLimits, contents_of, local_copy, open_member
+from dupq.dump.streams import UnpackLimits, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SIZE, BrokenRow, Row, Segment, Stream, cut
 from dupq.settings.sections import IngestSettings
@@ -58,7 +58,7 @@ class Unit(NamedTuple):
     number: int
     member: Member
     table: Table
-    share: float = 1.0  # of the packed bytes of its file; the members of an archive have one file together
+    counts: bool = True  # whether the packed bytes of its file do: of the members of an archive, the first one's
     has_several: bool = False  # whether a table has more files
 
     def tables(self, choice: PostChoice) -> tuple[str, ...]:
@@ -78,9 +78,9 @@ def units(site: DumpSite) -> list[Unit]:
     """All units of a site in the order of its files, posts first."""
     posts: list[tuple[Table, Member]] = [("table" if site.is_table else "posts", member) for member in site.posts]
     links: list[tuple[Table, Member]] = [("links", member) for member in site.links]
-    shares = _shares([*site.posts, *site.links])
+    uris = [member.uri for _, member in posts + links]
     return [
-        Unit(file, number, member, table, shares[member], len(posts) > 1)
+        Unit(file, number, member, table, member.uri not in uris[:file], len(posts) > 1)
         for file, (table, member) in enumerate(posts + links)
         for number in range(_unit_count(member))
     ]
@@ -116,17 +116,6 @@ def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
     return _of_table(unit, reading, file_format)
 
 
-def _shares(members: Sequence[Member]) -> dict[Member, float]:
-    """How much of its file's packed bytes each member counts for; all members of an archive for the whole of it."""
-    shares = dict.fromkeys(members, 1.0)
-    for uri in {member.uri for member in members if member.name is not None}:
-        sizes = {Member(uri, file.name): file.size for file in contents_of(uri)}
-        wanted = {member: sizes.get(member, 0) for member in members if member.uri == uri}
-        total = sum(wanted.values())
-        shares |= {member: size / total if total else 1 / len(wanted) for member, size in wanted.items()}
-    return shares
-
-
 def _unit_count(member: Member) -> int:
     if member.form == "xml" and not member.is_packed:
         return max(1, -(-storage.size(member.uri) // (_SEGMENTS_PER_UNIT * SIZE)))
@@ -146,7 +135,7 @@ def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
     taken = 0
     with open_member(unit.member, reading.limits) as stream:
         for segment in cut(cast(Stream, stream)):
-            reached = round(stream.share * stream.packed_bytes * unit.share)
+            reached = round(stream.share * stream.packed_bytes) * unit.counts
             yield segment, reached - taken
             taken = reached
 
@@ -161,7 +150,7 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
 
 
 def _of_table(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece]:
-    size, member = round(storage.size(unit.member.uri) * unit.share), unit.member
+    size, member = storage.size(unit.member.uri) * unit.counts, unit.member
     with local_copy(member, reading.limits) as path:
         rows = read_table(path, member.source, member.form, unit.table, reading.columns)
         for number, batch in enumerate(_batches(rows)):

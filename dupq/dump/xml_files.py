@@ -5,7 +5,7 @@ All rows of a segment are parsed at once, or each alone if the segment has anyth
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -96,18 +96,14 @@ def _next_row(
 
 # Checking how a dump's XML file begins and ends.
 #
-# Perhaps a byte-order mark and a declaration, then its root element; comments and processing instructions may stand
-# before and behind it.
+# Perhaps a byte-order mark and a declaration, then its root element with nothing but white space around it.
 
 LIMIT = 1 << 16  # bytes that an opening may take
 WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
-_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?")
+_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?\s*")
 _ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
 _TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
-_COMMENT = rb"<!--[^-]*+(?:-[^-]++)*+-->"
-_INSTRUCTION = rb"<\?(?!(?i:xml)[\s?])[A-Za-z_:][^?]*+(?:\?++[^?>][^?]*+)*+\?++>"
-_MISCELLANEOUS = re.compile(rb"(?:[ \t\r\n]++|" + _COMMENT + rb"|" + _INSTRUCTION + rb")*+")
 
 
 class Opening(NamedTuple):
@@ -130,7 +126,7 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
     encoding = _ENCODING.search(declaration["attributes"] or b"")
     if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8"):
         raise DupqError(f"{source}: declares the encoding {_shown(encoding[1])}; dumps are UTF-8")
-    start = _skip_miscellaneous(head, declaration.end())
+    start = declaration.end()
     if head.startswith((b"<!DOCTYPE", b"<!ENTITY"), start):
         raise DupqError(f"{source}: refused, for dumps have no DOCTYPE or ENTITY declaration")
     tag = _TAG.match(head, start)
@@ -143,8 +139,7 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
 def read_closing(data: bytes, root: str, source: str, position: int) -> int:
     """Return where in `data`, which reaches from byte `position` to the end of a file, the root element is closed.
 
-    Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but comments and
-    processing instructions follows.
+    Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but white space follows.
     """
     start = data.rfind(b"</" + root.encode())
     closing = re.match(rb"</%b\s*>" % root.encode(), data[start:]) if start >= 0 else None
@@ -157,20 +152,11 @@ def read_closing(data: bytes, root: str, source: str, position: int) -> int:
 
 
 def check_nothing_follows(content: bytes, tag: str, source: str, place: int) -> None:
-    """Raise DupqError naming `source` if anything but the miscellaneous is in `content`, which follows a tag."""
-    junk = _skip_miscellaneous(content, 0)
-    if junk < len(content):
-        raise DupqError(f"{source}: {_junk(content[junk:])} behind <{tag}>, at byte {place + junk:,}")
-
-
-def _skip_miscellaneous(content: bytes, start: int) -> int:
-    match = _MISCELLANEOUS.match(content, start)
-    assert match is not None
-    return match.end()
-
-
-def _junk(content: bytes) -> str:
-    return _shown(content[:40]) if content.strip(b"\0") else "NUL bytes"
+    """Raise DupqError naming `source` if anything but white space is in `content`, which follows a tag."""
+    junk = content.lstrip()
+    if junk:
+        shown = _shown(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
+        raise DupqError(f"{source}: {shown} behind <{tag}>, at byte {place + len(content) - len(junk):,}")
 
 
 def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:
@@ -205,7 +191,7 @@ class Row(NamedTuple):
     """A parsed row."""
 
     position: int
-    attributes: dict[str, str]
+    attributes: Mapping[str, str]
     content: bytes
     forbidden: int = 0  # characters that XML forbids, which are left out of the attributes
 

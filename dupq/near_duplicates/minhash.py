@@ -14,9 +14,8 @@ from datasketch import MinHash, MinHashLSH
 
 from dupq.errors import SettingError
 from dupq.kernel_cache import numba
-from dupq.near_duplicates.shingles import Shingles, shingle_hashes
+from dupq.near_duplicates.shingles import Shingles, shingle
 from dupq.settings.sections import NearDuplicateSettings
-from dupq.text.token_arrays import longest, strings_of
 
 # Choosing the number of bands and rows: datasketch's optimum, and the probability curve that it gives.
 #
@@ -97,27 +96,13 @@ def permutations(count: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
 
 
 def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings, seed: int = SEED) -> np.ndarray:
-    """The signatures of n texts: uint32 of shape (n, settings.permutations). One pass; shingles are never stored."""
-    offsets, data = strings_of(texts)
-    return _sign_texts(data, offsets, settings.shingle_size, *permutations(settings.permutations, seed))
+    """Return the signatures of n texts: uint32 of shape (n, settings.permutations)."""
+    return signatures(shingle(texts, settings.shingle_size), settings.permutations, seed)
 
 
 def signatures(shingles: Shingles, count: int, seed: int = SEED) -> np.ndarray:
     """The signatures of n texts from their shingles: uint32 of shape (n, count)."""
     return _sign_shingles(shingles.hashes, shingles.offsets, *permutations(count, seed))
-
-
-@numba.njit(nogil=True, cache=True)
-def _sign_texts(
-    data: np.ndarray, offsets: np.ndarray, size: int, multipliers: np.ndarray, addends: np.ndarray
-) -> np.ndarray:
-    result = np.full((len(offsets) - 1, len(addends)), EMPTY)
-    most = longest(offsets)
-    words, hashes = np.empty(most, np.uint64), np.empty(most, np.uint64)
-    for text in range(len(result)):
-        count = shingle_hashes(data, offsets[text], offsets[text + 1], size, words, hashes)
-        _lower(hashes[:count], multipliers, addends, result[text])
-    return result
 
 
 @numba.njit(nogil=True, cache=True)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.kernel_cache import numba
 from dupq.near_duplicates.shingles import Shingles
 from dupq.text.keys import are_among
 
@@ -23,11 +22,6 @@ from dupq.text.keys import are_among
 # each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit pairs are left out, and must
 # be, or output would grow with the square of the bucket: 0.89 of them were found with 200 edits each, 0.09 with 1,000.
 # Of the true pairs of these, 0.9996 still share a component.
-
-_SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the unique keys passes it
-_SMALL = 16  # members of a bucket that insertion sorts fast
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_ONE = np.uint64(1)
 
 
 class ChainRule(NamedTuple):
@@ -49,34 +43,28 @@ class Bucketed(NamedTuple):
 
 
 def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
-    """The candidate pairs of one band, and how many buckets were oversized.
+    """Return the candidate pairs of one band, and how many buckets were oversized.
 
     Pairs are indices in `texts`, int64 of shape (m, 2); the left index has the smaller key. Which pairs there are
     does not depend on the order of the rows; `members` must be distinct.
     """
-    kept = np.flatnonzero(shared(texts.buckets))  # most texts are alone in their bucket: only the others are sorted
+    kept = np.flatnonzero(shared(texts.buckets))  # most texts are alone in their bucket
     buckets, orders, members = (column[kept] for column in texts)
-    order = _chained(buckets, orders, members)
+    order = np.lexsort((members, orders, buckets))
     buckets = buckets[order]
-    count, oversized = _count_pairs(buckets, rule.links, rule.limit)
-    pairs = np.empty((count, 2), np.int64)
-    _chain(buckets, rule.links, rule.limit, pairs)
-    indices = order[pairs]
+    _, sizes = np.unique(buckets, return_counts=True)
+    is_large = np.repeat(sizes > rule.limit, sizes)
+    pairs, left = [np.zeros((0, 2), np.int64)], np.arange(len(buckets))
+    for distance in range(1, rule.links + 1):
+        left = left[left + distance < len(buckets)]
+        left = left[buckets[left] == buckets[left + distance]]
+        if distance == 2:
+            left = left[~is_large[left]]
+        pairs.append(np.stack([left, left + distance], axis=1))
+    indices = order[np.concatenate(pairs)]
     swapped = members[indices[:, 0]] > members[indices[:, 1]]
     indices[swapped] = indices[swapped, ::-1]
-    return kept[indices], int(oversized)
-
-
-def _chained(buckets: np.ndarray, orders: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """The rows sorted by bucket, then order, then member: as lexsort does, which sorts three times, in a third of the
-    time, since most buckets are of two or three.
-    """
-    result = np.argsort(buckets)
-    is_large = np.zeros(len(result), np.bool_)
-    _sort_small(buckets, orders, members, result, is_large)
-    rows = result[is_large]
-    result[is_large] = rows[np.lexsort((members[rows], orders[rows], buckets[rows]))]
-    return result
+    return kept[indices], int((sizes > rule.limit).sum())
 
 
 def candidate_pairs(keys: np.ndarray, members: np.ndarray, rule: ChainRule) -> tuple[np.ndarray, int]:
@@ -100,125 +88,20 @@ def next_band(band: int, bands: int) -> int:
 
 
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
-    """`pairs` (int64, shape (m, 2)) sorted, each once.
-
-    Near copies agree in most of their bands, so that most pairs are found many times: a hash table removes repeats
-    before the others are sorted.
-    """
-    slots = np.full(1 << max(1, (2 * len(pairs)).bit_length()), -1, np.int64)
-    kept = np.empty(len(pairs), np.int64)
-    pairs = pairs[kept[: _first_of_each(pairs, slots, kept)]]
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    """Return `pairs` (int64, shape (m, 2)) sorted, each once."""
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    is_first = np.ones(len(pairs), bool)
+    is_first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return pairs[is_first]
 
 
-def shared(buckets: np.ndarray) -> np.ndarray:
-    """Which of the keys may be repeated (bool): all that are, and a few more.
-
-    A sieve of two bits a slot (empty, one key, more) takes two passes over the keys, where sorting them all would
-    take many.
-    """
-    bits = max(6, int(len(buckets) * _SLOTS_PER_KEY - 1).bit_length()) if len(buckets) else 6
-    result = np.empty(len(buckets), np.bool_)
-    _sieve(buckets, np.zeros(1 << (bits - 5), np.uint64), np.uint64(64 - bits), result)
+def shared(values: np.ndarray) -> np.ndarray:
+    """Tell which of the values are repeated (bool)."""
+    order = np.argsort(values)
+    is_next = values[order[1:]] == values[order[:-1]]
+    result = np.zeros(len(values), bool)
+    result[order[1:][is_next]] = result[order[:-1][is_next]] = True
     return result
-
-
-@numba.njit(nogil=True, cache=True)
-def _sieve(buckets: np.ndarray, slots: np.ndarray, shift: np.uint64, result: np.ndarray) -> None:
-    five, low = np.uint64(5), np.uint64(31)
-    for row in range(len(buckets)):
-        slot = (buckets[row] * _MULTIPLIER) >> shift
-        index = (slot & low) << _ONE
-        word = slots[slot >> five]
-        seen = (word >> index) & _ONE
-        slots[slot >> five] = word | (_ONE << index) | (seen << (index + _ONE))
-    for row in range(len(buckets)):
-        slot = (buckets[row] * _MULTIPLIER) >> shift
-        result[row] = (slots[slot >> five] >> (((slot & low) << _ONE) + _ONE)) & _ONE
-
-
-@numba.njit(nogil=True, cache=True)
-def _first_of_each(pairs: np.ndarray, slots: np.ndarray, kept: np.ndarray) -> int:
-    """Write the rows that no earlier row equals to `kept`; how many those are. `slots` (a power of two): -1 is free."""
-    last, count = np.uint64(len(slots) - 1), 0
-    for row in range(len(pairs)):
-        hashed = (np.uint64(pairs[row, 0]) * _MULTIPLIER ^ np.uint64(pairs[row, 1])) * _MULTIPLIER
-        slot = (hashed ^ (hashed >> np.uint64(32))) & last
-        while slots[slot] >= 0:
-            other = slots[slot]
-            if pairs[other, 0] == pairs[row, 0] and pairs[other, 1] == pairs[row, 1]:
-                break
-            slot = (slot + _ONE) & last
-        if slots[slot] < 0:
-            slots[slot] = row
-            kept[count] = row
-            count += 1
-    return count
-
-
-@numba.njit(nogil=True, cache=True)
-def _sort_small(
-    buckets: np.ndarray, orders: np.ndarray, members: np.ndarray, rows: np.ndarray, is_large: np.ndarray
-) -> None:
-    """Sort the rows, which are sorted by bucket, within each small bucket by order and member; mark the others."""
-    start = 0
-    while start < len(rows):
-        end = start + 1
-        while end < len(rows) and buckets[rows[end]] == buckets[rows[start]]:
-            end += 1
-        if end - start > _SMALL:
-            is_large[start:end] = True
-        else:
-            for index in range(start + 1, end):
-                row, hole = rows[index], index
-                while hole > start and _follows(orders, members, rows[hole - 1], row):
-                    rows[hole] = rows[hole - 1]
-                    hole -= 1
-                rows[hole] = row
-        start = end
-
-
-@numba.njit(nogil=True, cache=True, inline="always")
-def _follows(orders: np.ndarray, members: np.ndarray, row: int, other: int) -> bool:
-    return orders[row] > orders[other] or (orders[row] == orders[other] and members[row] > members[other])
-
-
-@numba.njit(nogil=True, cache=True)
-def _count_pairs(buckets: np.ndarray, links: int, limit: int) -> tuple[int, int]:
-    """How many pairs the buckets (sorted) give, and how many buckets are oversized."""
-    count, oversized, start = 0, 0, 0
-    while start < len(buckets):
-        end = _end_of_bucket(buckets, start)
-        size = end - start
-        reach = min(size - 1, links)
-        if size > limit:
-            reach = 1
-            oversized += 1
-        count += reach * size - reach * (reach + 1) // 2
-        start = end
-    return count, oversized
-
-
-@numba.njit(nogil=True, cache=True)
-def _chain(buckets: np.ndarray, links: int, limit: int, pairs: np.ndarray) -> None:
-    count, start = 0, 0
-    while start < len(buckets):
-        end = _end_of_bucket(buckets, start)
-        reach = 1 if end - start > limit else links
-        for left in range(start, end):
-            for right in range(left + 1, min(left + reach + 1, end)):
-                pairs[count, 0] = left
-                pairs[count, 1] = right
-                count += 1
-        start = end
-
-
-@numba.njit(nogil=True, cache=True, inline="always")
-def _end_of_bucket(buckets: np.ndarray, start: int) -> int:
-    end = start + 1
-    while end < len(buckets) and buckets[end] == buckets[start]:
-        end += 1
-    return end
 
 
 # Finding exact copies: questions whose title and body are the same but for white space, by a 128-bit hash.

@@ -31,7 +31,6 @@ _START = np.uint64(0x243F6A8885A308D3)  # of a token: the first digits of pi
 _STEP = np.uint64(0xD6E8FEB86659FD93)  # odd, from Evensen's rrmxmx
 _LAST = np.uint64(0x94D049BB133111EB)  # odd, from Stafford's mix 13
 _FMIX_1, _FMIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_LARGEST_HEAP = 24  # hashes in one bucket from which insertion is too slow
 
 
 @numba.njit(nogil=True, cache=True)
@@ -70,7 +69,7 @@ def _hash_tokens(data: np.ndarray, start: int, end: int, hashes: np.ndarray) -> 
 
 
 @numba.njit(nogil=True, cache=True)
-def shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
+def _shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
     """Write the hashes of the shingles of the text between `start` and `end` to `hashes`; return their number.
 
     Fewer tokens than `size` make one shingle, no token makes none. `words` (uint64) has room for the tokens' hashes.
@@ -100,7 +99,7 @@ def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int) -> tuple[np.
     words, begins = np.empty(longest(offsets), np.uint64), np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
         mine = hashes[begins[text] :]
-        begins[text + 1] = begins[text] + shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
+        begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
     return hashes[: begins[-1]], begins
 
 
@@ -110,52 +109,14 @@ def sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
 
     `ends[i + 1]` becomes where the set of text i ends.
     """
-    most = longest(begins)
-    starts = np.empty(most + 1, np.int64)
-    spread = np.empty(most, np.uint64)
     end = np.int64(0)
     for text in range(len(begins) - 1):
-        count = begins[text + 1] - begins[text]
-        mine = spread[:count]
-        _sort(hashes[begins[text] : begins[text + 1]], starts, mine)
-        for index in range(count):
+        mine = np.sort(hashes[begins[text] : begins[text + 1]])
+        for index in range(len(mine)):
             if index == 0 or mine[index] != mine[index - 1]:
                 hashes[_U(end)] = mine[index]
                 end += 1
         ends[text + 1] = end
-
-
-@numba.njit(nogil=True, cache=True)
-def _sort(values: np.ndarray, starts: np.ndarray, result: np.ndarray) -> None:
-    """Sort hashes: they are uniform, so each is put near its final position, and insertion sort does the rest."""
-    count = len(values)
-    starts[: count + 1] = 0
-    for value in values:
-        starts[_U(_bucket(value, count) + 1)] += 1
-    largest = np.int64(0)
-    for bucket in range(count):
-        largest = max(largest, starts[_U(bucket + 1)])
-        starts[_U(bucket + 1)] += starts[_U(bucket)]
-    if largest > _LARGEST_HEAP:  # one shingle repeated many times
-        result[:] = np.sort(values)
-        return
-    for value in values:
-        mine = _U(_bucket(value, count))
-        result[_U(starts[mine])] = value
-        starts[mine] += 1
-    for index in range(1, count):
-        value = result[_U(index)]
-        hole = index
-        while hole > 0 and result[_U(hole - 1)] > value:
-            result[_U(hole)] = result[_U(hole - 1)]
-            hole -= 1
-        result[_U(hole)] = value
-
-
-@numba.njit(nogil=True, cache=True)
-def _bucket(value: np.uint64, count: int) -> np.int64:
-    """Which of `count` equal parts of the range of hashes it falls into."""
-    return np.int64((value >> _U(32)) * _U(count) >> _U(32))
 
 
 class Shingles(NamedTuple):

@@ -27,7 +27,7 @@ from dupq.archive import all_counts
 from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
-from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts
+from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts, write_accepted_ids
 from dupq.dump.steps import IngestProgress, ReadPart
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
@@ -210,7 +210,7 @@ class _SiteIngest:
             self._collect()
             accepted = storage.join(self._work, "accepted.arrow")
             questions = self._shard_uris(self._made("questions"), "questions")
-            self._do(steps.write_accepted, questions, accepted)
+            self._do(write_accepted_ids, questions, accepted)
             rest = self._rest("answers")
             self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
         self._collect()

@@ -51,8 +51,8 @@ class Queries:
         with self._lock, self._errors():
             return self._database.sql(f"SELECT * FROM ({sql}) LIMIT 0").to_arrow_table().schema
 
-    def add(self, name: str, table: pa.Table) -> None:
-        """Let queries read a table that is in memory."""
+    def add(self, name: str, table: ds.Dataset | pa.Table) -> None:
+        """Let queries read one more table."""
         self._database.register(name, table)
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ as `(site, question_id)` does.
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from dupq.errors import DupqError
 
@@ -14,9 +15,6 @@ ID_BITS = 48
 MAXIMUM_ID = (1 << ID_BITS) - 1
 _MAXIMUM_SITES = 1 << 15
 _MOST_DIGITS = len(str(MAXIMUM_ID))
-_HASHED_AT_ONCE = 1 << 20
-_FLIP = np.uint64(0x1CAD21F72C81017C ^ 0xDB979083E96DD4DE)  # bytes 8 to 23 of XXH3's secret
-_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 class Sites:
@@ -116,29 +114,10 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 
 def key_hashes(keys: np.ndarray) -> np.ndarray:
-    """XXH3 with 64 bits and seed 0 of the eight bytes of each key (uint64, (n,)), by XXH3_len_4to8_64b and rrmxmx.
-
-    A bijection: two keys never share a hash. Memory beside the result: some million keys.
-    """
-    hashes = np.empty(len(keys), np.uint64)
-    for start in range(0, len(keys), _HASHED_AT_ONCE):
-        stop = start + _HASHED_AT_ONCE
-        hashes[start:stop] = _hashed(keys[start:stop])
-    return hashes
-
-
-def _hashed(keys: np.ndarray) -> np.ndarray:
-    values = keys.astype(np.uint64)
-    values = (values >> np.uint64(32)) + (values << np.uint64(32)) ^ _FLIP
-    values ^= _rotated(values, 49) ^ _rotated(values, 24)
-    values *= _STEP
-    values ^= (values >> np.uint64(35)) + np.uint64(8)
-    values *= _STEP
-    return values ^ (values >> np.uint64(28))
-
-
-def _rotated(values: np.ndarray, bits: int) -> np.ndarray:
-    return values << np.uint64(bits) | values >> np.uint64(64 - bits)
+    """Return XXH3 with 64 bits of the eight bytes of each key (uint64, (n,)): two keys never share a hash."""
+    content = keys.astype("<i8").tobytes()
+    hashes = (xxhash.xxh3_64_intdigest(content[start : start + 8]) for start in range(0, len(content), 8))
+    return np.fromiter(hashes, np.uint64, len(keys))
 
 
 def hash_limit(keys: np.ndarray, most: int) -> int:

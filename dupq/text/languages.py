@@ -24,29 +24,14 @@ _STRETCHING = "\u0640"  # tatweel
 _LETTERS = str.maketrans("أإآٱىةکی", "اااايهكي")
 
 
-def without_diacritics(word: str) -> str:
-    """`word` without vowel signs, doubling and the other marks over and under letters."""
-    return _DIACRITICS.sub("", word)
-
-
-def without_stretching(word: str) -> str:
-    """`word` without the strokes that only make it longer."""
-    return word.replace(_STRETCHING, "")
-
-
-def with_plain_letters(word: str) -> str:
-    """`word` with one form for the letters that writers do not tell apart."""
-    return word.translate(_LETTERS)
-
-
 def bare_arabic(word: str) -> str:
-    """`word` without diacritics and stretching: how dictionaries spell it."""
-    return word if word.isascii() else without_stretching(without_diacritics(word))
+    """`word` without vowel signs, other marks over and under letters, and stretching: how dictionaries spell it."""
+    return word if word.isascii() else _DIACRITICS.sub("", word).replace(_STRETCHING, "")
 
 
 def normalised_arabic(word: str) -> str:
-    """All three steps; what is not Arabic stays as it is."""
-    return word if word.isascii() else with_plain_letters(bare_arabic(word))
+    """`bare_arabic` with one form for the letters that writers do not tell apart; what is not Arabic stays as it is."""
+    return word if word.isascii() else bare_arabic(word).translate(_LETTERS)
 
 
 # Korean words without what is written at their ends: particles behind nouns, and the endings of 하다 and 되다.

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 import xxhash
 
 from dupq.errors import DupqError
-from dupq.kernel_cache import numba
-from dupq.kernel_cache import numba as nb
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
@@ -105,8 +103,13 @@ class Vocabulary:
             texts = texts.combine_chunks()
         numbers, begins, words = distinct_words(self._normaliser.read(texts))
         forms = pa.array(self._normaliser.each_form(words.to_pylist()), pa.large_string())
-        chosen, offsets, cut = _choose(numbers, begins, self._ids_of(forms), maximum)
-        return TokenIds(chosen, offsets), cut
+        ids = self._ids_of(forms)[numbers]
+        owners = np.repeat(np.arange(len(texts)), np.diff(begins))
+        ids, owners = ids[ids != _NO_ID], owners[ids != _NO_ID]
+        lengths = np.bincount(owners, minlength=len(texts))
+        is_read = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < maximum
+        offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, maximum))])
+        return TokenIds(ids[is_read], offsets), int((lengths > maximum).sum())
 
     def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
         """The ids (int32) of words; _NO_ID of an absent one."""
@@ -135,30 +138,6 @@ class Vocabulary:
     def from_bytes(cls, content: bytes, settings: TextSettings | None = None, hashed: int = 0) -> "Vocabulary":
         """What `to_bytes` wrote."""
         return cls(content.decode().split("\n")[:-1], settings, hashed)
-
-
-@numba.njit(nogil=True, cache=True)
-def _choose(
-    numbers: np.ndarray, begins: np.ndarray, ids: np.ndarray, maximum: int
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
-
-    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` are of words by their numbers, and those of _NO_ID
-    are left out.
-    """
-    chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
-    for text in range(len(begins) - 1):
-        for place in range(begins[text], begins[text + 1]):
-            number = numbers[place]
-            if ids[number] == _NO_ID:
-                continue
-            if end - offsets[text] == maximum:
-                cut += 1
-                break
-            chosen[end] = ids[number]
-            end += 1
-        offsets[text + 1] = end
-    return chosen[:end], offsets, cut
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:
@@ -239,9 +218,8 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """The terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, words = distinct_words(texts)
     stem = stems(language)
-    buckets = [bucket_of(stem(word)) for word in words.to_pylist()]
-    ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
-    return Terms(*_counted(ids, begins))
+    buckets = np.array([bucket_of(stem(word)) for word in words.to_pylist()], np.int64)
+    return _counted(np.repeat(np.arange(len(texts)), np.diff(begins)), buckets[numbers], len(texts))
 
 
 def bucket_of(term: str) -> int:
@@ -252,31 +230,17 @@ def bucket_of(term: str) -> int:
 def tags_of(tags: pa.ListArray) -> Terms:
     """The tags of questions as terms: whole, not by their stems."""
     names = pc.dictionary_encode(tags.flatten())
-    hashed = [bucket_of(name or "") for name in names.dictionary.to_pylist()]
-    ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
+    hashed = np.array([bucket_of(name or "") for name in names.dictionary.to_pylist()], np.int64)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
-    owners = np.repeat(np.arange(len(tags)), lengths)
-    distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(tags)))])
-    return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+    terms = _counted(np.repeat(np.arange(len(tags)), lengths), hashed[names.indices.to_numpy()], len(tags))
+    return terms._replace(counts=np.ones(len(terms.ids), np.uint8))
 
 
-@nb.njit(nogil=True, cache=True)
-def _counted(ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sort the ids of each text, and count those that repeat."""
-    offsets = np.zeros(len(begins), np.int64)
-    distinct, counts = np.empty(len(ids), np.int32), np.empty(len(ids), np.uint8)
-    end = 0
-    for text in range(len(begins) - 1):
-        ordered = np.sort(ids[begins[text] : begins[text + 1]])
-        for place in range(len(ordered)):
-            if place and ordered[place] == ordered[place - 1]:
-                counts[end - 1] = min(255, counts[end - 1] + 1)
-            else:
-                distinct[end], counts[end] = ordered[place], 1
-                end += 1
-        offsets[text + 1] = end
-    return offsets, distinct[:end].copy(), counts[:end].copy()
+def _counted(owners: np.ndarray, ids: np.ndarray, texts: int) -> Terms:
+    """Return the terms of so many texts, each of `ids` one of the text `owners` (both int64) once."""
+    distinct, counts = np.unique(owners << TERM_BITS | ids, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct >> TERM_BITS, minlength=texts))])
+    return Terms(offsets, (distinct & (BUCKETS - 1)).astype(np.int32), np.minimum(counts, 255).astype(np.uint8))
 
 
 def document_counts(terms: Terms) -> np.ndarray:

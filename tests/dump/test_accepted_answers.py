@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dupq import storage
-from dupq.dump.parts import is_accepted, read_accepted_ids, write_accepted_ids
+from dupq.dump.parts import read_accepted_ids, write_accepted_ids
 from dupq.tables import QUESTIONS
 
 IDS = st.one_of(st.integers(0, 20), st.integers(0, 2**62))
@@ -31,10 +31,9 @@ def write_questions(folder: Path, accepted: list[list[int | None]]) -> list[str]
 @settings(max_examples=100, deadline=None)
 @given(
     accepted=st.lists(st.lists(st.one_of(st.none(), IDS), max_size=8), max_size=4),
-    answers=st.lists(st.lists(IDS, max_size=8), max_size=3),
 )
-def test_an_answer_is_accepted_if_a_question_names_it(
-    accepted: list[list[int | None]], answers: list[list[int]], tmp_path_factory: pytest.TempPathFactory
+def test_the_answers_that_questions_name_are_accepted(
+    accepted: list[list[int | None]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("accepted")
     named = {answer for ids in accepted for answer in ids if answer is not None}
@@ -45,8 +44,6 @@ def test_an_answer_is_accepted_if_a_question_names_it(
     assert found.dtype == np.int64
     assert (found[1:] >= found[:-1]).all()
     assert set(found.tolist()) == named
-    asked = pa.chunked_array(answers, pa.int64())
-    assert is_accepted(asked, found).to_pylist() == [answer in named for ids in answers for answer in ids]
 
 
 def test_a_local_file_of_ids_is_mapped(tmp_path: Path) -> None:

@@ -51,16 +51,6 @@ def test_the_members_of_an_archive_count_for_the_whole_of_it_together(others: di
     assert len(found) > 10
     assert all(piece.packed >= 0 for piece in found)
     assert sum(piece.packed for piece in found) == archive.stat().st_size
-    of_links = [piece.packed for piece in found if piece.name.startswith("0001")]
-    share = len(links) / (len(posts) + len(links))
-    assert sum(of_links) == pytest.approx(share * archive.stat().st_size, abs=2)
-
-
-def test_members_without_a_byte_have_equal_shares(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.com.7z", {"PostLinks.xml": b"", "Posts.xml": b""})
-    (site,) = find_sites([str(archive)]).sites
-
-    assert [unit.share for unit in units(site)] == [0.5, 0.5]
 
 
 @pytest.mark.usefixtures("small_segments")

@@ -48,10 +48,6 @@ def test_a_dump_as_stack_exchange_writes_it_is_read() -> None:
         b'<?xml version="1.0"?><posts>',
         b'<?xml version="1.0" encoding="UTF-8" ?>\r\n<posts xmlns:x="y">',
         b"<?xml version='1.0' encoding='utf-8'?>\n\n<posts >",
-        b"<!-- a comment --><posts>",
-        b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- <posts> - ? -->\r\n<!----> <?a <b> ? > ??>\n<?c?><posts>",
-        b"<!-- <row Id='9'/> --><posts>",
-        b"<?xml-stylesheet href='a'?><posts><!-- rows follow -->\n<?and here?>\n",
     ],
 )
 def test_the_declaration_and_the_byte_order_mark_are_optional(opening: bytes) -> None:
@@ -228,10 +224,7 @@ def test_every_row_below_the_limit_is_short_enough_for_the_parser() -> None:
         (b"\xef\xbb\xbf", "an empty file"),
         (document(root=b"postlinks"), "<postlinks>"),
         (document(root=b"Posts"), "<Posts>"),
-        (b"<!-- a comment -- here --><posts>", "'<!-- a comment -- here --><posts>'"),
-        (b"<!-- no end <posts>", "'<!-- no end <posts>'"),
-        (b"<!-- a --><?b c?>\n<links>", "<links>"),
-        (b"<?xml-stylesheet href='a'?><?XML version='1.0'?><posts>", "\"<?XML version='1.0'?><posts>\""),
+        (b"<!-- a comment --><posts>", "'<!-- a comment --><posts>'"),
         (b"PK\x03\x04\xff\x1b[31m", r"'PK\x03\x04\ufffd\x1b[31m'"),
         (b"Id,Title\n1,x", r"'Id,Title\n1,x'"),
         (b"<posts", "'<posts'"),
@@ -262,7 +255,6 @@ def test_a_declared_encoding_other_than_utf_8_is_refused() -> None:
         b'<!DOCTYPE posts [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>',
         b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">',
         b'<!ENTITY a "b">',
-        b"<!-- a comment --><?b?><!DOCTYPE posts>",
     ],
 )
 def test_declarations_of_entities_are_refused(declaration: bytes) -> None:
@@ -299,10 +291,7 @@ def test_a_file_that_ends_with_nuls_and_is_not_closed_is_told_so() -> None:
         (b"\0", "NUL bytes", 0),
         (b"\n" + b"\0" * 100_000, "NUL bytes", 1),
         (b"\0\n", r"'\x00\n'", 0),
-        (b"<!-- a -->\n<?b?>text\xff", r"'text\ufffd'", 16),
-        (b"<!-- a -- b -->", "'<!-- a -- b -->'", 0),
-        (b"<!-- a", "'<!-- a'", 0),
-        (b"<!-- a --->", "'<!-- a --->'", 0),
+        (b"\n \ntext\xff", r"'text\ufffd'", 3),
         (b"<x/>" + b"<!-- a -->" * 10_000, "'<x/><!-- a --><!-- a --><!-- a --><!-- a'", 0),
     ],
 )
@@ -313,10 +302,5 @@ def test_what_follows_the_end_is_told_with_its_place(behind: bytes, found: str, 
 
 
 def test_what_follows_an_empty_root_is_told_with_its_place() -> None:
-    assert read(b"<posts/>\n<!-- nothing --><?at all?>") == []
+    assert read(b"<posts/>\n\r\n") == []
     assert error(b"<posts/> \0\0") == "Posts.xml: NUL bytes behind <posts/>, at byte 9"
-
-
-@pytest.mark.parametrize("end", [b"<!-- all -->", b"\n<?a?>\n", b"<!-- <row Id='9'/> -->", b"<!----><?a ? > ??>"])
-def test_comments_and_instructions_may_follow_the_end(end: bytes) -> None:
-    assert attributes(document(b'<row Id="1"/>') + end) == [{"Id": "1"}]

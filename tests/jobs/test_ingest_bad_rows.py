@@ -621,8 +621,6 @@ def test_two_rows_may_stand_on_one_line() -> None:
         (b"\r\n", b"\r"),
         (b"<posts>", b'<posts xmlns:xsi="urn:x">'),
         (b"</posts>", b"</posts >\r\n\n"),
-        (b"<posts>", b"<!-- of 2026 -->\n<?by hand?>\n<posts>\n<!-- rows -->\n"),
-        (b"</posts>", b"</posts>\n<!-- posts -->\n<?the end?>\n"),
     ],
 )
 def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: bytes) -> None:
