@@ -9,11 +9,11 @@ import random
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from dupq import storage
 from dupq.errors import SettingError
@@ -23,10 +23,12 @@ T = TypeVar("T")
 Attributes = Mapping[str, str | int | None]
 Kind = Literal["copy", "near_copy", "rephrasing"]
 Block = tuple[str, str]  # one element of a body: its tag and the HTML inside
+Post = tuple[datetime, int, int]  # when, the question's index, and 0 for itself or the number of its answer
+Ids = dict[tuple[int, int], int]  # by index and number
+Link = tuple[datetime, int, int, int]  # when, the question's index, that of the related one, the type
 
 SITE = "sample.stackexchange.com"
 LINKED, DUPLICATE = 1, 3
-_LINKED_SHARES: dict[Kind, float] = {"copy": 0.3, "near_copy": 0.4, "rephrasing": 0.6}
 _SHARED_REPHRASINGS = 0.2  # share of the rephrasings whose original has a near copy as well: clusters of three
 _RELATED_SHARE = 0.05
 _FEWEST_QUESTIONS = 20
@@ -82,20 +84,14 @@ class Question(NamedTuple):
     spelling: Literal["usual", "spaced", "marked"] = "usual"
 
 
-class Language(Protocol):
+class Language(NamedTuple):
     """What the questions of an archive are written in."""
 
-    shares: Mapping[Kind, float]
+    shares: Mapping[Kind, tuple[float, float]]  # of all questions, and of these the share that is linked
     odd: Sequence[Question]  # unusual but valid; the author of the last was deleted
-
-    def meanings(self, originals: int) -> list[Meaning]:
-        """So many different meanings or more, if there are; a smaller archive has fewer topics."""
-
-    def compose(self, meaning: Meaning, voice: int, dice: Dice) -> Question:
-        """A question of this meaning in this voice."""
-
-    def answer(self, meaning: Meaning, dice: Dice) -> str:
-        """The body of an answer to a question of this meaning."""
+    meanings: Callable[[int], list[Meaning]]  # at least so many, if there are
+    compose: Callable[[Meaning, int, Dice], Question]  # in one of the meaning's voices
+    answer: Callable[[Meaning, Dice], str]  # its body
 
 
 class SampleFiles(NamedTuple):
@@ -110,12 +106,13 @@ def plant(language: Language, questions: int, dice: Dice) -> list[Question]:
 
     Raises SettingError where the language cannot say so many or so few.
     """
-    counts = {kind: round(questions * share) for kind, share in language.shares.items()}
+    counts = {kind: round(questions * share) for kind, (share, _) in language.shares.items()}
     planted = [question._replace(moment=_later(_OPENED, _YEARS, dice)) for question in language.odd]
     odd, composed = len(planted), questions - sum(counts.values()) - len(planted)
     meanings = language.meanings(composed)
     if not (questions >= _FEWEST_QUESTIONS and composed <= len(meanings)):
-        raise SettingError(f"{questions} questions: {composed} originals, but at least 15 and {len(meanings)} at most")
+        limits = f"at least {_FEWEST_QUESTIONS}, and so that at most {len(meanings)} are originals"
+        raise SettingError(f"{questions} questions: {limits}, please; {composed} would be")
     for meaning in dice.shuffled(meanings)[:composed]:
         voice = dice.between(0, len(meaning.voices))
         question = language.compose(meaning, voice, dice)
@@ -124,7 +121,7 @@ def plant(language: Language, questions: int, dice: Dice) -> list[Question]:
     for kind, count in counts.items():
         start -= round(count * _SHARED_REPHRASINGS) if kind == "rephrasing" else 0
         for place, index in enumerate(order[start : start + count]):
-            linked = place < round(count * _LINKED_SHARES[kind])
+            linked = place < round(count * language.shares[kind][1])
             duplicate = _duplicate(language, planted[index], kind, dice)
             planted.append(duplicate._replace(kind=kind, original=index, linked=linked))
         start += count
@@ -140,15 +137,15 @@ def _soon(moment: datetime, dice: Dice) -> datetime:
 
 
 def _duplicate(language: Language, original: Question, kind: Kind, dice: Dice) -> Question:
-    source = original._replace(moment=_later(original.moment, _OPENED + _YEARS + 365 * _DAY - original.moment, dice, _DAY))
+    moment = _later(original.moment, _OPENED + _YEARS + 365 * _DAY - original.moment, dice, _DAY)
     if kind == "copy":
-        return source._replace(spelling=dice.pick(("usual", "spaced", "marked")))
+        return original._replace(moment=moment, spelling=dice.pick(("usual", "spaced", "marked")))
     if kind == "near_copy":
-        return source._replace(blocks=_edited(source.blocks, dice))
+        return original._replace(moment=moment, blocks=_edited(original.blocks, dice))
     assert original.meaning is not None
     voice = (original.voice + dice.between(1, len(original.meaning.voices))) % len(original.meaning.voices)
     composed = language.compose(original.meaning, voice, dice)
-    return composed._replace(moment=source.moment, meaning=original.meaning, voice=voice)
+    return composed._replace(moment=moment, meaning=original.meaning, voice=voice)
 
 
 def _edited(blocks: tuple[Block, ...], dice: Dice) -> tuple[Block, ...]:
@@ -170,13 +167,14 @@ def write_archive(language: Language, folder: str | Path, questions: int, seed: 
     """Write the archive and its truth into a local folder, which is made if it is not there."""
     dice = Dice(seed)
     planted = plant(language, questions, dice)
-    posts = []  # when, the question's index, and 0 for itself or the number of its answer
+    posts: list[Post] = []
     for index, question in enumerate(planted):
         posts.append((question.moment, index, 0))
         answers = dice.between(0, 3) if question.meaning else 0
         posts += [(_soon(question.moment, dice), index, number + 1) for number in range(answers)]
     posts.sort()
-    ids, next_id = {}, 1
+    ids: Ids = {}
+    next_id = 1
     for _, index, number in posts:
         next_id += dice.between(1, 4)
         ids[index, number] = next_id
@@ -198,8 +196,8 @@ def write_archive(language: Language, folder: str | Path, questions: int, seed: 
     return files
 
 
-def _links(planted: list[Question], dice: Dice) -> list[tuple[datetime, int, int, int]]:
-    """Links (when, question, related, type) of duplicates, and of originals that ask the same of something else."""
+def _links(planted: list[Question], dice: Dice) -> list[Link]:
+    """Links of duplicates, and of originals that ask the same of something else."""
     links = [
         (_soon(question.moment, dice), index, question.original, DUPLICATE)
         for index, question in enumerate(planted)
@@ -217,28 +215,16 @@ def _links(planted: list[Question], dice: Dice) -> list[tuple[datetime, int, int
     return sorted(links)
 
 
-def _link_rows(
-    links: list[tuple[datetime, int, int, int]], ids: Mapping[tuple[int, int], int], dice: Dice
-) -> Iterator[Attributes]:
+def _link_rows(links: list[Link], ids: Ids, dice: Dice) -> Iterator[Attributes]:
     link_id = 0
     for moment, index, related, link_type in links:
         link_id += dice.between(1, 50)
-        yield {
-            "Id": link_id,
-            "CreationDate": moment_text(moment),
-            "PostId": ids[index, 0],
-            "RelatedPostId": ids[related, 0],
-            "LinkTypeId": link_type,
-        }
+        ends = {"PostId": ids[index, 0], "RelatedPostId": ids[related, 0]}
+        yield {"Id": link_id, "CreationDate": moment_text(moment), **ends, "LinkTypeId": link_type}
 
 
 def _post_rows(
-    planted: list[Question],
-    posts: list[tuple[datetime, int, int]],
-    ids: Mapping[tuple[int, int], int],
-    links: list[tuple[datetime, int, int, int]],
-    language: Language,
-    dice: Dice,
+    planted: list[Question], posts: list[Post], ids: Ids, links: list[Link], language: Language, dice: Dice
 ) -> Iterator[Attributes]:
     closed = {index: moment for moment, index, _, link_type in links if link_type == DUPLICATE}
     by_age = [index for _, index, number in posts if number == 0]

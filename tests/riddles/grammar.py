@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dupq.sample.archive import Block, Dice, Kind, Meaning, Question, SampleFiles, write_archive
+from dupq.sample.archive import Block, Dice, Kind, Language, Meaning, Question, SampleFiles, write_archive
 
 Words = Mapping[str, Sequence[str]]
 
@@ -56,30 +56,33 @@ _ORIGINALS_PER_TOPIC = 135
 _FEWEST_TOPICS = 2
 
 
+_SHARES: dict[Kind, tuple[float, float]] = {"copy": (0.075, 0.3), "near_copy": (0.1, 0.4), "rephrasing": (0.15, 0.6)}
+_ODD = (
+    Question("Where does a rain gauge belong? (The title says it all)", ()),
+    Question(
+        "What does this scrap of a logbook mean?",
+        (("pre", "<code>06:10 W 5 &gt;&gt; 7\n06:40 SW 8 !!\n</code>"),),
+    ),
+    Question(
+        "Étude d'un café glacé à Łódź: 日本の抹茶 🍵, قهوة or tea?",
+        (("p", "Naïve façade, smørrebrød &amp; jalapeño … «قهوة عربية» 🐝🚲👩‍🚀 — ½ Tasse genügt?"),),
+    ),
+    Question(
+        "Is a rope walk still of any use?",
+        (("p", "I asked my great-aunt, and she laughed for a minute."),),
+    ),
+)
+
+
 def write_sample(folder: str | Path, questions: int = 2000, seed: int = 1) -> SampleFiles:
     """Write an archive of riddles into a local folder: 7.5 % are copies, 10 % near copies, 15 % rephrasings."""
-    return write_archive(Riddles(), folder, questions, seed)
+    riddles = Riddles()
+    language = Language(_SHARES, _ODD, riddles.meanings, riddles.compose, riddles.answer)
+    return write_archive(language, folder, questions, seed)
 
 
 class Riddles:
     """What the riddles are written in; see `dupq.sample.archive.Language`."""
-
-    shares: Mapping[Kind, float] = {"copy": 0.075, "near_copy": 0.1, "rephrasing": 0.15}
-    odd = (
-        Question("Where does a rain gauge belong? (The title says it all)", ()),
-        Question(
-            "What does this scrap of a logbook mean?",
-            (("pre", "<code>06:10 W 5 &gt;&gt; 7\n06:40 SW 8 !!\n</code>"),),
-        ),
-        Question(
-            "Étude d'un café glacé à Łódź: 日本の抹茶 🍵, قهوة or tea?",
-            (("p", "Naïve façade, smørrebrød &amp; jalapeño … «قهوة عربية» 🐝🚲👩‍🚀 — ½ Tasse genügt?"),),
-        ),
-        Question(
-            "Is a rope walk still of any use?",
-            (("p", "I asked my great-aunt, and she laughed for a minute."),),
-        ),
-    )
 
     def __init__(self) -> None:
         """Read the grammar."""
