@@ -774,14 +774,15 @@ def _do_the_jobs(gpus: int | None) -> None:
     from dupq.execution.gpus import gpus_for
     from dupq.pipelines.arguments import FromDumpJob
     from dupq.pipelines.train import from_dump
-    from dupq.sample.made_dump import write_sample
+    from dupq.sample.questions import write_sample
 
     cluster.connect("local")
     gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
     with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
         sample = write_sample(f"{folder}/dump", questions=300)
-        for preset in ("sample", "dupq"):
-            job = FromDumpJob((str(sample.archive),), f"{folder}/{preset}", preset, None, _SHORT, gpus)
+        for language in ("english", "german"):  # whose word vectors are learned from nothing
+            assignments = (*_SHORT, f"text.language={language}")
+            job = FromDumpJob((str(sample.archive),), f"{folder}/{language}", "dupq", None, assignments, gpus)
             from_dump(job, job.check())
 
 

@@ -163,9 +163,9 @@ def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_sample(of_all_processes: Path) -> TrainedSample:
     """One for all processes of a test session: the first that asks for it makes it."""
     from inline import without_ray
+    from riddles.grammar import write_sample
 
     from dupq.encoders.description import encoder_at
-    from dupq.sample.made_dump import write_sample
 
     folder = of_all_processes / "trained-sample"
     archive, done = folder / "archive", folder / "done"

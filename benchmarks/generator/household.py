@@ -11,8 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dupq.sample.grammar import Dice
-from dupq.sample.made_dump import document
+from dupq.sample.archive import Dice, document
 
 FOLDER = Path(__file__).with_suffix("")
 LANGUAGES = ("english", "russian", "portuguese", "arabic", "turkish", "korean", "japanese", "chinese", "thai")

@@ -1,5 +1,5 @@
 """`python -m dupq.sample FOLDER` writes the sample archive."""
 
-from dupq.sample.made_dump import main
+from dupq.sample.questions import main
 
-main()
+raise SystemExit(main())

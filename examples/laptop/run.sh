@@ -6,12 +6,10 @@ DUMP=${1:-}
 OUT=${2:-out/laptop}
 cd "$(dirname "$0")/../.." # relative paths are below the repository
 export PATH=$PWD/.venv/bin:$PATH
-PRESET=dupq
 
 if [ -z "$DUMP" ]; then
     python -m dupq.sample "$OUT/dump"
     DUMP=$OUT/dump
-    PRESET=sample
 fi
 
 dupq ingest --dump "$DUMP" --output "$OUT"
@@ -20,7 +18,7 @@ LINKS=() # a dump without PostLinks.xml has none
 if compgen -G "$OUT/links/*/*.parquet" > /dev/null; then
     LINKS=(--links "$OUT/links")
 fi
-dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder" --preset "$PRESET"
+dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder"
 dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" --precision 0.7
 dupq report --run "$OUT/runs"
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from elsewhere import CGROUPS, NOBODY, SMALL_SHM, WITHOUT_SHM, in_cgroup, read_only, read_only_root, run_as
 from inline import without_ray
+from riddles.grammar import write_sample
 from test_kernel_cache import ASK, small_package
 
 from dupq import kernel_cache, local_files
@@ -20,7 +21,6 @@ from dupq.errors import ClusterError
 from dupq.execution import cluster
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import writer
-from dupq.sample.made_dump import write_sample
 from dupq.settings.config import Settings
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]

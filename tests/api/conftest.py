@@ -23,9 +23,10 @@ class SmallRuns:
 @pytest.fixture(scope="session")
 @without_ray()
 def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
+    from riddles.grammar import write_sample
+
     from dupq.pipelines.dedup import DedupJob, dedup
     from dupq.pipelines.ingest import IngestJob, ingest
-    from dupq.sample.made_dump import write_sample
 
     work = tmp_path_factory.mktemp("small")
     sample = write_sample(work / "dump", questions=300)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disturbed import Ended, Job, Moment, attempt, latest, tables_of
+from riddles.grammar import write_sample
 
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.sample.made_dump import write_sample
 
 TRAINED = (
     *("training.epochs=2", "word_vectors.dimensions=20", "word_vectors.epochs=1"),

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from every_job import JOBS, Given
 from inline import without_ray
+from riddles.grammar import write_sample
 from small_archive import ingest_job, training_job
 from tqdm import TMonitor
 
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train
 from dupq.runs import log
-from dupq.sample.made_dump import write_sample
 
 
 def _do_each_job(folder: Path) -> None:

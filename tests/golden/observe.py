@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from encoder_settings import QUICK_LEARNER
+from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.encoders.description import SPLIT, encoder_at
@@ -30,7 +31,6 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs import writer
 from dupq.runs.writer import Run
-from dupq.sample.made_dump import write_sample
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
 from dupq.text.normalisation import normaliser_of

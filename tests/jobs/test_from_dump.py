@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import log, progress
-from dupq.sample.made_dump import SampleFiles, write_sample
+from dupq.sample.archive import SampleFiles
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
 

@@ -39,7 +39,7 @@ def test_without_their_package_a_table_is_refused_in_one_line(
     names: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
-    assert "sample" in config.preset_names()
+    assert "dupq" in config.preset_names()
     assert "bogdanova-max" not in config.preset_names()
     given = arguments(small_sample.questions, small_sample.links, tmp_path, *(f"--table={name}" for name in names))
     with pytest.raises(SettingError, match=f"^--table {names[-1]}: .* need the package dupq_papers[^\\n]*$"):

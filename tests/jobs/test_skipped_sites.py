@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from golden.observe import put_together
 from inline import without_ray
+from riddles.grammar import write_sample
 
 import dupq
 from dupq import storage
@@ -17,7 +18,6 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
-from dupq.sample.made_dump import write_sample
 
 SITES = ("a.example.com", "b.example.com", "c.example.com")
 FIRST = f"site={SITES[0]}/part-00000.parquet"

@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 from encoder_settings import QUICK_LEARNER
 from inline import without_ray
+from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.encoders.description import encoder_at, read_description
@@ -24,7 +25,6 @@ from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.sample.made_dump import write_sample
 
 ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from inline import without_ray
+from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.encoders.description import Description, encoder_at, read_description
@@ -19,7 +20,6 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
-from dupq.sample.made_dump import write_sample
 from dupq.settings import config
 from dupq.training.checkpoints import Checkpoints
 from dupq.training.steps import development, prepare

@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 from golden.observe import put_together
 from inline import without_ray
+from riddles.grammar import write_sample
 
 from dupq.api.runs import Run
 from dupq.evaluation.verdicts import Verdict, format_verdicts, parse_verdicts
@@ -17,7 +18,6 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.reader import Key, ends_of
-from dupq.sample.made_dump import write_sample
 
 JUDGED, NEAR = 50, 5
 MOST = 120

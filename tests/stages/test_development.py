@@ -14,7 +14,7 @@ LINKS = np.arange(60).reshape(-1, 2)
 
 
 def untrained() -> tuple[Encoder, Known, Settings]:
-    settings = config.load("sample", ["encoder.units=6"])
+    settings = config.load("dupq", ["encoder.kind=cnn", "encoder.units=6"])
     known = Known(LINKS, split_links(LINKS, settings.training), np.zeros((0, 2), np.int64), {})
     table = np.random.default_rng(2).normal(size=(40, 6)).astype(np.float32)
     return build(settings.encoder, table, 1), known, settings
