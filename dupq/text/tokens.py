@@ -5,7 +5,7 @@ all apostrophes are straight. A token is a run of letters, digits, marks and und
 ("don't") and a closing ++ or # ("c++", "c#"). Scripts that put no space between words are cut by ICU's dictionaries
 first. The tokens LINK and CODE_… have capitals, which no other token has.
 
-This is the plain definition; `token_arrays.py` does the same for whole columns, in ASCII by a compiled loop.
+This is the plain definition; `token_arrays.py` does the same for whole columns, compiled.
 """
 
 import html
@@ -132,14 +132,17 @@ LINK_TOKEN = "LINK"
 CODE_PREFIX = "CODE_"
 _TOKENS_MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
-_ADDRESS = regex.compile(r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+", regex.IGNORECASE)
+IN_ADDRESS = r"[^\s<>\"]"
+_ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
 # scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 # the first test is ten times as fast, and fails for most characters
-_UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({_UNSPACED}+)")
+_UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({UNSPACED}+)")
+FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
+APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
     rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
-    r"|[\p{L}\p{N}_][\p{L}\p{M}\p{N}_]*(?:'[\p{L}\p{M}]+)*(?:\+\+|\#)?"
+    rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
 # Of the letters i of Turkish there is one: which of them a capital or a word without accents means, nobody can tell.
