@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from dupq.clusters.calibration import Calibrated, Evidence, Model, features_of, places_of
 from dupq.clusters.components import components
 from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
-from dupq.clusters.partition import partition
+from dupq.clusters.partition import connected, partition
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import rule_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
@@ -132,12 +132,9 @@ def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.
 
 def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:
     """The words, tags and marks of rows of TEXTS that are compared."""
-    titles, whole = (terms_of(_joined(texts[name]), language) for name in ("title", "text"))
+    columns = (pa.concat_arrays([pa.array([], pa.string()), *texts[name].chunks]) for name in ("title", "text"))
+    titles, whole = (terms_of(column, language) for column in columns)
     return Words(titles, whole, tags, marks)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.StringArray:
-    return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
 
 
 _STEPS = 1_000  # of probability
@@ -238,17 +235,10 @@ def best_partition(
     absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
     weighed, weights = np.concatenate([pairs, apart]), np.concatenate([weights, np.full(len(apart), -np.inf)])
     labels: np.ndarray = partition(len(firsts), *_contracted(firsts, weighed, weights, absent), absent)[firsts]
-    return _connected(labels, firsts, pairs[:listed][probabilities[:listed] >= np.float32(threshold)])
-
-
-def _connected(labels: np.ndarray, firsts: np.ndarray, sure: np.ndarray) -> np.ndarray:
-    """For each question the first of those of its label that `sure` pairs and links connect it with."""
+    sure = pairs[:listed][probabilities[:listed] >= np.float32(threshold)]
     within = sure[labels[sure[:, 0]] == labels[sure[:, 1]]]
-    linked = np.stack([np.arange(len(firsts)), firsts], axis=1)[firsts != np.arange(len(firsts))]
-    members, smallest = components(np.concatenate([within, linked]))
-    found = np.arange(len(firsts))
-    found[members] = smallest
-    return found
+    linked = np.stack([np.arange(len(firsts)), firsts], axis=1)
+    return connected(len(firsts), np.concatenate([within, linked]))
 
 
 def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -271,10 +261,7 @@ def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) 
 
 def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """For each of the sorted `keys` the index of the first one that `links` connect it with, its own without any."""
-    members, smallest = components(among(keys, links))
-    firsts = np.arange(len(keys))
-    firsts[members] = smallest
-    return firsts
+    return connected(len(keys), among(keys, links))
 
 
 def _contracted(

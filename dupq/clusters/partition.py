@@ -37,7 +37,7 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     lower, upper = pairs.min(axis=1), pairs.max(axis=1)
     order = np.lexsort((upper, lower))
     pairs, weights = np.stack([lower[order], upper[order]], axis=1), weights[order]
-    groups = _connected(count, pairs[weights > 0])
+    groups = connected(count, pairs[weights > 0])
     within = groups[pairs[:, 0]] == groups[pairs[:, 1]]
     pairs, weights = pairs[within], weights[within]
     owners = groups[pairs[:, 0]]
@@ -58,7 +58,7 @@ def objective(pairs: np.ndarray, weights: np.ndarray, labels: np.ndarray, absent
     return float(weights[inside].sum() + absent * absent_pairs)
 
 
-def _connected(count: int, pairs: np.ndarray) -> np.ndarray:
+def connected(count: int, pairs: np.ndarray) -> np.ndarray:
     """For each node the smallest node that `pairs` connect it with."""
     labels = np.arange(count)
     members, smallest = components(pairs)
@@ -146,7 +146,7 @@ def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -
         for _ in range(_SWEEPS):
             if not _sweep(neighbours, changed, absent):
                 break
-        changed = _connected(count, positive[changed[positive[:, 0]] == changed[positive[:, 1]]])
+        changed = connected(count, positive[changed[positive[:, 0]] == changed[positive[:, 1]]])
         if np.array_equal(changed, labels):
             break
         labels = changed

@@ -37,12 +37,15 @@ class Lexical(NamedTuple):
     rest: sparse.csr_array  # float32, (n, other words that both sides have)
 
 
-def lexical_parts(left: Side, right: Side, scale: float, least_share: float) -> tuple[Lexical, Lexical]:
-    """Both sides' bags over the words that both have.
+def lexical_parts(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:
+    """Both sides' bags over the words that both have; None if there are none, or the rule does not ask for them.
 
     Multiplied are those whose share of the questions, the geometric mean of both sides, is at least `least_share`.
     Memory: 8 bytes a word of each side's bags, and as much again while they are made.
     """
+    if not (rule.lexical and len(left.words) and len(right.words)):
+        return None, None
+    scale = abs(rule.lexical) ** 0.5
     width = 1 + max(int(side.words.max(initial=-1)) for side in (left, right))
     shares = [np.bincount(side.words, minlength=width) / max(1, len(side.bag_squares)) for side in (left, right)]
     share = np.sqrt(shares[0] * shares[1])
@@ -133,21 +136,6 @@ class Matrix(NamedTuple):
     length: float
 
 
-def float32_matrix(side: Side, frequent: sparse.csr_array | None, rule: Rule) -> Matrix:
-    """The unit vectors times the square root of their weight, beside the `frequent` words; not rounded further."""
-    count, dimensions = side.vectors.shape
-    rows = np.empty((count, dimensions + (0 if frequent is None else frequent.shape[1])), np.float32)
-    scales = (abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)
-    longest = 0.0
-    for start in range(0, count, PIECE):
-        piece = slice(start, start + PIECE)
-        np.multiply(side.vectors[piece], scales[piece, None], out=rows[piece, :dimensions])
-        if frequent is not None:
-            rows[piece, dimensions:] = frequent[piece].toarray()
-        longest = max(longest, float(np.linalg.norm(rows[piece], axis=1).max()))
-    return Matrix(rows, *with_slack(0.0, longest))
-
-
 def with_slack(error: float, length: float) -> tuple[float, float]:
     """The error and length of a Matrix of rows within `error` of float32 ones of this `length`, by norms in float32."""
     longest = length * (1.0 + _SLACK)
@@ -185,7 +173,7 @@ class Products:
 
     def __init__(self, left: Side, right: Side, rule: Rule) -> None:
         """Memory: a matrix for each side."""
-        bags = _lexical(left, right, rule, self.least_share)
+        bags = lexical_parts(left, right, rule, self.least_share)
         self._left = self.matrix(left, bags[0], rule)
         self._right = self._left if left is right else self.matrix(right, bags[1], rule)
         self._signs = signs(rule, left.vectors.shape[1], self._left.rows.shape[1])
@@ -194,8 +182,18 @@ class Products:
         self.margin = margin(self._left, self._right, FLOAT32_ERROR, self.result_error) + self._lists.margin
 
     def matrix(self, side: Side, bags: Lexical | None, rule: Rule) -> Matrix:
-        """The rows of a side, with the frequent words of its bags."""
-        return float32_matrix(side, None if bags is None else bags.frequent, rule)
+        """The unit vectors of a side times the square root of their weight, beside the frequent words of its bags."""
+        count, dimensions = side.vectors.shape
+        rows = np.empty((count, dimensions + (0 if bags is None else bags.frequent.shape[1])), np.float32)
+        scales = (abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)
+        longest = 0.0
+        for start in range(0, count, PIECE):
+            piece = slice(start, start + PIECE)
+            np.multiply(side.vectors[piece], scales[piece, None], out=rows[piece, :dimensions])
+            if bags is not None:
+                rows[piece, dimensions:] = bags.frequent[piece].toarray()
+            longest = max(longest, float(np.linalg.norm(rows[piece], axis=1).max()))
+        return Matrix(rows, *with_slack(0.0, longest))
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """Return the scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
@@ -230,7 +228,7 @@ class Distances:
         self._left = columns_of(left.vectors)
         self._right = self._left if left is right else columns_of(right.vectors)
         self._rule = rule
-        self._lists = Lists(*_lexical(left, right, rule, np.inf), rule)
+        self._lists = Lists(*lexical_parts(left, right, rule, np.inf), rule)
         off = distance_margin(left.vectors.shape[1], longest_distance(left.vectors, right.vectors))
         # exp has a slope of at most 1 here
         off = off if rule.is_distance else abs(rule.dense) * (off + 16 * FLOAT32_ERROR)
@@ -283,12 +281,6 @@ class Lists:
         words = self._left.indices[mine].astype(np.int32)
         weights = np.float32(self._sign) * self._left.data[mine]
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
-
-
-def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:
-    if not (rule.lexical and len(left.words) and len(right.words)):
-        return None, None
-    return lexical_parts(left, right, abs(rule.lexical) ** 0.5, least_share)
 
 
 def padded(columns: int) -> int:
