@@ -13,12 +13,12 @@ from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
-from dupq.training.one_process import QUALITY, KnownPairs, train
 from dupq.training.pairs import NEGATIVE_POOL, Pairs
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import Experiment
 from dupq_papers.experiments.data_sets import DataSet
 from dupq_papers.experiments.fitting import Fitted
+from dupq_papers.experiments.in_memory import QUALITY, KnownPairs, train
 from dupq_papers.experiments.samples import evenly, some_queries
 from dupq_papers.networks.mappsent import MappSentSettings
 from dupq_papers.settings import PaperTraining

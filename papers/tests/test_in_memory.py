@@ -13,9 +13,10 @@ from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
-from dupq.training import loop, one_process
-from dupq.training.one_process import KnownPairs, train
+from dupq.training import loop
 from dupq.training.word_vectors import make_word_vectors
+from dupq_papers.experiments import in_memory
+from dupq_papers.experiments.in_memory import KnownPairs, train
 
 WORDS = [f"w{number}" for number in range(40)]
 
@@ -84,7 +85,7 @@ def test_dropout_is_drawn_anew_for_each_seed_and_epoch(monkeypatch: pytest.Monke
         seeds.append(torch.initial_seed())
         return loop.train_epoch(*given, **more)
 
-    monkeypatch.setattr(one_process, "train_epoch", train_epoch)
+    monkeypatch.setattr(in_memory, "train_epoch", train_epoch)
     for seed in (1, 2):
         embeddings(2, [0.0] * 4, f"training.seed={seed}")
     assert len(seeds) == len(set(seeds)) == 4
