@@ -35,7 +35,7 @@ _ODD = (
 
 
 def write_sample(folder: str | Path, questions: int = 1000, seed: int = 1) -> SampleFiles:
-    """Write the sample into a local folder: 5 % are copies, 8 % near copies, 15 % rephrasings."""
+    """Write the sample into a local folder: 5 % are copies, 8 % near copies, 15 % rephrasings; half are linked."""
     return write_archive(Language(_SHARES, _ODD, meanings, compose, answer), folder, questions, seed)
 
 
