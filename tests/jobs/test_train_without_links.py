@@ -121,7 +121,7 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
     assert "What this run cannot tell" in page
     assert all(reason in page for reason in metrics["not_measured"].values())
     said = summary(archive.run.uri)
-    assert "sites alone: no known duplicates of this archive to weigh" in said
+    assert "other sites alone: this archive has no known duplicates to weigh" in said
     assert "MISSED    not measured: no known duplicates to test on (none has both questions" in said
 
 
