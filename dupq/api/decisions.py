@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.api.inputs import share
-from dupq.api.scoring import PAIR_COLUMNS, Scorer, ends, pairs_of
 from dupq.clusters import identity
 from dupq.clusters.components import Constraints, components, constraints, represented, with_represented
 from dupq.clusters.decision import (
@@ -23,6 +22,7 @@ from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
 from dupq.links.link_files import known_duplicates
 from dupq.runs.reader import Run
+from dupq.runs.scoring import PAIR_COLUMNS, Scorer, ends, pairs_of
 from dupq.runs.table_view import TableView, in_memory
 from dupq.text.keys import Sites, are_among
 

@@ -16,13 +16,18 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.api.encoders import TextEncoder, Weighed
-from dupq.api.inputs import collected, column_of, keys_in, names_of, texts
+from dupq.api.inputs import Given, check_count, collected, column_of, keys_in, names_of, texts
+from dupq.clusters.calibration import KINDS
 from dupq.errors import DupqError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, VERDICTS, Verdict, format_verdicts, parse_verdicts
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.tiles import top_k
 from dupq.runs import queries
 from dupq.runs.queries import asked, drawn
-from dupq.runs.reader import Key, Run, ends_of
+from dupq.runs.question_tables import embeddings_of
+from dupq.runs.reader import Key, Run, ends_of, link
+from dupq.runs.scoring import PAIR_COLUMNS, NewTexts, Scorer, pairs_of
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.text.keys import Sites
@@ -64,6 +69,27 @@ class Explanation:
             chain = nx.shortest_path(graph, self.left, self.right, weight="weight")
             chosen += [places[frozenset(ends)] for ends in pairwise(chain)]
         return rows.take(pa.array(list(dict.fromkeys(chosen)), pa.int64()))
+
+    @cached_property
+    def evidence(self) -> dict[str, float]:
+        """What each kind of evidence adds to the log-odds of the probability of the pair, as the run decided it.
+
+        The sum is their log-odds; "a teacher" is what no other evidence explains. Raises DupqError where the two are
+        no candidate pair of the encoder, or what tells it is gone.
+        """
+        sites = Sites(sorted(self.run.metrics["sites"]))
+        pair = np.sort(
+            [[int(sites.pack(site, np.array([number]), "explain")[0]) for site, number in (self.left, self.right)]]
+        )
+        ids = pa.array([number for _, number in (self.left, self.right)])
+        left, right = (pc.field(f"question_id_{side}").isin(ids) for side in ("left", "right"))
+        pairs = pairs_of(self.run.pairs.arrow(PAIR_COLUMNS, left | right), sites)
+        if not (pairs.keys == pair).all(axis=1).any():
+            raise DupqError(f"{self.left}, {self.right}: no candidate pair of the encoder, so no evidence was weighed")
+        added = Scorer(self.run, sites, pairs).weigh(pair)[0]
+        if np.isnan(added).any():
+            raise DupqError(f"{self.run.uri}: the encoder, the questions or the calibration of the run are gone")
+        return dict(zip([*KINDS, "a teacher"], added.tolist(), strict=True))
 
     @cached_property
     def shared_shingles(self) -> list[str]:
@@ -184,3 +210,48 @@ def judge(run: Run, left: Key, right: Key, verdict: str) -> None:
         title = titles[key].title if key in titles else ""
         row |= {f"site_{side}": key[0], f"question_id_{side}": key[1], f"title_{side}": title}
     queries.judge(run, row, verdict)
+
+
+def _matches(text: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("text", text, nullable=False),  # its id, or its row
+            pa.field("rank", pa.int64(), nullable=False),  # 1 = most alike
+            pa.field("site", pa.string(), nullable=False),
+            pa.field("question_id", pa.int64(), nullable=False),
+            pa.field("title", pa.string()),  # null: no longer in the archive
+            pa.field("link", pa.string()),
+            pa.field("probability", pa.float32()),  # that both are duplicates; null: the run has not kept what tells it
+            pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
+        ]
+    )
+
+
+def matched(run: Run, encoder: TextEncoder, given: Given, k: int) -> TableView:
+    """Return the k questions of a run that each of some texts is nearest to. See Run.match."""
+    check_count(k, "match: k=")
+    sites, count = Sites(sorted(run.metrics["sites"])), len(given.titles)
+    queries = Embeddings(np.arange(-count, 0), *encoder.encode_whole(given.titles, given.bodies))
+    blocks = (embeddings_of(table, sites, run.embeddings.place) for table in run.embeddings.files())
+    found = top_k(queries, blocks, max(k, int(run.config["neighbours"]["k"])), encoder.measure)
+    names, numbers = sites.unpack(found.neighbours)
+    probabilities = pa.nulls(len(numbers), pa.float32())
+    if len(numbers):
+        left, right = (pc.field(f"question_id_{side}").isin(pa.array(np.unique(numbers))) for side in ("left", "right"))
+        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+        if scorer.is_complete:
+            probabilities = pa.array(scorer.score_new(found, NewTexts(given.titles, given.bodies)))
+    keys = list(zip(names, numbers.tolist(), strict=True))
+    titles = run.titles(keys)
+    columns = [
+        given.ids.take(pa.array(found.queries + count)),
+        pa.array(found.ranks, pa.int64()),
+        pa.array(names, pa.string()),
+        pa.array(numbers),
+        pa.array([titles[key].title if key in titles else None for key in keys], pa.string()),
+        pa.array([link(key) for key in keys], pa.string()),
+        probabilities,
+        pa.array(found.similarities),
+    ]
+    table = pa.table(columns, schema=_matches(given.ids.type))
+    return in_memory(f"{run.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))

@@ -224,7 +224,7 @@ class Run(reader.Run):
         read, file by file, and the pairs of the questions that were found.
         """
         from dupq.api.inputs import given_texts
-        from dupq.api.scoring import matched
+        from dupq.api.lookup import matched
 
         return matched(self, self.encoder, given_texts(texts, format, "match"), k)
 

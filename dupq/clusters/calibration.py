@@ -52,6 +52,21 @@ FEATURES = (
     "same_asker_alike",  # same_asker x text_cosine: who asks again, and who asks on
     "cites",
 )
+KINDS = {  # of evidence, in a reader's words, and the features of each; every feature is of one kind
+    "the encoder's score": ("place",),
+    "nearer than their other neighbours": ("lift",),
+    "rank among the nearest": ("rank",),
+    "words in both titles": ("title_cosine", "title_least", "title_lead"),
+    "words in both texts": ("text_cosine", "text_least", "both_ways"),
+    "tags": ("tags",),
+    "a telling word of one title only": ("title_swap",),
+    "other numbers": ("other_numbers", "series"),
+    "titles that ask something else": ("other_asking",),
+    "other formulas": ("other_formulas",),
+    "asked by the same person": ("same_asker", "same_asker_alike"),
+    "one links to the other": ("cites",),
+    "how rare duplicates are": (),  # the intercept
+}
 NEAR = 0.01  # probability by the prior from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
@@ -107,6 +122,12 @@ class Model:
     def log_odds(self, features: np.ndarray) -> np.ndarray:
         """The same as log-odds."""
         return np.asarray(designed(features, self.centres, self.scales) @ self.coefficients)
+
+    def added(self, features: np.ndarray) -> np.ndarray:
+        """Return what each of KINDS adds to the log-odds of each pair (float64, (n, kinds))."""
+        terms = designed(features, self.centres, self.scales) * self.coefficients
+        own = [[FEATURES.index(name) for name in names] or [len(FEATURES)] for names in KINDS.values()]
+        return np.stack([terms[:, columns].sum(axis=1) for columns in own], axis=1)
 
     def to_dict(self) -> dict[str, object]:
         """For a JSON file."""

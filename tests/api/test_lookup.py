@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import dupq
 from dupq.api.runs import Run
-from dupq.api.scoring import _placed
+from dupq.clusters.calibration import FEATURES, KINDS
 from dupq.clusters.evidence import UNLISTED, listing_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
+from dupq.runs.scoring import _placed
 from dupq.text.questions import question_text
 
 SITE = "sample.stackexchange.com"
@@ -69,6 +71,20 @@ def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[floa
     elif new not in listed:
         assert rank == whole.index(new) + 1
         assert lift == listing_of(np.array([whole], np.float64), 1.0).lifts[0, rank - 1]
+
+
+def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
+    rows = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
+    for row in rows[:: max(1, len(rows) // 40)]:
+        ends = [(row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")]
+        found = run.explain(*ends).evidence
+        assert found.pop("a teacher") == pytest.approx(0, abs=1e-3)
+        assert expit(sum(found.values())) == pytest.approx(row["probability"], abs=1e-5)
+    assert set(KINDS) == set(found)
+    assert sorted(name for names in KINDS.values() for name in names) == sorted(FEATURES)
+    near = run.pairs.arrow(filter=[("source", "=", "near_duplicate")]).to_pylist()[0]
+    with pytest.raises(DupqError, match="no candidate pair of the encoder"):
+        run.explain(*((near[f"site_{side}"], near[f"question_id_{side}"]) for side in ("left", "right"))).evidence  # noqa: B018
 
 
 def test_probabilities_are_unknown_where_the_archive_is_gone(small_runs, tmp_path) -> None:

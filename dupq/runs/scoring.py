@@ -1,5 +1,5 @@
-"""The probability of pairs that a run has not scored: of two of its questions that neither lists, and of a new text and
-the questions that it is nearest to (`Run.match`, `Run.similar`).
+"""The probability of pairs as a finished run would give it, from what it has left: of two questions that neither lists,
+of a new text and the questions that it is nearest to; and what each piece of evidence adds to that of a pair.
 
 A new text is scored as if it were in the archive: it lists its nearest questions, and a question lists it where it is
 nearer than the farthest one that this lists. What it would change in the words' rarities is left out.
@@ -10,21 +10,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import logit
 
 from dupq import storage
-from dupq.api.encoders import TextEncoder
-from dupq.api.inputs import Given, check_count
-from dupq.clusters.decision import arounds, scale_of, scored_table, unlisted, words_of_texts
-from dupq.clusters.evidence import UNLISTED, Words, around, listing_of, marks_of, shared
+from dupq.clusters.calibration import KINDS
+from dupq.clusters.decision import Scale, arounds, features_in, scale_of, scored_table, unlisted, words_of_texts
+from dupq.clusters.evidence import UNLISTED, Around, Words, around, listing_of, marks_of, shared
 from dupq.encoders.description import read_measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
-from dupq.neighbours.tiles import top_k
 from dupq.runs.layout import RunLayout
 from dupq.runs.question_tables import embeddings_of
-from dupq.runs.reader import Run, link
-from dupq.runs.table_view import TableView, in_memory
+from dupq.runs.reader import Run
 from dupq.settings import config
 from dupq.tables import COMPARED, RARITIES
 from dupq.text.keys import Sites
@@ -36,6 +34,13 @@ _QUESTION = ["site", "question_id", "title", "body_html", "tags", "owner"]
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 
 
+class NewTexts(NamedTuple):
+    """Texts that are no questions of the archive."""
+
+    titles: list[str]
+    bodies: list[str] | None  # HTML
+
+
 class EncoderPairs(NamedTuple):
     """The encoder's pairs."""
 
@@ -43,7 +48,12 @@ class EncoderPairs(NamedTuple):
     probabilities: np.ndarray  # float32
     similarities: np.ndarray  # float32
     title_cosines: np.ndarray  # float32
-    is_listed: tuple[np.ndarray, np.ndarray]  # bool: by the left question, by the right one
+    ranks: tuple[np.ndarray, np.ndarray]  # int32: of the right question in the left one's list, and the other way round
+
+    @property
+    def is_listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether the left question lists the right one, and the other way round (bool)."""
+        return self.ranks[0] != UNLISTED, self.ranks[1] != UNLISTED
 
     def listed(self, column: np.ndarray) -> np.ndarray:
         """Return the values of a column, once for each question that lists the other: the left ones, then the right."""
@@ -66,7 +76,7 @@ def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
     """Return those of rows of `pairs` (PAIR_COLUMNS) that the encoder found."""
     table = table.filter(pc.equal(table["source"], "encoder"))
     p, scores, cosines = (table[name].to_numpy() for name in ("probability", "similarity", "title_overlap"))
-    left, right = (table[name].is_valid().to_numpy() for name in ("rank_left", "rank_right"))
+    left, right = (table[name].fill_null(UNLISTED).to_numpy() for name in ("rank_left", "rank_right"))
     return EncoderPairs(ends(table, sites), p, scores, cosines, (left, right))
 
 
@@ -96,16 +106,16 @@ class Scorer:
         common = shared(self._words(keys), left, right, self._read_rarities())
         return self._scored(unlisted(pairs, scores.astype(np.float32), common), keys, [])
 
-    def score_new(self, found: Neighbours, new: Given, highest: float) -> np.ndarray:
+    def score_new(self, found: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, for each row of `found`.
 
-        Text n has the key n - len(new.titles). `highest` is the highest score there is.
+        Text n has the key n - len(new.titles).
         """
         pairs = np.stack([found.queries, found.neighbours], axis=1)
         keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), found.neighbours]))
         left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
         common = shared(self._words(keys, new), left, right, self._read_rarities())
-        k, lists = self._settings.neighbours.k, self._lists()
+        k, lists, highest = self._settings.neighbours.k, self._lists(), self._highest
         forth = [_place(found.similarities[found.queries == query], k, highest) for query in np.unique(found.queries)]
         back = [
             _placed(score, lists.get(key, _NOTHING), k, highest)
@@ -118,16 +128,59 @@ class Scorer:
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
         return self._scored(compared, keys, [(left[own], common.title_cosine[own])])
 
+    def weigh(self, pairs: np.ndarray) -> np.ndarray:
+        """Return what each kind of evidence (calibration.KINDS) adds to the log-odds (float64, (m, kinds + 1)).
+
+        Of `pairs` of the encoder (int64 keys, shape (m, 2)) that the run has; the last column is what is left, of a
+        teacher. NaN for all if something is gone that tells it.
+        """
+        if not self.is_complete or not len(pairs):
+            return np.full((len(pairs), len(KINDS) + 1), np.nan)
+        rows = {tuple(ends): row for row, ends in enumerate(self._pairs.keys.tolist())}
+        own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
+        keys, lists = np.unique(pairs), self._lists()
+        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
+        common = shared(self._words(keys), left, right, self._read_rarities())
+        listing = []
+        for side in (0, 1):
+            ranks = self._pairs.ranks[side][own]
+            found = [
+                self._lift(lists, key, rank) for key, rank in zip(pairs[:, side].tolist(), ranks.tolist(), strict=True)
+            ]
+            listing += [ranks, np.array(found, np.float32)]
+        columns = [*pairs.T, self._pairs.similarities[own], *listing, *common]
+        compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
+        scale, sides = self._scale(), self._sides(compared, keys, [])
+        added = scale.model.added(features_in(compared, sides, scale))
+        rest = logit(np.clip(self._pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
+        return np.concatenate([added, rest[:, None]], axis=1)
+
+    def _lift(self, lists: dict[int, np.ndarray], key: int, rank: int) -> float:
+        if rank == UNLISTED:
+            return 0.0
+        return float(listing_of(lists[key][None, :].astype(np.float64), self._highest).lifts[0, rank - 1])
+
     def _scored(self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """The probabilities of rows of COMPARED; `more` are rows of `keys` that list others, and titles' cosines."""
-        scale = scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
+        sides = self._sides(compared, keys, more)
+        probabilities: np.ndarray = scored_table(compared, sides, self._scale())["probability"].to_numpy()
+        return probabilities
+
+    def _sides(
+        self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]
+    ) -> tuple[Around, Around]:
         queries, cosines = self._pairs.listing, self._pairs.listed(self._pairs.title_cosines)
         some = np.flatnonzero(np.isin(queries, keys))
         listing = [(np.searchsorted(keys, queries[some]), cosines[some]), *more]
         rows, alike = (np.concatenate(column) for column in zip(*listing, strict=True))
-        sides = arounds([keys, *around(rows, alike, len(keys))], compared)
-        probabilities: np.ndarray = scored_table(compared, sides, scale)["probability"].to_numpy()
-        return probabilities
+        return arounds([keys, *around(rows, alike, len(keys))], compared)
+
+    def _scale(self) -> Scale:
+        return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
+
+    @property
+    def _highest(self) -> float:
+        return read_measure(self._run.encoder_uri).highest
 
     def _read_rarities(self) -> np.ndarray:
         return storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
@@ -147,7 +200,7 @@ class Scorer:
             found.append(embedded.take(np.isin(embedded.keys, keys)))
         return gathered(found)
 
-    def _words(self, keys: np.ndarray, new: Given | None = None) -> Words:
+    def _words(self, keys: np.ndarray, new: NewTexts | None = None) -> Words:
         """The words, tags and marks of `keys`, in their order; those below 0 are `new` texts."""
         settings, archive = self._settings.text, keys[keys >= 0]
         names, numbers = self._sites.unpack(archive)
@@ -186,7 +239,7 @@ def _placed(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[i
     return rank + 1, float(_place(scores, k, highest)[1][rank])
 
 
-def _rows_of(new: Given, schema: pa.Schema) -> pa.Table:
+def _rows_of(new: NewTexts, schema: pa.Schema) -> pa.Table:
     """New texts as questions of no site, of which nobody says who asked."""
     count = len(new.titles)
     columns: dict[str, pa.Array] = {
@@ -198,48 +251,3 @@ def _rows_of(new: Given, schema: pa.Schema) -> pa.Table:
         "owner": pa.nulls(count, schema.field("owner").type),
     }
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
-
-
-def _matches(text: pa.DataType) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field("text", text, nullable=False),  # its id, or its row
-            pa.field("rank", pa.int64(), nullable=False),  # 1 = most alike
-            pa.field("site", pa.string(), nullable=False),
-            pa.field("question_id", pa.int64(), nullable=False),
-            pa.field("title", pa.string()),  # null: no longer in the archive
-            pa.field("link", pa.string()),
-            pa.field("probability", pa.float32()),  # that both are duplicates; null: the run has not kept what tells it
-            pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
-        ]
-    )
-
-
-def matched(run: Run, encoder: TextEncoder, given: Given, k: int) -> TableView:
-    """Return the k questions of a run that each of some texts is nearest to. See Run.match."""
-    check_count(k, "match: k=")
-    sites, count = Sites(sorted(run.metrics["sites"])), len(given.titles)
-    queries = Embeddings(np.arange(-count, 0), *encoder.encode_whole(given.titles, given.bodies))
-    blocks = (embeddings_of(table, sites, run.embeddings.place) for table in run.embeddings.files())
-    found = top_k(queries, blocks, max(k, int(run.config["neighbours"]["k"])), encoder.measure)
-    names, numbers = sites.unpack(found.neighbours)
-    probabilities = pa.nulls(len(numbers), pa.float32())
-    if len(numbers):
-        left, right = (pc.field(f"question_id_{side}").isin(pa.array(np.unique(numbers))) for side in ("left", "right"))
-        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
-        if scorer.is_complete:
-            probabilities = pa.array(scorer.score_new(found, given, encoder.measure.highest))
-    keys = list(zip(names, numbers.tolist(), strict=True))
-    titles = run.titles(keys)
-    columns = [
-        given.ids.take(pa.array(found.queries + count)),
-        pa.array(found.ranks, pa.int64()),
-        pa.array(names, pa.string()),
-        pa.array(numbers),
-        pa.array([titles[key].title if key in titles else None for key in keys], pa.string()),
-        pa.array([link(key) for key in keys], pa.string()),
-        probabilities,
-        pa.array(found.similarities),
-    ]
-    table = pa.table(columns, schema=_matches(given.ids.type))
-    return in_memory(f"{run.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
