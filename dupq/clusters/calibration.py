@@ -54,7 +54,7 @@ FEATURES = (
 )
 KINDS = {  # of evidence, in a reader's words, and the features of each; every feature is of one kind
     "the encoder's score": ("place",),
-    "nearer than their other neighbours": ("lift",),
+    "nearer than other neighbours": ("lift",),
     "rank among the nearest": ("rank",),
     "words in both titles": ("title_cosine", "title_least", "title_lead"),
     "words in both texts": ("text_cosine", "text_least", "both_ways"),

@@ -12,11 +12,14 @@ import pyarrow.compute as pc
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from dupq.clusters.calibration import KINDS
+from dupq.errors import DupqError
 from dupq.report import explorer_clusters
 from dupq.report.explorer_clusters import Contents, Evidence, Members, Text, telling
 from dupq.runs import queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.records import AtThreshold
+from dupq.runs.scoring import PAIR_COLUMNS, Scorer, pairs_of
 from dupq.text.keys import Sites
 
 # What a run would give at other thresholds, for the report's slider.
@@ -220,6 +223,7 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
     """
     own = {cluster_id: held.members[cluster_id] for cluster_id in show.cluster_ids if cluster_id in held.members}
     evidence = Evidence(run)
+    odds = _odds(run, [row for cluster_id in own for row in telling(held.pairs.get(cluster_id, []))])
     listed = _Questions(held.texts)
     worklist = [to_judge(row, listed.place) for row in show.worklist]
     review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in show.judged]
@@ -230,7 +234,7 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         cluster_id = row["cluster_id"]
         if cluster_id not in own:
             continue
-        shown = _cluster(row, own[cluster_id], telling(held.pairs.get(cluster_id, [])), evidence, held.texts)
+        shown = _cluster(row, own[cluster_id], telling(held.pairs.get(cluster_id, [])), evidence, held.texts, odds)
         shown["changes"] = kinds.get(cluster_id, [])
         used += len(json.dumps(shown)) + sum(listed.cost(key) for key in own[cluster_id].keys)
         if used > budget and clusters:
@@ -334,11 +338,47 @@ class _Questions:
 
 
 def _cluster(
-    row: TableRow, own: Members, edges: list[TableRow], evidence: Evidence, texts: Mapping[Key, Text]
+    row: TableRow,
+    own: Members,
+    edges: list[TableRow],
+    evidence: Evidence,
+    texts: Mapping[Key, Text],
+    odds: Mapping[tuple[Key, Key], list[list[object]]],
 ) -> dict[str, object]:
     places = {key: place for place, key in enumerate(own.keys)}
     pairs = [{**pair_data(pair, places), "evidence": evidence.of(pair, texts)} for pair in edges]
+    for shown, pair in zip(pairs, edges, strict=True):
+        if pair["source"] == "encoder" and ends_of(pair) in odds:
+            shown["odds"] = odds[ends_of(pair)]
     return {**cluster_data(row), "reason": own.reason, "pairs": pairs}
+
+
+LEAST_ODDS = 0.05  # that are shown; the rest is added up
+
+
+def _odds(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], list[list[object]]]:
+    """What the evidence adds to the log-odds of the encoder's pairs, by their questions; none where that is gone."""
+    wanted = [ends_of(row) for row in rows if row["source"] == "encoder"]
+    if not wanted:
+        return {}
+    try:
+        sites = Sites(sorted(run.metrics["sites"]))
+        ids = pa.array(sorted({number for ends in wanted for _, number in ends}), pa.int64())
+        left, right = (pc.field(f"question_id_{side}").isin(ids) for side in _SIDES)
+        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+        packed = [[int(sites.pack(site, np.array([number]), "pairs")[0]) for site, number in ends] for ends in wanted]
+        added = scorer.weigh(np.array(packed))
+    except (DupqError, KeyError):  # of another version, or its archive or encoder is another one now
+        return {}
+    return {ends: odds_data(row) for ends, row in zip(wanted, added.tolist(), strict=True) if row[0] == row[0]}
+
+
+def odds_data(added: list[float]) -> list[list[object]]:
+    """What each kind of evidence adds to a pair's log-odds, as the scripts read it."""
+    named = list(zip([*KINDS, "a teacher"], added, strict=True))
+    shown: list[list[object]] = [[kind, round(value, 3)] for kind, value in named if abs(value) >= LEAST_ODDS]
+    rest = sum(value for _, value in named if abs(value) < LEAST_ODDS)
+    return [*shown, ["all else", round(rest, 3)]]
 
 
 def cluster_data(row: TableRow) -> dict[str, object]:

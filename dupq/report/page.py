@@ -24,7 +24,7 @@ from dupq.report.summary import grounds
 from dupq.runs.reader import Key, Run, link, open_run
 from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
 
-_SCRIPTS = ("dom", "texts", "graph", "cluster", "list", "judge", "threshold")  # in this order
+_SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
 _STYLES = ("page", "explorer")
 
 

@@ -15,6 +15,7 @@ from dupq.clusters.calibration import FEATURES, KINDS
 from dupq.clusters.evidence import UNLISTED, listing_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
+from dupq.report import page
 from dupq.runs.scoring import _placed
 from dupq.text.questions import question_text
 
@@ -85,6 +86,14 @@ def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
     near = run.pairs.arrow(filter=[("source", "=", "near_duplicate")]).to_pylist()[0]
     with pytest.raises(DupqError, match="no candidate pair of the encoder"):
         run.explain(*((near[f"site_{side}"], near[f"question_id_{side}"]) for side in ("left", "right"))).evidence  # noqa: B018
+
+
+def test_the_report_shows_what_the_evidence_of_a_pair_adds(small_runs) -> None:
+    data = page.gathered(dupq.open_run(small_runs.loose))[1]
+    pairs = [pair for one in data["clusters"] for pair in one["pairs"] if pair["source"] == "encoder"]
+    assert pairs
+    for pair in pairs:
+        assert expit(sum(value for _, value in pair["odds"])) == pytest.approx(pair["probability"], abs=5e-3)
 
 
 def test_probabilities_are_unknown_where_the_archive_is_gone(small_runs, tmp_path) -> None:

@@ -115,5 +115,6 @@ function evidence(run, pair) {
     encoder: `In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`
       + (run.threshold === null ? '.' : `; from ${score(run.threshold)} on pairs may join.`),
   }[pair.source];
-  return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said)];
+  return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said),
+    pair.odds ? waterfall(pair) : null];
 }
