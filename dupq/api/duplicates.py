@@ -197,7 +197,8 @@ def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
         return lambda texts: vectors
     if isinstance(given, (str, os.PathLike)):
         place = os.fspath(given)
-        if storage.exists(place) or storage.is_remote(place):
+        is_path = os.path.isabs(place) or place.startswith((".", "~"))  # and no name of a model
+        if is_path or storage.is_remote(place) or storage.exists(place):
             return load_encoder(place)
         model = teacher_at(place, _MODEL_CALL)
         return lambda texts: vectors_of(model, texts, system.CPU).astype(np.float32)
