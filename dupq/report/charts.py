@@ -150,7 +150,7 @@ def _up(count: int, decades: int) -> float:
 
 
 def _length(value: float, longest: float, room: float) -> float:
-    if value <= 0 or longest <= 0:
+    if value < 1e-9 or longest <= 0:
         return 0
     return max(1.0, min(1.0, value / longest) * room)
 

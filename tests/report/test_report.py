@@ -220,7 +220,7 @@ def test_known_duplicates_may_be_measured_in_part(run: str) -> None:
     storage.write_json(place, {"links": links, "planted": {"copy": None}})
     assert "Known duplicates found by the encoder" not in page.render(run)
     storage.write_json(place, {"links": links | {"among_nearest": {"1": 0.25}}})
-    texts = section(html.fromstring(page.render(run)), "quality").xpath(".//text/text()")
+    texts = section(html.fromstring(page.render(run)), "quality").xpath(".//table[@class='bars']//tr/*/text()")
     assert texts[texts.index("first") + 1] == "25.0 %"
 
 
