@@ -181,7 +181,7 @@ def _ids(table: object, named: str | None, count: int, call: str) -> pa.Array:
         values = column_of(table, named, call)
     elif index is not None and hasattr(index, "tolist") and type(index).__name__ != "RangeIndex":
         values = index.tolist()
-    if len(values) != count:
+    if not count or len(values) != count:
         return pa.array(np.arange(count))
     if len(set(values)) != count or None in values:
         twice = next((value for value, often in Counter(values).items() if often > 1), None)

@@ -1,4 +1,4 @@
-"""Small bar charts as inline SVG: records in, markup out.
+"""Small bar charts as tables and inline SVG: records in, markup out.
 
 Colours are classes of the page, so a chart follows its light and dark scheme and prints. Every bar carries
 its value as text: nothing is said by length or colour alone. All text is escaped.
@@ -31,10 +31,7 @@ def ticks(low: float, high: float, most: int = 10) -> list[tuple[float, str]]:
 
 
 _WIDTH = 720
-_ROW = 26
-_LABEL = 250  # the right end of a bar's label
-_VALUE = 130  # kept free for the value at the right of the longest bar
-_PLOT_TOP, _PLOT_BOTTOM, _PLOT_LEFT = 24, 204, 60
+_PLOT_TOP, _PLOT_BOTTOM, _PLOT_LEFT = 44, 224, 84
 
 
 class Bar(NamedTuple):
@@ -54,36 +51,27 @@ class Mark(NamedTuple):
 
 
 def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
-    """Horizontal bars, in order; `maximum` fills the width, or else the largest value does."""
+    """Horizontal bars, in order; `maximum` fills the width, or else the largest value does.
+
+    They are a table, which folds on a narrow screen and is read out row by row.
+    """
     longest = maximum or max((record.value for record in records), default=0)
-    rows = Markup("").join(_row(record, index * _ROW, longest) for index, record in enumerate(records))
-    values = "; ".join(f"{record.label}: {record.text}" for record in records)
-    return _svg(title, f"{description} {values}", len(records) * _ROW, rows)
-
-
-def _row(bar: Bar, top: float, longest: float) -> Markup:
-    width = _length(bar.value, longest, _WIDTH - _LABEL - _VALUE)
-    return Markup(
-        '<text class="label" x="{label_end}" y="{base}" text-anchor="end">{bar.label}</text>'
-        '<rect class="{bar.tone}" x="{start}" y="{top}" width="{width:.1f}" height="16" rx="2"/>'
-        '<text x="{value_start:.1f}" y="{base}">{bar.text}</text>'
-    ).format(
-        bar=bar,
-        label_end=_LABEL - 10,
-        start=_LABEL,
-        top=top + 5,
-        base=top + 17,
-        width=width,
-        value_start=_LABEL + width + 8,
+    rows = Markup("").join(
+        Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
+            record.label, meter(record.value, longest, record.tone), record.text
+        )
+        for record in records
     )
+    caption = f"{title}. {description}"
+    return Markup('<table class="bars"><caption class="unseen">{}</caption>{}</table>').format(caption, rows)
 
 
-def meter(value: float, maximum: float) -> Markup:
-    """One bare bar for a table cell that holds the value as text, so screen readers skip it."""
+def meter(value: float, maximum: float, tone: str = "one") -> Markup:
+    """One bare bar for a table cell beside the value as text, so screen readers skip it."""
     return Markup(
         '<svg class="meter" viewBox="0 0 100 8" aria-hidden="true" preserveAspectRatio="none">'
-        '<rect class="one" width="{:.1f}" height="8"/></svg>'
-    ).format(_length(value, maximum, 100))
+        '<rect class="{}" width="{:.1f}" height="8"/></svg>'
+    ).format(tone, _length(value, maximum, 100))
 
 
 def histogram(
@@ -93,10 +81,12 @@ def histogram(
     counts: Sequence[int],
     mark: Mark | None = None,
     inner: Sequence[int] | None = None,
+    axes: tuple[str, str] = ("", ""),
 ) -> Markup:
     """Counts between consecutive `edges` on a logarithmic axis, with `mark` as a line across.
 
     A bin of one stands out from an empty one: heights follow log(1 + count). `inner` are parts of the counts, in front.
+    `axes` names what is across, and what is up.
     """
     low, high = edges[0], edges[-1]
     decades = max(1, math.ceil(math.log10(1 + max(counts))))
@@ -109,7 +99,12 @@ def histogram(
     parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
     if mark and low <= mark.value <= high:
         parts.append(_mark(mark, low, high))
-    return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
+    parts.append(
+        Markup(
+            '<text class="axis" x="{}" y="{}" text-anchor="middle">{}</text><text class="axis" x="0" y="16">{}</text>'
+        ).format((_PLOT_LEFT + _WIDTH) / 2, _PLOT_BOTTOM + 44, *axes)
+    )
+    return _svg(title, description, _PLOT_BOTTOM + 52, Markup("").join(parts))
 
 
 def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], decades: int, tone: str = "one") -> Markup:
@@ -133,7 +128,7 @@ def _across_the_plot(y: float, label: str) -> Markup:
 
 def _tick(value: float, label: str, low: float, high: float) -> Markup:
     return Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-        _across(value, low, high), _PLOT_BOTTOM + 18, label
+        _across(value, low, high), _PLOT_BOTTOM + 20, label
     )
 
 
@@ -141,8 +136,8 @@ def _mark(mark: Mark, low: float, high: float) -> Markup:
     x = _across(mark.value, low, high)
     anchor = "end" if x > (_PLOT_LEFT + _WIDTH) / 2 else "start"
     return Markup(
-        '<line class="mark" x1="{:.1f}" x2="{:.1f}" y1="6" y2="{}"/>'
-        '<text class="mark-label" x="{:.1f}" y="15" text-anchor="{}">{}</text>'
+        '<line class="mark" x1="{:.1f}" x2="{:.1f}" y1="22" y2="{}"/>'
+        '<text class="mark-label" x="{:.1f}" y="34" text-anchor="{}">{}</text>'
     ).format(x, x, _PLOT_BOTTOM, x - 6 if anchor == "end" else x + 6, anchor, mark.label)
 
 
@@ -155,15 +150,14 @@ def _up(count: int, decades: int) -> float:
 
 
 def _length(value: float, longest: float, room: float) -> float:
-    if value <= 0 or longest <= 0:
+    if value < 1e-9 or longest <= 0:
         return 0
     return max(1.0, min(1.0, value / longest) * room)
 
 
 def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
     return Markup(
-        '<div class="scroll"><svg class="chart" role="img" viewBox="0 0 {} {}">'
-        "<title>{}</title><desc>{}</desc>{}</svg></div>"
+        '<div><svg class="chart" role="img" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>{}</svg></div>'
     ).format(_WIDTH, height, title, description, content)
 
 

@@ -15,6 +15,7 @@ from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.records import LinkQuality, Metrics, PlantedMeasures
 
 SITES = 20  # of recall by site
+FEWEST = 10  # pairs of a bar of reliability
 _FUNNEL = [
     ("questions", "Questions", "one"),
     ("exact_copies", "Exact copies of another", "one"),
@@ -41,22 +42,40 @@ def funnel(metrics: Metrics) -> Markup:
 def nearest(links: LinkQuality) -> Markup:
     """How many known duplicates are among the nearest questions of each other."""
     shares = links.get("among_nearest") or {}
-    records = [Bar(f"among the first {n}" if n != "1" else "first", value, share(value)) for n, value in shares.items()]
+    records = [
+        Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
+        for n, value in sorted(shares.items(), key=lambda item: int(item[0]))
+    ]
     return _bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
 def reliability(links: LinkQuality) -> Markup:
     """What the model says of pairs with a test question, beside how many of them are linked."""
     bins = links.get("calibration") or {}
+    columns = (bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right"))
     records = []
-    for low, high, pairs, said, linked in zip(
-        *(bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right")), strict=True
-    ):
+    for low, high, pairs, said, linked in _merged(list(zip(*columns, strict=True))):
         label = f"{low:.2f} to {high:.2f}"
         records.append(Bar(f"{label}: mean probability", said, f"{share(said)} of {counted(int(pairs), 'pair')}"))
         records.append(Bar("linked", linked, share(linked), "two"))
     description = "By probability, of the candidate pairs with a question of the test part."
     return _bars("Probability and links", description, records, 1)
+
+
+def _merged(bins: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Bins of at least FEWEST pairs each, unless there are fewer: a share of two pairs tells nothing."""
+    kept: list[tuple[float, ...]] = []
+    for index, found in enumerate(bins):
+        is_short = sum(later[2] for later in bins[index:]) < FEWEST  # what is left joins the last
+        kept.append(_both(kept.pop(), found) if kept and (kept[-1][2] < FEWEST or is_short) else found)
+    return kept
+
+
+def _both(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """Two bins of reliability, next to each other, as one."""
+    weights = [one[2], other[2]]
+    said, linked = (float(np.average([one[place], other[place]], weights=weights)) for place in (3, 4))
+    return one[0], other[1], sum(weights), said, linked
 
 
 def lost(links: LinkQuality) -> Markup:
@@ -99,7 +118,9 @@ def probabilities(found: Findings, threshold: float | None) -> Markup:
     description = f"{counted(found.probabilities.total, 'pair')} on a logarithmic axis."
     if found.known.total:
         description += f" {counted(found.known.total, 'known link')} among them, in front."
-    return charts.histogram("Probability of the encoder's pairs", description, edges, counts, mark, known)
+    return charts.histogram(
+        "Probability of the encoder's pairs", description, edges, counts, mark, known, ("probability", "pairs")
+    )
 
 
 def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:

@@ -129,14 +129,15 @@ def told(run_uri: str) -> dict[str, list[str]]:
     if not metrics.keys() >= _NEEDED:
         return {}
     return {
-        "FOUND": _found(metrics, Run(run_uri).manifest["inputs"].get("language")),
+        "FOUND": _found(metrics, str(Run(run_uri).manifest["inputs"].get("language") or "")),
         "MISSED": _missed(metrics, run_uri),
         "TRUST": _trust(metrics),
     }
 
 
-def _found(metrics: Metrics, language: str | None) -> list[str]:
+def _found(metrics: Metrics, language: str) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
+    language = language.partition(",")[0].capitalize()  # how it is known is in the report
     archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
     found = f"no group of duplicates among {archive}"
     if metrics["clusters"]:
@@ -172,7 +173,8 @@ def _missed(metrics: Metrics, run_uri: str) -> list[str]:
 def _trust(metrics: Metrics) -> list[str]:
     judged = [*_judged(metrics.get("judged")), *_verdicts(metrics.get("verdicts"))]
     advice = (
-        "no pair is judged yet: judge 30 of the listed ones, and the next run decides by them and measures this one"
+        "no pair is judged yet: verdicts on the listed pairs improve the next run, verdicts on the report's random "
+        "sample measure this one"
     )
     return [f"probabilities rest on {grounds(metrics['calibration'])}", *(judged or [advice])]
 
@@ -198,11 +200,10 @@ def _links(links: LinkQuality | None) -> list[str]:
         (links.get("among_nearest") or {}).get("10"),
         links.get("searched_links"),
     )
-    shown = f", {links['in_one_cluster'] * count:,.0f} are in one group"
+    said = [f"known duplicates set aside as a test: {count:,}, in one group: {links['in_one_cluster'] * count:,.0f}"]
     if nearest is not None and searched:
-        found = f"{nearest * searched:,.0f} are among each other's ten nearest"
-        shown += f"; of the {searched:,} of them that are no copies, {found}"
-    return [f"of {counted(count, 'known duplicate')} that decided nothing{shown}"]
+        said.append(f"among each other's ten nearest: {nearest * searched:,.0f} of the {searched:,} that are no copies")
+    return [", ".join(said)]
 
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:

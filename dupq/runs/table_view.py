@@ -111,20 +111,31 @@ class TableView:
     def _wanted(self, columns: list[str] | None) -> pa.Schema:
         if columns is None:
             return self.schema
+        if isinstance(columns, str):
+            raise DupqError(f"{self.place}: columns={columns!r}; a list of names expected, such as [{columns!r}]")
         for name in columns:
-            if name not in self.schema.names:
-                raise DupqError(f"{self.place}: no column {name!r}; it has {', '.join(self.schema.names)}")
+            self._check(name)
         return pa.schema([self.schema.field(name) for name in columns])
 
+    def _check(self, name: str) -> None:
+        if name not in self.schema.names:
+            raise DupqError(f"{self.place}: no column {name!r}; it has {', '.join(self.schema.names)}")
+
     def _expression(self, filter: Filter | None) -> pc.Expression | None:
-        if not isinstance(filter, list):
+        if filter is None or isinstance(filter, pc.Expression):
             return filter
         types = {field.name: field.type for field in self.schema}
-        typed = [  # an empty list of values has no type of its own
-            (name, how, pa.array(list(value), types.get(name)) if how in ("in", "not in") else value)
-            for name, how, value in filter
-        ]
-        return pq.filters_to_expression(typed)
+        try:
+            for name, _, _ in filter:
+                self._check(name)
+            typed = [  # an empty list of values has no type of its own
+                (name, how, pa.array(list(value), types.get(name)) if how in ("in", "not in") else value)
+                for name, how, value in filter
+            ]
+            return pq.filters_to_expression(typed)
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            example = f'[("{self.columns[0]}", "==", …)]'
+            raise DupqError(f"{self.place}: filter={filter!r}; conditions expected, such as {example}") from error
 
     def _read(self, read: Callable[[], Rows]) -> Rows:
         try:

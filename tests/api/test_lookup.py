@@ -52,6 +52,7 @@ def test_texts_are_matched_side_by_side_and_a_question_with_itself_first(run: Ru
     alone = {row["question_id"] for row in run.clusters.arrow(filter=[("cluster_size", "=", 1)]).to_pylist()}
     rows = [row for row in rows if row["question_id"] in alone and row["body_html"]][:6]
     found = run.match([{"id": f"q{row['question_id']}", **row} for row in rows], k=4).arrow().to_pylist()
+    assert len(run.match([])) == 0
     assert [row["text"] for row in found] == [f"q{row['question_id']}" for row in rows for _ in range(4)]
     for row in rows:
         own = [match for match in found if match["text"] == f"q{row['question_id']}"]

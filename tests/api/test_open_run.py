@@ -2,9 +2,11 @@
 
 import importlib.util
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,6 +110,21 @@ def test_a_wrong_column_is_named_with_those_there_are(run: Run) -> None:
         run.pairs.arrow(["sure"])
     with pytest.raises(DupqError, match="sure"):
         run.pairs.arrow(filter=pc.field("sure") > 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"filter": "probability > 0.9"}, r"filter='probability > 0.9'; conditions expected, such as \[\(\"site_left"),
+        ({"filter": ("probability", ">", 0.9)}, "conditions expected"),
+        ({"filter": [("probability", "=>", 0.9)]}, "conditions expected"),
+        ({"filter": [("sure", ">", 0.9)]}, "no column 'sure'; it has site_left"),
+        ({"columns": "probability"}, r"a list of names expected, such as \['probability'\]"),
+    ],
+)
+def test_rows_and_columns_that_cannot_be_asked_for_are_one_line(run: Run, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(DupqError, match=f"^{re.escape(run.pairs.place)}: .*{said}.*$"):
+        run.pairs.arrow(**asked)
 
 
 def test_what_a_run_has_not_is_said(run: Run) -> None:

@@ -244,8 +244,8 @@ def test_known_duplicates_give_the_slider_precision_by_recall_and_calibration(
     plots = page.locator("#threshold-plots svg")
     names = [plots.nth(place).get_attribute("aria-label") for place in range(plots.count())]
     assert names[2:] == [
-        "Precision (up) by known duplicates found (across)",
-        "Share that is linked (up) by probability (across)",
+        "Expected precision, and how many known duplicates are found",
+        "Pairs that people have linked, by probability",
     ]
     assert page.inner_text("#there-found") == "20.0 %"  # at the run's own 0.80
     point, mark = plots.nth(2).locator("circle"), plots.nth(3).locator("line.mark")

@@ -22,18 +22,23 @@ function opened(run, source, cluster, panel) {
   panel.replaceChildren(
     element('h3', { id: 'cluster-title', dir: 'auto' }, titleOf(cluster.questions[0])),
     element('p', { class: 'note' }, figuresOf(cluster)),
-    element('div', { class: 'overview' }, parts.graph, questionList(run, source, cluster)),
+    element('div', { class: 'overview' }, element('div', {}, parts.graph, legendOf(cluster)), questionList(run, source, cluster)),
     element('h4', { class: 'part' }, 'Pairs'), pairTable(source, cluster, choose, parts.rows), parts.compared);
   choose(cluster.pairs[0] || null);
   reachable();
 }
 
 function figuresOf(cluster) {
-  const parts = [counted(cluster.size, 'question'), counted(cluster.edges, 'pair'), `density ${score(cluster.density)}`,
-    `weakest link ${score(cluster.weakest_link)}`, counted(cluster.bridges, 'bridge')];
+  const possible = (cluster.size * (cluster.size - 1)) / 2;
+  const parts = [counted(cluster.size, 'question'),
+    possible > 1 ? `${number(cluster.edges)} of ${number(possible)} possible pairs found` : '1 pair', sureness(cluster)].filter(Boolean);
+  if (cluster.bridges && possible > 1) parts.push(`it falls apart without ${cluster.bridges > 1 ? `any of ${cluster.bridges} pairs` : '1 pair'}`);
   if (cluster.changes.length) parts.push(`${cluster.changes.join(' and ')} since the last run`);
   return parts.join(' · ');
 }
+
+// How sure the least sure pair of a cluster is; nothing where all are copies, which have no probability.
+const sureness = (cluster) => (cluster.weakest_link < 1 ? `least sure pair ${score(cluster.weakest_link)}` : '');
 
 function questionList(run, source, cluster) {
   const item = (question, index) => element('li', {},

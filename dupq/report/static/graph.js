@@ -57,10 +57,20 @@ function graphOf(cluster, places, chosen, choose) {
     cluster.questions.map((_, index) => dot(index, places[index], chosen && chosen.ends.includes(index))));
 }
 
+// What colours and lines of the graph mean, of those that it has.
+function legendOf(cluster) {
+  const sources = [...new Set(cluster.pairs.map((pair) => pair.source))];
+  return element('p', { class: 'legend note' },
+    sources.map((source) => element('span', { class: `key ${source}` }, SOURCES[source] || words(source))),
+    element('span', { class: 'key compared' }, 'Pair compared below'),
+    element('span', { class: 'key kept' }, 'Question to keep'));
+}
+
 function line(pair, places, isChosen, choose) {
   const [from, to] = pair.ends.map((end) => places[end]);
   const ends = { x1: from.x, y1: from.y, x2: to.x, y2: to.y };
-  const title = `${pair.ends[0] + 1} – ${pair.ends[1] + 1}: ${words(pair.source)}, probability ${score(pair.probability)}`;
+  const sure = pair.source === 'encoder' ? `, probability ${score(pair.probability)}` : '';
+  const title = `${pair.ends[0] + 1} – ${pair.ends[1] + 1}: ${SOURCES[pair.source] || words(pair.source)}${sure}`;
   return drawn('g', { class: `edge ${pair.source}${isChosen ? ' chosen' : ''}`, on: { click: choose } },
     drawn('title', {}, title),
     drawn('line', { ...ends, class: 'touch' }),

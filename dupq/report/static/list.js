@@ -23,7 +23,7 @@ function item(entry, open) {
     element('span', { class: 'what' },
       element('span', { class: 'title', dir: 'auto' }, entry.title),
       element('span', { class: 'note' }, element('span', { class: 'unseen' }, `${counted(cluster.size, 'question')}, `),
-        `weakest link ${score(cluster.weakest_link)} `, badges))));
+        sureness(cluster), ' ', badges))));
 }
 
 function explorer(run, source) {

@@ -1,6 +1,6 @@
 // What the run would give at another threshold: columns that were counted when the page was made.
 
-const PLOT = { width: 360, height: 170, left: 52, right: 14, top: 10, bottom: 24 };
+const PLOT = { width: 360, height: 190, left: 52, right: 14, top: 10, bottom: 44 };
 
 const percent = (value) => `${Math.round(100 * value)} %`;
 const whole = (value) => number(Math.round(value));
@@ -19,8 +19,9 @@ function frame(title, across, up) {
       text({ x: PLOT.left - 6, y: y(value) + 4, 'text-anchor': 'end' }, up.show(value))]),
     [[0, 'start'], [0.5, 'middle'], [1, 'end']].map(([part, anchor]) => {
       const value = between(across, part);
-      return text({ x: x(value), y: PLOT.height - 6, 'text-anchor': anchor }, across.show(value));
-    }));
+      return text({ x: x(value), y: PLOT.height - 26, 'text-anchor': anchor }, across.show(value));
+    }),
+    text({ x: (PLOT.left + PLOT.width - PLOT.right) / 2, y: PLOT.height - 6, 'text-anchor': 'middle' }, across.name));
   const curve = (kind, points) => svg.append(
     drawn('polyline', { class: kind, points: points.map(([one, other]) => `${x(one).toFixed(1)},${y(other).toFixed(1)}`).join(' ') }));
   return { x, y, svg, curve, figure: element('figure', {}, element('figcaption', {}, title), svg) };
@@ -52,7 +53,7 @@ function pointed(at, xs, ys) {
 function byThreshold(title, steps, column, show) {
   const values = steps[column];
   const [low, high] = [steps.threshold[0], steps.threshold[steps.threshold.length - 1]];
-  const at = frame(title, { low, high, show: (value) => value.toFixed(2) }, { low: 0, high: Math.max(...values, 1e-9), show });
+  const at = frame(title, { name: 'threshold', low, high, show: (value) => value.toFixed(2) }, { low: 0, high: Math.max(...values, 1e-9), show });
   at.curve('curve', pointsOf(steps.threshold, values));
   const [mark, point] = [marked(at), pointed(at, steps.threshold, values)];
   return { figure: at.figure, move: (place) => { mark(steps.threshold[place]); point(place); } };
@@ -61,7 +62,7 @@ function byThreshold(title, steps, column, show) {
 // Precision against recall: what is expected, and below it the share that is linked, a lower bound.
 function precisionByRecall(steps) {
   const most = Math.max(...steps.found, 0.01);
-  const at = frame('Precision (up) by known duplicates found (across)', { low: 0, high: most, show: share }, { low: 0, high: 1, show: percent });
+  const at = frame('Expected precision, and how many known duplicates are found', { name: 'known duplicates found', low: 0, high: most, show: share }, { low: 0, high: 1, show: percent });
   at.curve('curve', pointsOf(steps.found, steps.expected));
   at.curve('curve lower', pointsOf(steps.found, steps.linked));
   return { figure: at.figure, move: pointed(at, steps.found, steps.expected) };
@@ -69,7 +70,7 @@ function precisionByRecall(steps) {
 
 // Of the pairs of each range of probability the share that is linked; the larger a point, the more pairs.
 function reliability(bins, steps) {
-  const at = frame('Share that is linked (up) by probability (across)', { low: 0, high: 1, show: percent }, { low: 0, high: 1, show: percent });
+  const at = frame('Pairs that people have linked, by probability', { name: 'probability', low: 0, high: 1, show: percent }, { low: 0, high: 1, show: percent });
   at.curve('mark', [[0, 0], [1, 1]]);
   bins.forEach(([said, linked, pairs]) => at.svg.append(
     drawn('circle', { class: 'two', cx: at.x(said), cy: at.y(linked), r: 2 + Math.log10(1 + pairs) },
@@ -81,8 +82,8 @@ function reliability(bins, steps) {
 function plotsOf(run) {
   const { steps } = run;
   const plots = [
-    byThreshold('Questions in clusters, by threshold', steps, 'questions', whole),
-    byThreshold('Expected precision of the encoder’s pairs, by threshold', steps, 'expected', percent),
+    byThreshold('Questions in clusters', steps, 'questions', whole),
+    byThreshold('Expected precision of the encoder’s pairs', steps, 'expected', percent),
   ];
   if (steps.found) plots.push(precisionByRecall(steps));
   if (run.bins.length) plots.push(reliability(run.bins, steps));
