@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
-from typing_extensions import TypedDict
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
@@ -33,14 +32,10 @@ from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 from dupq.text.keys import are_among
 
 
-class _Work(TypedDict):
-    work: str
-
-
 def begin(folder: str, parts_from: object) -> str:
     """Clear `folder` of parts of anything else; returns where those from `parts_from` are, or go."""
     work = hashlib.sha256(storage.json_bytes(parts_from)).hexdigest()[:16]
-    if read_whole(_mark(folder), _Work) != {"work": work}:
+    if read_whole(_mark(folder), dict[str, str]) != {"work": work}:
         storage.delete_folder(folder)
         storage.write_json(_mark(folder), {"work": work})
     return storage.join(folder, work)

@@ -150,20 +150,16 @@ class Run:
         if self._lease is not None:
             self._lease.check()
         with progress.of_stage(self.uri, name, self._inputs):
-            return self._record_of(name, work, dropped)
-
-    def _record_of(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
-        finished = self._finished_before or {}
-        record = finished.get(name)
-        if record is None:
-            self._finished_before = {}  # what comes after may have been made from what is made anew now
-            record = self._do(name, work, dropped)
-            self._keep(record, f"{record['seconds']:.1f} s")
-        else:
-            self._keep(record, "finished before")
-        if dropped:
-            storage.delete_folder(dropped)
-        return record
+            record = self._finished_before.get(name)
+            if record is None:
+                self._finished_before = {}  # what comes after may have been made from what is made anew now
+                record = self._do(name, work, dropped)
+                self._keep(record, f"{record['seconds']:.1f} s")
+            else:
+                self._keep(record, "finished before")
+            if dropped:
+                storage.delete_folder(dropped)
+            return record
 
     def _do(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
         """Do the stage's work; returns its record."""
@@ -246,10 +242,8 @@ class Run:
     def is_to_be_latest(self) -> bool:
         """Whether latest.json names no run, or one that this one, which succeeded, is later than."""
         latest = latest_run(storage.parent(self.uri))
-        return latest is None or self._succeeded_after(latest)
-
-    def _succeeded_after(self, latest: str) -> bool:
-        """Whether this run succeeded later than the run `latest`, or that has not: it is damaged, or gone."""
+        if latest is None:
+            return True
         mine, other = read_success(self.uri), read_success(latest)
         if mine is None or latest == self.uri:
             return False
