@@ -4,13 +4,13 @@ records of finished stages, with whether what they name is still there as it was
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.json_files import Time, read_whole
+from dupq.system import side_by_side
 
 TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin
 
@@ -128,8 +128,6 @@ class Metrics(TypedDict, total=False):
 # was deleted, cut or replaced since makes the stage unfinished again: the record and the damaged files are removed, and
 # the stage makes them anew, byte for byte, and so do those after it; of their units only what is missing is made again.
 
-_AT_ONCE = 32  # files that are checked side by side: on S3 each is a request, on a disk it is read
-
 
 def place_of(run: str, name: str) -> str:
     """The file of a stage's record."""
@@ -199,18 +197,8 @@ def _lost(run: str, outputs: dict[str, Output], checksum: Callable[[str], str]) 
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    checked = zip(others, _each(checksum, [storage.join(run, path) for path in others]), strict=True)
+    checked = zip(others, side_by_side(checksum, [storage.join(run, path) for path in others]), strict=True)
     return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
-
-
-def checksums(uris: Sequence[str]) -> list[str]:
-    """The checksum of each file."""
-    return _each(storage.checksum, uris)
-
-
-def _each(checksum: Callable[[str], str], uris: Sequence[str]) -> list[str]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(checksum, uris))
 
 
 def _checksum_once(uri: str) -> str:

@@ -31,7 +31,7 @@ from dupq.runs.lease import Lease
 from dupq.runs.reader import latest_run, run_at
 from dupq.runs.records import Manifest, Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
-from dupq.system import Written, recording
+from dupq.system import Written, recording, side_by_side
 
 # The version of each stage's algorithm, part of a run's identity: other answers make another run.
 #
@@ -316,7 +316,7 @@ def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
     It is given those that the run listed: a second listing may name others, of an ingest that ended in between.
     """
     uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
-    found = zip(uris, records.checksums(uris), strict=True)
+    found = zip(uris, side_by_side(storage.checksum, uris), strict=True)
     return [[uri.removeprefix(folder), checksum] for uri, checksum in found]
 
 
