@@ -48,12 +48,8 @@ class Parser(argparse.ArgumentParser):
 
     def add_uri(self, name: str, about: str, required: bool = False, dest: str | None = None) -> None:
         """Add an option that names a file or folder; with `dest`, one that may be repeated, whose values are there."""
-        if dest is None:
-            self.add_argument(name, metavar="URI", type=uri, help=about, required=required)
-        else:
-            self.add_argument(
-                name, metavar="URI", type=uri, help=about, required=required, action="append", default=[], dest=dest
-            )
+        repeated: dict[str, Any] = {"action": "append", "default": [], "dest": dest} if dest else {}
+        self.add_argument(name, metavar="URI", type=uri, help=about, required=required, **repeated)
 
 
 class _Checkable(Protocol):
@@ -141,28 +137,22 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
 
 def _done(arguments: argparse.Namespace) -> int:
     """Return the exit code of a job that is done; what was wrong is logged."""
+    from dupq.runs import log
+    from dupq.system import require
+
     try:
-        _do(arguments)
+        if arguments.job in _ON_RAY:
+            require("ray", f"dupq {arguments.job.replace('_', '-')}")
+        arguments.do(arguments)
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code
     except Exception:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
-    return 0
-
-
-def _do(arguments: argparse.Namespace) -> None:
-    """Do the job itself."""
-    from dupq.runs import log
-    from dupq.system import require
-
-    if arguments.job in _ON_RAY:
-        require("ray", f"dupq {arguments.job.replace('_', '-')}")
-    try:
-        arguments.do(arguments)
     finally:
         log.clear()
+    return 0
 
 
 def _say(line: str, code: int) -> None:
@@ -305,15 +295,16 @@ def _gpus(text: str) -> int | None:
     return 0 if text == "none" else int(text)
 
 
-def _count(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number of at least `least`."""
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return what reads a whole number of at least `least` and at most `most`."""
+    kind = f"of at least {least}" if most is None else f"from {least} to {most}"
 
-    def count(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"'{text}': a whole number of at least {least} expected")
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or int(text) < least or (most is not None and int(text) > most):
+            raise argparse.ArgumentTypeError(f"'{text}': a whole number {kind} expected")
         return int(text)
 
-    return count
+    return read
 
 
 def _questions(text: str) -> int:
@@ -325,13 +316,6 @@ def _questions(text: str) -> int:
     if not 1 <= value <= _MOST_QUESTIONS or value != int(value):
         raise argparse.ArgumentTypeError(f"'{text}': a whole number of at least 1 expected, such as 24e6")
     return int(value)
-
-
-def _port(text: str) -> int:
-    """Read a port."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65_536):
-        raise argparse.ArgumentTypeError(f"'{text}': a whole number from 0 to 65535 expected")
-    return int(text)
 
 
 # The jobs
@@ -688,10 +672,10 @@ def _prune_options(parser: Parser) -> None:
         dest="encoder",
     )
     parser.add_argument(
-        "--keep", type=_count(1), default=7, metavar="N", help="finished runs to keep, the newest ones; at least 1"
+        "--keep", type=_whole(1), default=7, metavar="N", help="finished runs to keep, the newest ones; at least 1"
     )
     parser.add_argument(
-        "--keep-monthly", type=_count(0), default=12, metavar="N", help="months of which the newest run is kept"
+        "--keep-monthly", type=_whole(0), default=12, metavar="N", help="months of which the newest run is kept"
     )
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, and say what would be")
 
@@ -730,7 +714,9 @@ def _review(arguments: argparse.Namespace) -> None:
 
 def _serve_options(parser: Parser) -> None:
     _add_run(parser)
-    parser.add_argument("--port", type=_port, default=PORT, metavar="N", help="the port on 127.0.0.1; 0: any free one")
+    parser.add_argument(
+        "--port", type=_whole(0, 65_535), default=PORT, metavar="N", help="the port on 127.0.0.1; 0: any free one"
+    )
 
 
 def _serve(arguments: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ The same run and archive give the same files: rows are sorted by the keys of the
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
@@ -165,17 +166,9 @@ def _titled(selects: dict[str, str], run: Run, found: Queries) -> dict[str, str]
     return {name: f"WITH titled AS ({titled}) {sql.format(**own)}" for name, sql in selects.items()}
 
 
-def _csv(run: Run, found: Queries, output: str) -> Iterator[Written]:
-    return _sheets(_titled(_TITLES, run, found), found, output)
-
-
-def _keep_drop(run: Run, found: Queries, output: str) -> Iterator[Written]:
-    return _sheets(_titled(_KEPT, run, found), found, output)
-
-
-def _sheets(selects: dict[str, str], found: Queries, output: str) -> Iterator[Written]:
+def _sheets(selects: dict[str, str], run: Run, found: Queries, output: str) -> Iterator[Written]:
     """RFC 4180, UTF-8."""
-    for name, sql in selects.items():
+    for name, sql in _titled(selects, run, found).items():
         uri, rows, guards = storage.join(output, f"{name}.csv"), 0, 0
         schema = found.schema(sql)
         options = csv.WriteOptions(eol="\r\n")
@@ -303,9 +296,11 @@ def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
 
 
 FORMATS = {
-    "csv": Format(_csv, "a spreadsheet that is told: UTF-8, separated by commas"),
+    "csv": Format(partial(_sheets, _TITLES), "a spreadsheet that is told: UTF-8, separated by commas"),
     "jsonl": Format(_jsonl, "duckdb.sql(\"FROM '{output}/pairs.jsonl'\")"),
-    "keep-drop": Format(_keep_drop, "a spreadsheet, or any reader of CSV; drop.csv names what is kept instead"),
+    "keep-drop": Format(
+        partial(_sheets, _KEPT), "a spreadsheet, or any reader of CSV; drop.csv names what is kept instead"
+    ),
     "graphml": Format(_graphml, f"networkx.read_graphml('{{output}}/{GRAPH}'), or Gephi"),
     "embedding-atlas": Format(
         _embedding_atlas, f"embedding-atlas {{output}}/{MAP} --text text --x x --y y --neighbors neighbors"

@@ -35,7 +35,7 @@ from numba.misc.appdirs import AppDirs
 
 from dupq.local_files import own_folder
 
-__all__ = ["Integer", "also_compiled", "compile_seconds", "numba"]
+__all__ = ["Integer", "compile_seconds", "numba"]
 
 Integer = int | np.int64  # in compiled code, where both are the same
 
@@ -53,17 +53,9 @@ _timer = event.TimingListener()
 event.register("numba:compile", _timer)
 
 
-_elsewhere: list[float] = []
-
-
 def compile_seconds() -> float:
-    """The time that numba has taken to compile so far, here and as told by `also_compiled`; not that of loading."""
-    return sum(_elsewhere, float(_timer.duration) if _timer.done else 0.0)
-
-
-def also_compiled(seconds: float) -> None:
-    """Count what this process waited for others, its tasks, that compiled."""
-    _elsewhere.append(seconds)
+    """The time that numba has taken to compile so far in this process; not that of loading."""
+    return float(_timer.duration) if _timer.done else 0.0
 
 
 def source_stamp(path: str) -> str:
@@ -152,7 +144,7 @@ class KernelCache(caching.FunctionCache):
     def _save_overload(self, sig: Any, data: Any) -> None:
         if not self._impl.check_cachable(data):
             return
-        if compile_seconds() > _LONG_SECONDS and "ray" not in sys.modules:  # jobs say so of their stages
+        if compile_seconds() > _LONG_SECONDS:
             _say_once()
         key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
         for file in self._files(make=True):

@@ -10,7 +10,7 @@ from dupq.encoders.description import FORMAT
 from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.question_tables import write_embeddings
+from dupq.runs.question_tables import embeddings_table
 from dupq.settings import config
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
@@ -107,7 +107,8 @@ def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
     bags = np.tile(np.array([[0, 0, 0.6, 0.8, 0]], np.float32), (len(keys), 1))
     bags[keys == _key(sites, TRIPLE[0])] = [0, 0, 0, 0, 1]
     embedded = Embeddings(keys, vectors, sparse.csr_array(bags))
-    write_embeddings(storage.join(run, "embeddings", "part-00000.parquet"), embedded, sites)
+    table = embeddings_table(embedded, sites)
+    storage.write_table(storage.join(run, "embeddings", "part-00000.parquet"), table, table.schema)
     manifest = storage.read_json(storage.join(run, "manifest.json"))
     manifest["inputs"]["encoder"] = encoder
     storage.write_json(storage.join(run, "manifest.json"), manifest)

@@ -157,6 +157,7 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
 
 
 def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, object]:
+    owners = [text(attributes, name, MAXIMUM_TEXT) for name in ("OwnerUserId", "OwnerDisplayName")]
     return {
         "question_id": identifier(attributes, "Id"),
         "title": text(attributes, "Title", MAXIMUM_TEXT),
@@ -168,14 +169,9 @@ def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, obj
         "answer_count": integer(attributes, "AnswerCount", bits=32),
         "accepted_answer_id": integer(attributes, "AcceptedAnswerId", bits=64),
         "closed_date": milliseconds(attributes, "ClosedDate"),
-        "owner": _owner(attributes),
+        "owner": next(filter(None, owners), None),
         "content_license": text(attributes, "ContentLicense", MAXIMUM_TEXT) or None,
     }
-
-
-def _owner(attributes: Mapping[str, str]) -> str | None:
-    number, name = (text(attributes, attribute, MAXIMUM_TEXT) for attribute in ("OwnerUserId", "OwnerDisplayName"))
-    return number or name or None
 
 
 def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, object]:

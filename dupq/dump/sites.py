@@ -8,7 +8,7 @@ and footers are read here, several files at a time because on S3 each is a reque
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dupq import storage
@@ -104,10 +104,16 @@ def find_sites(
                 by_site.setdefault(table.site, []).append(table)
     _check_all_used(listed, used)
     if site is not None and not failed:
-        by_site = {site: _only_site(by_site, site)}
+        if len(by_site) > 1:
+            names = ", ".join(sorted(by_site))
+            raise SettingError(f"the dump holds several sites ({names}), which cannot all be called '{site}'")
+        by_site = {site: next(iter(by_site.values()))}
     sites, failures = _dump_sites(by_site, failed)
     if failures and (site is not None or not sites):
-        raise _all_of([error for _, error in failures])
+        if len(failures) == 1:
+            raise failures[0][1]
+        lines = [f"{len(failures)} sites cannot be read:", *(str(error) for _, error in failures)]
+        raise DupqError("\n  ".join(lines))
     return Found(sites, failures, _passed_over(listed.values(), used))
 
 
@@ -169,22 +175,17 @@ def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str]) -> Non
 def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
     """The posts and links in a file; none in files that are no dump, unless --dump names them."""
     name = storage.name(uri).lower()
-    if name.endswith(".7z"):
-        return _or_bad(_archive_site(uri), lambda: _archived(uri))
-    if name.endswith(".parquet"):
-        return _or_bad(_parquet_site(uri, is_named)[0], lambda: _in_parquet(uri, is_named))
-    plain = without_compression(name)
-    if plain.endswith(".xml"):
-        found = _xml(uri, is_named)
-        return [] if found is None else [found]
-    return []
-
-
-def _or_bad(site: str, read: Callable[[], list[_SiteTable]]) -> Sequence[_SiteTable | _BadFile]:
     try:
-        return read()
+        if name.endswith(".7z"):
+            return _archived(uri)
+        if name.endswith(".parquet"):
+            table = dump_table(storage.read_schema(uri).names)
+            site, place = _parquet_site(uri, is_named)
+            return [] if table is None else [_SiteTable(site, table, Member(uri), place)]
     except DupqError as error:
-        return [_BadFile(site, error)]
+        return [_BadFile(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
+    found = _xml(uri, is_named) if without_compression(name).endswith(".xml") else None
+    return [] if found is None else [found]
 
 
 def _xml(uri: str, is_named: bool) -> _SiteTable | None:
@@ -247,14 +248,6 @@ def _site_by_name(uri: str, wanted: _TableName) -> str | None:
     return site if name.endswith(".7z") and _TABLES.get(table) == wanted else None
 
 
-def _in_parquet(uri: str, is_named: bool) -> list[_SiteTable]:
-    table = dump_table(storage.read_schema(uri).names)
-    if table is None:
-        return []
-    site, place = _parquet_site(uri, is_named)
-    return [_SiteTable(site, table, Member(uri), place)]
-
-
 def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
     """The site of a Parquet file by its path, and the place that it shares with other parts of the table."""
     folder = storage.parent(uri)
@@ -276,13 +269,6 @@ def _says_where(folder: str) -> bool:
     return bool(folder) and not _PARQUET_TABLE.fullmatch(folder) and ("=" not in folder or folder.startswith("site="))
 
 
-def _only_site(by_site: Mapping[str, list[_SiteTable]], site: str) -> list[_SiteTable]:
-    if len(by_site) > 1:
-        names = ", ".join(sorted(by_site))
-        raise SettingError(f"the dump holds several sites ({names}), which cannot all be called '{site}'")
-    return next(iter(by_site.values()))
-
-
 def _dump_sites(
     by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, DupqError]
 ) -> tuple[list[DumpSite], list[tuple[str, DupqError]]]:
@@ -296,26 +282,17 @@ def _dump_sites(
     return sites, [(name, errors[name]) for name in sorted(errors)]
 
 
-def _all_of(errors: Sequence[DupqError]) -> DupqError:
-    """One error for several, a line for each."""
-    lines = [f"{len(errors)} sites cannot be read:", *map(str, errors)]
-    return errors[0] if len(errors) == 1 else DupqError("\n  ".join(lines))
-
-
 def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
-    _check_name(site, found[0].member.uri)
+    if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
+        rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
+        uri = found[0].member.uri
+        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
     if all(table.place == _FOREIGN for table in found):
         return DumpSite(site, tuple(sorted({table.member for table in found}, key=lambda it: it.source)), (), True)
     posts, links = _members(found, "posts"), _members(found, "links")
     if not posts:
         raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
     return DumpSite(site, posts, links)
-
-
-def _check_name(site: str, uri: str) -> None:
-    if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
-        rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
-        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
 
 
 def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ...]:

@@ -1,18 +1,14 @@
-"""The tasks of ingest: read a unit of a dump into parts, sort parts, write a shard; with their progress, and the
-folder in which the next attempt goes on.
+"""The tasks of ingest: read a unit of a dump into parts, sort parts, write a shard; and the folder in
+which the next attempt goes on.
 """
 
 import hashlib
-import logging
-import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
-from typing_extensions import TypedDict
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
@@ -31,68 +27,15 @@ from dupq.dump.table_files import doubled
 from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.execution.tasks import give_back, peak_mb, reset_peak
 from dupq.json_files import read_whole
-from dupq.runs import log, writer
-from dupq.runs.inventory import size_of
-from dupq.runs.log import duration
+from dupq.runs import writer
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 from dupq.text.keys import are_among
-
-_log = logging.getLogger(__name__)
-_LIVE_SECONDS = 0.2
-_PLAIN_SECONDS = 10.0
-
-
-class IngestProgress:
-    """Counts what was read, from any thread."""
-
-    def __init__(self, total: int) -> None:
-        """`total` is the size in bytes of all files, as they are, packed or not."""
-        self._total = total
-        self._read = self._rows = self._rejects = 0
-        self._is_live = log.is_live()
-        self._start = self._shown = time.monotonic()
-        self._lock = threading.Lock()
-
-    def add(self, read: int, rows: int, rejects: int) -> None:
-        """`read` more bytes of files, with so many rows, are done."""
-        with self._lock:
-            self._read += read
-            self._rows += rows
-            self._rejects += rejects
-            now = time.monotonic()
-            if now - self._shown >= (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
-                self._shown = now
-                self._print(self.line(now - self._start))
-
-    def end(self) -> None:
-        """Take the live line away."""
-        log.clear()
-
-    def line(self, seconds: float) -> str:
-        """What there is to say after `seconds`."""
-        share = min(1.0, self._read / max(1, self._total))
-        left = f"{duration(seconds / share - seconds)} left" if share else "time left unknown"
-        return (
-            f"ingest: {size_of(self._read)} of {size_of(self._total)} ({share:.0%}), {self._rows:,} rows, "
-            f"{self._rows / max(seconds, 1e-9):,.0f} rows/s, {self._rejects:,} rejects, {left}"
-        )
-
-    def _print(self, line: str) -> None:
-        if self._is_live:
-            log.draw(line)
-        else:
-            told = {"step": "ingest", "done": self._read, "total": self._total}
-            log.progress_line(_log, line, told | {"rows": self._rows, "rejects": self._rejects})
-
-
-class _Work(TypedDict):
-    work: str
 
 
 def begin(folder: str, parts_from: object) -> str:
     """Clear `folder` of parts of anything else; returns where those from `parts_from` are, or go."""
     work = hashlib.sha256(storage.json_bytes(parts_from)).hexdigest()[:16]
-    if read_whole(_mark(folder), _Work) != {"work": work}:
+    if read_whole(_mark(folder), dict[str, str]) != {"work": work}:
         storage.delete_folder(folder)
         storage.write_json(_mark(folder), {"work": work})
     return storage.join(folder, work)

@@ -89,12 +89,12 @@ def units(site: DumpSite) -> list[Unit]:
 def check_columns(site: DumpSite, reading: Reading) -> None:
     """Raise DupqError for a table from elsewhere that cannot be opened, or of which it is not clear how to read it."""
     if site.is_table:
-        side_by_side(lambda member: _check(member, reading), site.posts)
 
+        def check(member: Member) -> None:
+            with local_copy(member, reading.limits) as path:
+                check_table(path, member.source, member.form, reading.columns)
 
-def _check(member: Member, reading: Reading) -> None:
-    with local_copy(member, reading.limits) as path:
-        check_table(path, member.source, member.form, reading.columns)
+        side_by_side(check, site.posts)
 
 
 def format_of(unit: Unit, choice: PostChoice) -> Format:

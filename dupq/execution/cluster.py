@@ -80,7 +80,9 @@ def connect(address: str | None = None) -> None:
     source = "--ray" if address else "RAY_ADDRESS"
     if wanted not in ("auto", "local"):
         _check_address(wanted, source)
-        _check_reachable(wanted)
+        failure = nodes.failure_at(wanted, _PATIENCE_SECONDS)
+        if failure is not None:  # Ray itself would try for minutes
+            raise ClusterError(_no_cluster(wanted, failure))
     try:
         with _no_stderr():
             _init(wanted)
@@ -107,13 +109,6 @@ def _check_address(address: str, source: str) -> None:
             f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
             "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
         )
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ClusterError if nothing listens at `address`; Ray itself would try for minutes."""
-    failure = nodes.failure_at(address, _PATIENCE_SECONDS)
-    if failure is not None:
-        raise ClusterError(_no_cluster(address, failure))
 
 
 def _no_cluster(address: str, error: Exception) -> str:

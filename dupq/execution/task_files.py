@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
@@ -69,18 +68,6 @@ def write_parts(uri: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) 
             writer.write_batch(batch)
 
 
-def split(columns: list[np.ndarray], schema: pa.Schema, parts: np.ndarray, count: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `columns` as one batch for each of `count` parts; `parts` (int64) says where each row goes."""
-    if count == 1:
-        yield pa.record_batch([pa.array(column) for column in columns], schema=schema)
-        return
-    order = np.argsort(parts, kind="stable")
-    bounds = np.searchsorted(parts[order], np.arange(count + 1))
-    for part in range(count):
-        rows = order[bounds[part] : bounds[part + 1]]
-        yield pa.record_batch([pa.array(column[rows]) for column in columns], schema=schema)
-
-
 def read_part(uris: list[str], part: int) -> list[pa.RecordBatch]:
     """Batch `part` of each file, in the order of `uris`. Raises DupqError for a missing or damaged file."""
     if not uris or not storage.is_remote(uris[0]):
@@ -108,8 +95,3 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 def table_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The rows of all batches together; whatever metadata these have is left out."""
     return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], schema)
-
-
-def columns_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[np.ndarray]:
-    """The same: one array a column of `schema`."""
-    return [column.to_numpy() for column in table_of(batches, schema).columns]

@@ -19,7 +19,6 @@ from dupq.errors import ClusterError, DupqError
 from dupq.execution import cluster, nodes
 from dupq.execution.gpus import WORKERS, hide_unless_given
 from dupq.execution.task_files import Counts
-from dupq.kernel_cache import also_compiled, compile_seconds
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
 
@@ -88,7 +87,6 @@ def measured(work: Callable[..., Result], *arguments: object) -> tuple[Result, f
 # Counts of a task are rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
 # limit left something out.
 CAP = "cap: "
-_COMPILING_MS = "compiling: ms"  # of a task's process meanwhile
 
 _log = logging.getLogger(__name__)
 Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), files
@@ -128,7 +126,7 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
         report.peak_memory_mb = max(report.peak_memory_mb, peak)
         for name, value in counts.items():
             kept = report.caps if name.startswith(CAP) else report.counts
-            if name not in ("rows_in", "rows_out", _COMPILING_MS):
+            if name not in ("rows_in", "rows_out"):
                 kept[name.removeprefix(CAP)] = kept.get(name.removeprefix(CAP), 0) + value
     return report
 
@@ -159,11 +157,16 @@ def run_tasks(
     one, and so many run at a time. `names` are what the calls work on, for errors; None: their shards.
     """
     if cluster.is_in_process():
-        return summarise([_done_here(work, call) for call in calls])
+        done = [recorded(work, *call) for call in calls]
+        for _, _, written in done:
+            note(written)
+        return summarise([(counts, peak) for counts, peak, _ in done])
     each = min(gpus, 1)
     if not cluster.may_grow():
         cluster.check_fits(label, cpus, each)
-    names = names or [_name(call, place, len(calls)) for place, call in enumerate(calls, 1)]
+    shards = [next(iter(_shards(call)), None) for call in calls]
+    numbered = enumerate(shards, 1)
+    names = names or [shard.uri if shard else f"piece {place} of {len(calls)}" for place, shard in numbered]
     waiting = deque(_Piece(name, call, cpus) for name, call in zip(names, calls, strict=True))
     running: dict[ray.ObjectRef[Outcome], _Piece] = {}
     outcomes: list[tuple[Counts, float]] = []
@@ -201,14 +204,7 @@ def run_tasks(
     finally:
         for call in running:  # none is, unless this ends with an error
             WORKERS.ended(call, is_alive=False)
-    also_compiled(max((counts.get(_COMPILING_MS, 0) for counts, _ in outcomes), default=0) / 1000)
     return summarise(outcomes)
-
-
-def _done_here(work: Callable[..., Counts], call: tuple[object, ...]) -> tuple[Counts, float]:
-    counts, peak, written = recorded(work, *call)
-    note(written)
-    return counts, peak
 
 
 def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":
@@ -221,20 +217,13 @@ def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.Ob
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
     begin(work, *arguments)
-    before = compile_seconds()
     with recording() as written:
         counts, peak = measured(work, *arguments)
-    return {**counts, _COMPILING_MS: round(1000 * (compile_seconds() - before))}, peak, written
+    return counts, peak, written
 
 
 def _shards(call: tuple[object, ...]) -> list[Shard]:
     return [argument for argument in call if isinstance(argument, Shard)]
-
-
-def _name(call: tuple[object, ...], place: int, pieces: int) -> str:
-    """The file of the shard that a call works on, else which piece of the stage it is."""
-    shards = _shards(call)
-    return shards[0].uri if shards else f"piece {place} of {pieces}"
 
 
 def _widen(label: str, piece: _Piece, waiting: Sequence[_Piece], gpus: int, error: BaseException) -> None:

@@ -291,33 +291,22 @@ class Whole(Readable):
     def read(self) -> pa.Table:
         """Return all rows, in the order of the partitions."""
         none = [] if isinstance(self.table, Read) else [self.table.read_schema.empty_table()]
-        return pa.concat_tables([*none, *Each(self.table).read()])
+        return pa.concat_tables([*none, *Each(self.table)])
 
 
 @dataclass(frozen=True)
 class Each(Readable):
-    """A table that a task reads partition after partition, so that one is in memory at a time."""
+    """A table that a step goes through, as often as it likes, so that one partition is in memory at a time."""
 
     table: Partitioned
 
-    def read(self) -> Iterator[pa.Table | Iterator[pa.RecordBatch]]:
-        """Yield the rows of each partition."""
-        return (self.table.read(part) for part in range(self.table.parts))
-
-
-@dataclass(frozen=True)
-class Again(Readable):
-    """A table that a step goes through as often as it likes, so that one partition is in memory at a time."""
-
-    table: Table
-
-    def read(self) -> "Again":
+    def read(self) -> "Each":
         """Return what can be gone through: nothing is read before."""
         return self
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yield the rows of each partition."""
-        return Each(self.table).read()
+        """Yield the rows of each partition; those of some tables come in batches."""
+        return (self.table.read(part) for part in range(self.table.parts))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The arguments of the jobs, and what is checked of them before Ray is imported and any work is begun."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,22 +63,14 @@ class IngestJob:
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
-        found = find_sites(dumps, self.site, self.columns.is_given, _own_files(output, dumps))
-
+        # what the job itself writes is no dump: all of the output, unless a dump is in it
+        has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
+        own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
+        found = find_sites(dumps, self.site, self.columns.is_given, own)
         stage = Ingest(output, settings, self.answers, self.columns)
         for site in found.sites:
             check_columns(site, stage.reading)
         return Checked(found, stage)
-
-
-def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
-    """How the URIs of files begin that the job itself writes, which are no dump where dumps are looked for.
-
-    That is all of the output, unless a dump is in it.
-    """
-    if any(f"{dump}/".startswith(f"{output}/") for dump in dumps):
-        return [storage.join(output, name) for name in _WRITTEN]
-    return [f"{output}/"]
 
 
 @dataclass(frozen=True)
@@ -148,17 +139,13 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
     from dupq.encoders.encoding import network_settings  # with torch, as the rest of this check
 
     settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
-    return _with_start(settings) if settings.word_vectors.goes_on else settings
+    if settings.word_vectors.goes_on:
+        from dupq.training.start import check_start
 
-
-def _with_start(settings: Settings) -> Settings:
-    """With the place of the encoder that training goes on from; raises SettingError if it cannot."""
-    from dupq.training.start import check_start
-
-    vectors = settings.word_vectors
-    if vectors.start != "base":
-        settings = settings.changed(word_vectors=vectors.changed(start=encoder_at(vectors.start)))
-    check_start(settings)
+        start = settings.word_vectors.start
+        if start != "base":
+            settings = settings.changed(word_vectors=settings.word_vectors.changed(start=encoder_at(start)))
+        check_start(settings)
     return settings
 
 
@@ -193,7 +180,9 @@ class DedupJob:
             check_earlier(earlier)
         last_verdicts(self.judged_in(earlier))
         if self.verdicts is not None:
-            _check_sample(self.verdicts, self.output)
+            from dupq.runs.queries import estimated
+
+            estimated(self.verdicts, self.output)  # reads the run that drew them, which may be damaged
         settings = self.settings(self.encoder)
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
@@ -210,13 +199,6 @@ class DedupJob:
     def settings(self, encoder: str) -> Settings:
         """The settings of a run with the encoder at `encoder`."""
         return run_settings(read_settings(encoder), self.assignments)
-
-
-def _check_sample(verdicts: str, runs: str) -> None:
-    """Raise DupqError for a damaged run that drew the pairs of these verdicts."""
-    from dupq.runs.queries import estimated
-
-    estimated(verdicts, runs)
 
 
 def check_prior(uri: str) -> None:
@@ -322,12 +304,8 @@ class FromDumpJob:
 
     def settings_of(self, name: str) -> tuple[str, ...]:
         """The assignments for the job ingest, train or dedup."""
-        return tuple(assignment for assignment in self.assignments if _job_of(assignment) == name)
-
-
-def _job_of(assignment: str) -> str:
-    section = assignment.partition(".")[0]
-    return "ingest" if section == "ingest" else "dedup" if section in FREE_SECTIONS else "train"
+        others = {"ingest": "ingest"} | dict.fromkeys(FREE_SECTIONS, "dedup")
+        return tuple(some for some in self.assignments if others.get(some.partition(".")[0], "train") == name)
 
 
 def check_encoder(encoder: str, sites: Sites) -> None:

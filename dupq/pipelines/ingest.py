@@ -28,13 +28,14 @@ from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
 from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts, write_accepted_ids
-from dupq.dump.steps import IngestProgress, ReadPart
+from dupq.dump.steps import ReadPart
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
 from dupq.execution import cluster
 from dupq.execution.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.runs import lease, writer
+from dupq.runs import lease, log, writer
+from dupq.runs.progress import Line
 from dupq.system import side_by_side
 from dupq.tables import REJECTS
 
@@ -51,7 +52,7 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     A site that fails does not keep the others from being finished. Raises DupqError then, at the end, with a line
     for each; `failed` are those that failed before.
     """
-    run = _Run(IngestProgress(sum(map(packed_bytes, sites))))
+    run = _Run(sum(map(packed_bytes, sites)))
     pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
     errors, peak = list(failed), 0.0
     try:
@@ -69,7 +70,7 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     finally:
         run.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        run.progress.end()
+        log.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
     _raise(errors, len(sites) + len(failed))
     return peak
@@ -94,16 +95,23 @@ def packed_bytes(site: DumpSite) -> int:
 class _Run:
     """The state that the sites of one call share."""
 
-    def __init__(self, progress: IngestProgress) -> None:
-        self.progress = progress
+    def __init__(self, size: int) -> None:
+        """`size`: bytes of all files."""
         self.stop = threading.Event()
-        self._sites = 0
+        self._line = Line("MB of the dump", size >> 20)
+        self._read = self._sites = 0
         self._lock = threading.Lock()
 
     def enter(self, sites: int) -> None:
         """Count so many sites more (or fewer) that are being read."""
         with self._lock:
             self._sites += sites
+
+    def add(self, read: int) -> None:
+        """Show that so many bytes more of the files are done."""
+        with self._lock:
+            self._read += read
+            self._line.show(self._read >> 20)
 
     def ahead(self) -> int:
         """How many units a site may read ahead: its share of the CPUs."""
@@ -141,7 +149,7 @@ class _SiteIngest:
                     self._work = steps.begin(self._unfinished, made_from["parts"])
                     self._make()
                     self._publish(made_from)
-            self._run.progress.add(packed_bytes(self._site) - self._read, 0, 0)
+            self._run.add(packed_bytes(self._site) - self._read)
         finally:
             self._run.enter(-1)
         return self._peak
@@ -281,7 +289,7 @@ class _SiteIngest:
                 for reference in parts:
                     part: ReadPart = self._result(reference, unit.member.source)
                     self._read += part.packed
-                    self._run.progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
+                    self._run.add(part.packed)
                     yield unit, part
                 begun.popleft()
         finally:

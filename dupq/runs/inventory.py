@@ -138,10 +138,15 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     if not _RUN_ID.fullmatch(run_id) or not any(path.startswith(_SIGNS) for path in files):
         return None
     told = read_progress(uri) if "progress.json" in files else None
-    state = _state_of(told, now)
+    state = State.UNFINISHED
+    if told is not None and told["state"] == "gate missed":
+        state = State.GATE_MISSED
+    elif told is not None and is_alive(told, now):
+        state = State.RUNNING
     touched = max(info.mtime for info in files.values())
     success = read_whole(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
-    if success is not None and _is_whole(success, files):
+    written = success["outputs"] if success else {}  # contents are not looked at
+    if success and all(path in files and files[path].size == output["size"] for path, output in written.items()):
         state = State.LATEST if run_id == latest else State.FINISHED
         touched = datetime.fromisoformat(success["finished"])
     elif "_SUCCESS" in files and state is not State.RUNNING:
@@ -151,19 +156,6 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())
     return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None)
-
-
-def _is_whole(success: Success, files: _Files) -> bool:
-    """Whether all that `_SUCCESS` names is there in its size. Contents are not looked at."""
-    return all(path in files and files[path].size == output["size"] for path, output in success["outputs"].items())
-
-
-def _state_of(told: Progress | None, now: datetime) -> State:
-    if told is None:
-        return State.UNFINISHED
-    if told["state"] == "gate missed":
-        return State.GATE_MISSED
-    return State.RUNNING if is_alive(told, now) else State.UNFINISHED
 
 
 def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:

@@ -4,10 +4,6 @@ from dataclasses import dataclass
 
 from dupq import storage
 
-# The layout of a run: every path, stage by stage, that is read or written.
-#
-# Stages get the files of their own step and build no paths themselves.
-
 _ONE = "part-00000.parquet"  # of a table in one partition
 
 
@@ -17,7 +13,7 @@ class _Below:
     def __init__(self, *names: str) -> None:
         self._names = names
 
-    def __get__(self, layout: "NeighbourFiles | RunLayout", kind: type) -> str:
+    def __get__(self, layout: "NeighbourFiles | RunLayout | TrainingFiles", kind: type) -> str:
         return layout.path(*self._names)
 
 
@@ -61,9 +57,6 @@ class RunLayout:
     representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
     rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
     calibration = _Below("work", "calibration", "calibration.json")  # the model of a probability, and its grounds
-    teacher_made_as = _Below("work", "teacher", "made_as.json")  # what a teacher's vectors are made by
-    teacher_contents = _Below("work", "teacher", "contents")  # what the questions with such vectors say
-    teacher_vectors = _Below("work", "teacher", "vectors")
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
@@ -83,8 +76,11 @@ class RunLayout:
 
     @property
     def teacher(self) -> tuple[str, str, str]:
-        """All that is kept of a teacher."""
-        return self.teacher_made_as, self.teacher_contents, self.teacher_vectors
+        """What a teacher's vectors are made by, what the questions with such vectors say, and the vectors."""
+        made_as, contents, vectors = (
+            self.path("work", "teacher", name) for name in ("made_as.json", "contents", "vectors")
+        )
+        return made_as, contents, vectors
 
 
 TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints
@@ -95,6 +91,14 @@ class TrainingFiles:
     """The files of a training that are no tables."""
 
     work: str  # URI of the training
+    taught_as = _Below("taught_as.json")  # which teachers encoded questions, and on what
+    weights = _Below("best.safetensors")  # the network at its best epoch
+    curve = _Below("learning_curve.json")  # what each epoch gave
+    encoder = _Below("encoder")  # the folder of the saved encoder, before it is published
+
+    def path(self, *names: str) -> str:
+        """The URI of something in the training."""
+        return storage.join(self.work, *names)
 
     def kept_by(self, teacher: str, device: str) -> str:
         """The folder, beside all trainings of the output, of what a teacher encoded for any of them.
@@ -102,23 +106,3 @@ class TrainingFiles:
         It is named by the teacher's fingerprint and the kind of device that `taught_as` has.
         """
         return storage.join(storage.parent(self.work), TEACHERS, f"{teacher}-{device}")
-
-    @property
-    def taught_as(self) -> str:
-        """Which teachers encoded questions, and on what (JSON)."""
-        return storage.join(self.work, "taught_as.json")
-
-    @property
-    def weights(self) -> str:
-        """The network at its best epoch."""
-        return storage.join(self.work, "best.safetensors")
-
-    @property
-    def curve(self) -> str:
-        """What each epoch gave."""
-        return storage.join(self.work, "learning_curve.json")
-
-    @property
-    def encoder(self) -> str:
-        """The folder of the saved encoder, before it is published."""
-        return storage.join(self.work, "encoder")

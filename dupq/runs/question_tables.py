@@ -11,18 +11,8 @@ from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import fingerprints
-from dupq.tables import KEYS, TEXTS, conform
-from dupq.text.keys import Sites, distinct
-
-
-def write_keys(uri: str, keys: np.ndarray) -> None:
-    """Write each of `keys` once, sorted."""
-    storage.write_table(uri, pa.table([pa.array(distinct(keys))], schema=KEYS), KEYS)
-
-
-def read_keys(uri: str) -> np.ndarray:
-    """The keys that `write_keys` wrote."""
-    return storage.read_table(uri, KEYS)["key"].to_numpy()
+from dupq.tables import TEXTS, conform
+from dupq.text.keys import Sites
 
 
 def sorted_keys(tables: Iterable[pa.Table]) -> np.ndarray:
@@ -90,12 +80,6 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
         ]
     columns.append(pa.array(fingerprints(embeddings)))
     return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
-
-
-def write_embeddings(uri: str, embeddings: Embeddings, sites: Sites) -> None:
-    """One file of embeddings, in the order that they are given in."""
-    schema = tables.embeddings(embeddings.vectors.shape[1], embeddings.words is not None)
-    storage.write_table(uri, embeddings_table(embeddings, sites), schema)
 
 
 def read_embeddings(uri: str, sites: Sites) -> Embeddings:

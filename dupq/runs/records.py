@@ -4,13 +4,13 @@ records of finished stages, with whether what they name is still there as it was
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NotRequired
+from typing import Any, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.json_files import Time, read_whole
+from dupq.system import side_by_side
 
 TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin
 
@@ -78,154 +78,23 @@ class Manifest(TypedDict):
     stages: NotRequired[list[ManifestStage] | None]
 
 
-class NearSettings(TypedDict, total=False):
-    """What the report draws from."""
-
-    permutations: int
-    threshold: float
-
-
-class ClusterSettings(TypedDict, total=False):
-    """What the report shows, and another decision reads."""
-
-    threshold: float
-    known_links: str
-
-
-class RunSettings(TypedDict, total=False):
-    """What is removed of a run."""
-
-    keep_work: bool
-
-
 class Config(TypedDict, total=False):
     """config.json: what is read of it without a model of its settings, which may be another version's."""
 
-    near_duplicates: NearSettings
-    clusters: ClusterSettings
-    run: RunSettings
+    near_duplicates: dict[str, Any]
+    clusters: dict[str, Any]
+    run: dict[str, Any]
 
 
-class Calibration(TypedDict):
-    """What the probabilities of pairs rest on."""
-
-    prior_sites: list[str]
-    development_sets: int
-    judged_pairs: NotRequired[int]
-    own_share: float
-
-
-class Choice(TypedDict):
-    """A threshold, and what is expected and found from it on."""
-
-    precision: float | None  # that was wanted; None: the threshold was given
-    threshold: float
-    pairs: float
-    expected_precision: float | None
-    links_found: NotRequired[float | None]
-    lower_bound_precision: NotRequired[float | None]
-
-
-class AtThreshold(TypedDict):
-    """What pairs from a threshold on find of the known duplicates of the test part."""
-
-    threshold: float
-    links_found: float
-    lower_bound_precision: float | None
-
-
-class Reliability(TypedDict, total=False):
-    """Columns of evaluation.clusters.Calibration, beside single numbers."""
-
-    lower: list[float]
-    upper: list[float]
-    pairs: list[float]
-    mean_probability: list[float]
-    share_right: list[float]
-    share_of_duplicates_linked: float | None
-
-
-class LinksOf(TypedDict):
-    """Known duplicates of one group of questions, and the share of them that is in one cluster."""
-
-    links: int
-    in_one_cluster: float
-
-
-class LinkQuality(TypedDict, total=False):
-    """Quality on the known duplicates of the test part."""
-
-    test_links: int
-    in_one_cluster: float
-    in_pairs: float  # the share that is among the candidate pairs
-    listed_apart: float  # the share that is among these and not in one cluster
-    searched_links: int  # those between two questions that are searched, as no near duplicate represents either
-    among_nearest: dict[str, float]  # the share of these of which one is among the n nearest of the other, by n
-    thresholds: list[Choice]
-    by_threshold: list[AtThreshold]
-    calibration: Reliability
-    by_site: dict[str, LinksOf]
-    by_title_words: dict[str, LinksOf]  # by the least number of words of a title's group
-
-
-PlantedMeasures = dict[str, float | None]  # of one kind of planted pairs, by name
-
-
-class NowAndThen(TypedDict):
-    """A figure of this run and of an earlier one; None: it has none."""
-
-    now: float | None
-    then: float | None
-
-
-class Drift(TypedDict, total=False):
-    """What differs from an earlier run."""
-
-    questions_of_clusters_changed: float | None
-    questions: NowAndThen
-    clusters: NowAndThen
-    questions_in_clusters: NowAndThen
-    largest_cluster: NowAndThen
-    threshold: NowAndThen
-    expected_precision: NowAndThen
-    recall: NowAndThen
-
-
-class Estimated(TypedDict):
-    """An estimate and its interval of 95 per cent."""
-
-    value: float
-    lower: float
-    upper: float
-
-
-class Judged(TypedDict):
-    """What verdicts tell of the run whose sample they are on; a measure is None where they cannot tell it."""
-
-    run_id: str
-    precision: Estimated | None  # of the joined candidate pairs
-    recall: Estimated | None  # of the duplicates among all candidate pairs
-    duplicates: Estimated | None  # among all candidate pairs, a number
-    judged: int
-    unsure: int
-
-
-class Verdicts(TypedDict):
-    """How many verdicts a run knew of, of each pair the last."""
-
-    same: int
-    different: int
-    unsure: int
-    contradicted: int  # by a later verdict on the same pair
-    contradicting: int  # pairs that are the same by one verdict, and not by others that win
-
-
-class Worklist(TypedDict):
-    """How long the worklist is, and what is expected of its first pairs."""
-
-    pairs: int
-    first: int  # so many
-    expected_right: float  # of these, a number of pairs
+# Entries of metrics.json, by the names that dupq/evaluation/ gives them.
+Calibration: TypeAlias = dict[str, Any]  # what the probabilities of pairs rest on
+Choice: TypeAlias = dict[str, Any]  # a threshold, and what is expected and found from it on
+AtThreshold: TypeAlias = dict[str, Any]  # what pairs from a threshold on find of the known duplicates of the test part
+LinkQuality: TypeAlias = dict[str, Any]  # quality on the known duplicates of the test part
+Judged: TypeAlias = dict[str, Any]  # what verdicts tell of the run whose sample they are on
+Estimated: TypeAlias = dict[str, Any]  # a `value`, and the `lower` and `upper` end of its interval of 95 per cent
+Verdicts: TypeAlias = dict[str, int]  # how many verdicts a run knew of, of each pair the last
+PlantedMeasures: TypeAlias = dict[str, float | None]  # of one kind of planted pairs, by name
 
 
 class Metrics(TypedDict, total=False):
@@ -246,10 +115,10 @@ class Metrics(TypedDict, total=False):
     largest_cluster: int
     planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
-    drift: Drift | None
+    drift: dict[str, Any] | None
     verdicts: NotRequired[Judged | None]
     judged: NotRequired[Verdicts | None]
-    worklist: NotRequired[Worklist]
+    worklist: NotRequired[dict[str, Any]]
     not_measured: dict[str, str]  # reasons by measure
 
 
@@ -258,8 +127,6 @@ class Metrics(TypedDict, total=False):
 # A stage is finished if its record is in `stages/` and each file that the record names has its size and checksum. What
 # was deleted, cut or replaced since makes the stage unfinished again: the record and the damaged files are removed, and
 # the stage makes them anew, byte for byte, and so do those after it; of their units only what is missing is made again.
-
-_AT_ONCE = 32  # files that are checked side by side: on S3 each is a request, on a disk it is read
 
 
 def place_of(run: str, name: str) -> str:
@@ -330,18 +197,8 @@ def _lost(run: str, outputs: dict[str, Output], checksum: Callable[[str], str]) 
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    checked = zip(others, _each(checksum, [storage.join(run, path) for path in others]), strict=True)
+    checked = zip(others, side_by_side(checksum, [storage.join(run, path) for path in others]), strict=True)
     return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
-
-
-def checksums(uris: Sequence[str]) -> list[str]:
-    """The checksum of each file."""
-    return _each(storage.checksum, uris)
-
-
-def _each(checksum: Callable[[str], str], uris: Sequence[str]) -> list[str]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(checksum, uris))
 
 
 def _checksum_once(uri: str) -> str:

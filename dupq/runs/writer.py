@@ -31,7 +31,7 @@ from dupq.runs.lease import Lease
 from dupq.runs.reader import latest_run, run_at
 from dupq.runs.records import Manifest, Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
-from dupq.system import Written, recording
+from dupq.system import Written, recording, side_by_side
 
 # The version of each stage's algorithm, part of a run's identity: other answers make another run.
 #
@@ -150,29 +150,22 @@ class Run:
         if self._lease is not None:
             self._lease.check()
         with progress.of_stage(self.uri, name, self._inputs):
-            return self._record_of(name, work, dropped)
+            record = self._finished_before.get(name)
+            if record is None:
+                self._finished_before = {}  # what comes after may have been made from what is made anew now
+                record = self._do(name, work, dropped)
+                self._keep(record, f"{record['seconds']:.1f} s")
+            else:
+                self._keep(record, "finished before")
+            if dropped:
+                storage.delete_folder(dropped)
+            return record
 
-    def _record_of(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
-        finished = self._finished_before or {}
-        record = finished.get(name)
-        if record is None:
-            self._finished_before = {}  # what comes after may have been made from what is made anew now
-            record, compiling = self._do(name, work, dropped)
-            self._keep(record, f"{record['seconds']:.1f} s", compiling)
-        else:
-            self._keep(record, "finished before")
-        if dropped:
-            storage.delete_folder(dropped)
-        return record
-
-    def _do(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> tuple[StageRecord, float]:
-        """Do the stage's work; returns its record, and for how many seconds it waited for numba to compile."""
-        from dupq.kernel_cache import compile_seconds  # numba takes a while, and many commands do no stage
-
-        start, compiled_before = time.monotonic(), compile_seconds()
+    def _do(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
+        """Do the stage's work; returns its record."""
+        start = time.monotonic()
         with recording() as written:
             report = work()
-        compiling = compile_seconds() - compiled_before
         record = StageRecord(
             name=name,
             seconds=round(time.monotonic() - start, 2),
@@ -186,7 +179,7 @@ class Run:
             dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
         )
         storage.write_json(records.place_of(self.uri, name), record)
-        return record, compiling
+        return record
 
     def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Output]:
         inside = {uri: file for uri, file in written.items() if uri.startswith(f"{self.uri}/")}
@@ -197,16 +190,15 @@ class Run:
         }
         return {path: output for path, output in paths.items() if path not in EDITED}
 
-    def _keep(self, record: StageRecord, how: str, compiling: float = 0.0) -> None:
+    def _keep(self, record: StageRecord, how: str) -> None:
         self.records.append(record)
         counted = {**record["counts"], **record["caps"]}
         # without the files: there are thousands, and run.log is written whole each time
         told = {name: value for name, value in record.items() if name not in ("outputs", "dropped")}
         bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
-        mostly = f", mostly compiling ({compiling:.1f} s)" if compiling > max(1, record["seconds"] / 2) else ""
         _log.info(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
-            f"{record['peak_memory_mb']:6.0f} MB{bitten}{mostly}",
+            f"{record['peak_memory_mb']:6.0f} MB{bitten}",
             extra={"told": told},
         )
 
@@ -250,10 +242,8 @@ class Run:
     def is_to_be_latest(self) -> bool:
         """Whether latest.json names no run, or one that this one, which succeeded, is later than."""
         latest = latest_run(storage.parent(self.uri))
-        return latest is None or self._succeeded_after(latest)
-
-    def _succeeded_after(self, latest: str) -> bool:
-        """Whether this run succeeded later than the run `latest`, or that has not: it is damaged, or gone."""
+        if latest is None:
+            return True
         mine, other = read_success(self.uri), read_success(latest)
         if mine is None or latest == self.uri:
             return False
@@ -326,7 +316,7 @@ def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
     It is given those that the run listed: a second listing may name others, of an ingest that ended in between.
     """
     uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
-    found = zip(uris, records.checksums(uris), strict=True)
+    found = zip(uris, side_by_side(storage.checksum, uris), strict=True)
     return [[uri.removeprefix(folder), checksum] for uri, checksum in found]
 
 

@@ -1,14 +1,12 @@
 """No place is taken for granted: not a home, a package or a /dev/shm that can be written, nor a short TMPDIR."""
 
 import hashlib
-import logging
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from elsewhere import CGROUPS, NOBODY, SMALL_SHM, WITHOUT_SHM, in_cgroup, read_only, read_only_root, run_as
@@ -20,8 +18,6 @@ from dupq import kernel_cache, local_files
 from dupq.errors import ClusterError
 from dupq.execution import cluster
 from dupq.pipelines.train import FromDumpJob, from_dump
-from dupq.runs import writer
-from dupq.settings.config import Settings
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]
 QUICK = ("title_body.epochs=1", "training.epochs=1", "calibration.precision=0.5")
@@ -162,17 +158,3 @@ def test_a_job_takes_the_cpus_that_it_is_given() -> None:
         assert cluster._cpus_here() == 1
     finally:
         os.sched_setaffinity(0, all_of_them)
-
-
-def test_a_stage_says_that_it_mostly_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = writer.open_run(str(tmp_path), {}, {}, Settings(), {"texts": 1, "encode": 1})
-
-    def work(seconds: float) -> SimpleNamespace:
-        kernel_cache.also_compiled(seconds)
-        return SimpleNamespace(tasks=1, rows_in=1, rows_out=1, peak_memory_mb=1.0, counts={}, caps={})
-
-    logging.getLogger("dupq").addHandler(caplog.handler)
-    run.stage("texts", lambda: work(12.0))
-    run.stage("encode", lambda: work(0.5))
-    logging.getLogger("dupq").removeHandler(caplog.handler)
-    assert [line.endswith("mostly compiling (12.0 s)") for line in caplog.messages] == [True, False]

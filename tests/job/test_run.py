@@ -13,7 +13,6 @@ from dupq.archive import Shard, pinned
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
 from dupq.job.table import (
-    Again,
     Around,
     Batches,
     Each,
@@ -214,7 +213,7 @@ def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "counted").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
     assert [made.counts(part)["even"] for part in range(PARTS)] == [made.read(part).num_rows for part in range(PARTS)]
     assert Total(made, "even").read() == len(ROWS)
-    again = Again(made).read()
+    again = Each(made).read()
     assert [*again] == [*again] == [*Each(made).read()]
 
 

@@ -21,7 +21,6 @@ from lxml import etree
 
 from benchmarks import big_archive
 from dupq.dump import parsing
-from dupq.dump.steps import IngestProgress
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 
@@ -244,17 +243,6 @@ def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
         ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))
     assert ds.dataset(tmp_path / "rejects").count_rows() == 2
     assert not list((tmp_path / "questions").rglob("*.parquet"))
-
-
-def test_progress_says_how_far_it_is_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = IngestProgress(4_000_000_000)
-    progress.add(1_000_000_000, 250_000, 3)
-    line = "ingest: 1.0 GB of 4.0 GB (25%), 250,000 rows, 25,000 rows/s, 3 rejects, 0:30 left"
-    assert progress.line(10.0) == line
-    assert IngestProgress(10).line(0.1).endswith("time left unknown")
-    progress.add(2_999_000_000, 1, 0)
-    assert capsys.readouterr().err == ""  # no terminal, and not ten seconds yet
-    assert progress.line(7200.0).endswith("0:02 left")
 
 
 @pytest.mark.ray

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.question_tables import read_embeddings, write_embeddings
+from dupq.runs.question_tables import embeddings_table, read_embeddings
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = Sites(["a.example.com", "b.example.com"])
@@ -18,7 +19,8 @@ def test_an_embedding_that_is_not_finite_is_told_with_file_and_question(value: f
     vectors = np.ones((4, 3), np.float16)
     vectors[2, 1] = value
     uri = str(tmp_path / "part-00000.parquet")
-    write_embeddings(uri, Embeddings(np.array([3, 9, 5, 8]) | (1 << ID_BITS), vectors), SITES)
+    table = embeddings_table(Embeddings(np.array([3, 9, 5, 8]) | (1 << ID_BITS), vectors), SITES)
+    storage.write_table(uri, table, table.schema)
     with pytest.raises(DupqError) as raised:
         read_embeddings(uri, SITES)
     assert str(raised.value) == f"{uri}: the embedding of question b.example.com/5 is not finite"
@@ -29,7 +31,8 @@ def test_finite_ones_of_any_size_are_read_as_they_were_written(shape: tuple[int,
     vectors = np.full(shape, np.finfo(np.float16).max)
     vectors[:, ::2] = np.finfo(np.float16).smallest_subnormal
     written = Embeddings(np.arange(shape[0]), vectors)
-    write_embeddings(str(tmp_path / "one.parquet"), written, SITES)
+    table = embeddings_table(written, SITES)
+    storage.write_table(str(tmp_path / "one.parquet"), table, table.schema)
     found = read_embeddings(str(tmp_path / "one.parquet"), SITES)
     assert found.keys.tolist() == written.keys.tolist()
     assert found.vectors.tobytes() == vectors.tobytes()

@@ -11,7 +11,7 @@ from inline import without_ray
 from dupq import storage
 from dupq.execution.gpus import NO_GPUS
 from dupq.job.run import Run
-from dupq.job.table import Again, Each, Files, Table, Total, Whole
+from dupq.job.table import Each, Files, Table, Total, Whole
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
@@ -93,7 +93,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         assert run.report.counts["words"] == expected.total()
         assert run.report.counts["different words"] == len(expected)
         sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
-        corpus = Again(found.corpus)
+        corpus = Each(found.corpus)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
         assert Total(found.corpus, SENTENCES).read() == len(sentences)
 

@@ -18,7 +18,7 @@ from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
 from dupq.execution.task_files import Counts
 from dupq.execution.tasks import Report, run_tasks
-from dupq.job.table import Again, Table
+from dupq.job.table import Each, Table
 from dupq.links.split import Known, Split
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
@@ -145,14 +145,14 @@ class TitleBuckets:
     def __init__(self, titles: Table, settings: Settings, is_measured: bool) -> None:
         """Those of a table of TITLES; `is_measured`: some are set apart to measure epochs by, if there are enough."""
         self._titles, self._count = titles, titles.parts
-        keys = [table["key"].to_numpy() for table in Again(titles.only("key"))]
+        keys = [table["key"].to_numpy() for table in Each(titles.only("key"))]
         apart = keys_apart(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
         self._left_out = np.zeros(0, np.int64) if apart is None else apart.own
         self._sizes = [len(own) - int(np.isin(own, self._left_out).sum()) for own in keys]
         self.apart: TitlesApart | None = None if apart is None else set_apart(self._all(), apart)
 
     def _all(self) -> Iterator["TitlesAndBodies"]:
-        return map(titles_in, Again(self._titles))
+        return map(titles_in, Each(self._titles))
 
     @property
     def questions(self) -> int:
@@ -207,7 +207,7 @@ def _save(prepared: Prepared, files: TrainingFiles, site_names: list[str], setti
     reader = Reader(network, vocabulary, settings)
     uses = prepared.uses.only("key", "is_measured").read(0)
     keys = uses["key"].to_numpy()[uses["is_measured"].to_numpy()]  # those that a hash chooses are chosen of all
-    texts = texts_among(Again(prepared.picked), keys)
+    texts = texts_among(Each(prepared.picked), keys)
     found = fitness(reader, texts_among([texts], chosen(keys, FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(texts, reader, known)
     curve = storage.read_json(files.curve)

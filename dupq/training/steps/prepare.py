@@ -26,7 +26,7 @@ from dupq.encoders.description import FITNESS_QUESTIONS
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
-from dupq.job.table import Again, Each, Files, Read, Table, Total, Whole
+from dupq.job.table import Each, Files, Read, Table, Total, Whole
 from dupq.links.link_files import links_table, read_pairs
 from dupq.links.split import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
@@ -152,8 +152,8 @@ def prepare(
     examples = run.map("examples", read_for, ids, Whole(uses.only("key", "is_example")), into=IDS)
     picked = run.map("picked", read_for, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS)
 
-    learned = Whole(words), Total(corpus, SENTENCES), Again(corpus), None if written is None else Each(written)
-    read = Whole(known), Whole(examples), Again(ids)
+    learned = Whole(words), Total(corpus, SENTENCES), Each(corpus), None if written is None else Each(written)
+    read = Whole(known), Whole(examples), Each(ids)
     start = run.write("start", make_start, *learned, *read, settings, file="start.safetensors")
     _say_if_of_another_language(run.report.counts, settings)
     return Prepared(known, uses, words, examples, picked, titles, start)

@@ -175,7 +175,7 @@ def targets_of(tables: Sequence[Table]) -> DistillationTargets:
     """Return the vectors that teachers have of their questions, sorted by key; each has a table."""
     keys, embeddings = [], []
     for taught in tables:
-        table = pa.concat_tables(Each(taught).read()).combine_chunks()
+        table = pa.concat_tables(Each(taught)).combine_chunks()
         flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
         keys.append(table["key"].to_numpy())
         embeddings.append(flat.reshape(len(table), -1).astype(np.float32))

@@ -27,7 +27,7 @@ from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.question_tables import write_embeddings
+from dupq.runs.question_tables import embeddings_table
 from dupq.tables import AROUND, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.questions import Terms
@@ -134,7 +134,8 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
     embeddings = Table(f"{run}/embeddings", None, setting.shards)
     for number in range(setting.shards):
         rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == number)
-        write_embeddings(embeddings.file(number), archive.embeddings.take(rows), SITES)
+        some = embeddings_table(archive.embeddings.take(rows), SITES)
+        storage.write_table(embeddings.file(number), some, some.schema)
     scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
     around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
     return Candidates(scored, around, terms, embeddings), held
