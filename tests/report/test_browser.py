@@ -1,5 +1,6 @@
 """The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,14 +148,23 @@ def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: 
     opened.select_option("select[name=change]", "new")
     opened.locator("#cluster [role=group] button", has_text="Different").click()
     assert opened.locator("#cluster [aria-pressed=true]", has_text="Different").count() == 1
-    opened.reload()
-    opened.wait_for_selector("html[data-ready]")
+    assert "1 judged: 0 same, 1 different" in opened.inner_text("#work-progress")
     with opened.expect_download() as download:
         opened.click("#work-export")
     sheet = tmp_path / download.value.suggested_filename
     download.value.save_as(sheet)
     given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
     assert given == {tuple(sorted(PAIR)): "different"}
+
+
+def test_what_was_judged_where_it_was_shown_is_there_again(opened: Any) -> None:
+    kept = {"more": "[[0, 3]]", "": json.dumps(["", "", "", "same"])}
+    for name, value in kept.items():
+        key = f"dupq-worklist-{name}{'-' if name else ''}fabricated"
+        opened.evaluate("([key, value]) => localStorage.setItem(key, value)", [key, value])
+    opened.reload()
+    opened.wait_for_selector("html[data-ready]")
+    assert "of 4. 1 judged: 1 same" in opened.inner_text("#work-progress")
 
 
 def test_a_cluster_has_an_address(opened: Any) -> None:
