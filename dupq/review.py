@@ -39,7 +39,9 @@ def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[
         if answer == "q":
             break
         if answer in _VERDICTS:
-            queries.judge(run, row, _VERDICTS[answer])
+            queries.judge(
+                run, dict(zip(ends_of(row), (row["title_left"], row["title_right"]), strict=True)), _VERDICTS[answer]
+            )
             given += 1
         place = max(place - 1, 0) if answer == "b" else place + 1
     return given

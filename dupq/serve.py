@@ -19,7 +19,6 @@ from markupsafe import Markup
 from dupq.archive import table_files
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
-from dupq.evaluation.verdicts import VERDICTS
 from dupq.report import explorer_clusters, explorer_data, page, summary
 from dupq.report.explorer_clusters import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, telling
 from dupq.report.explorer_data import script_text
@@ -95,11 +94,8 @@ class Contents:
     def cluster(self, asked: Asked) -> Shown:
         """The first questions of a cluster, and the most telling of the pairs between these."""
         reason, places, first, _ = self._cluster(asked.get("id"))
-        questions, pairs = (
-            self._questions([*places][:QUESTIONS_HELD]),
-            [explorer_data.pair_data(pair, places) for pair in first],
-        )
-        return {"reason": reason, "questions": questions, "pairs": pairs}
+        pairs = [explorer_data.pair_data(pair, places) for pair in first]
+        return {"reason": reason, "questions": self._questions([*places][:QUESTIONS_HELD]), "pairs": pairs}
 
     def more(self, asked: Asked) -> Shown:
         """The questions of a cluster from `from` on, and of its pairs those that `cluster` does not show."""
@@ -113,17 +109,15 @@ class Contents:
         texts, (one, other) = self._texts(keys, "body_html"), sorted(keys)
         ends = "site_left = ? AND question_id_left = ? AND site_right = ? AND question_id_right = ?"
         rows = self._found.rows(f"SELECT * FROM pairs WHERE {ends} ORDER BY source LIMIT 1", *one, *other)
-        left, right = (self._shown(key, texts) for key in keys)
-        return {"left": left, "right": right, "evidence": self._evidence.of(rows[0], texts) if rows else ""}
+        sides = dict(zip(("left", "right"), (self._shown(key, texts) for key in keys), strict=True))
+        return {**sides, "evidence": self._evidence.of(rows[0], texts) if rows else ""}
 
     def question(self, asked: Asked) -> Shown:
         """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
         site, _, number = asked.get("id", "").strip().rpartition("/")
-        sql = (
-            "SELECT site, question_id, cluster_id AS cluster, cluster_size AS size FROM clusters WHERE question_id = ?"
-        )
-        rows = [row for row in self._found.rows(sql, _whole(number)) if site in ("", row["site"])]
-        if len(rows) != 1:
+        columns = "site, question_id, cluster_id AS cluster, cluster_size AS size"
+        found = self._found.rows(f"SELECT {columns} FROM clusters WHERE question_id = ?", _whole(number))
+        if len(rows := [row for row in found if site in ("", row["site"])]) != 1:
             raise RequestError("several sites have it: give SITE/ID" if rows else "no such question is in this run")
         key = (rows[0]["site"], rows[0]["question_id"])
         ends = [f"SELECT * FROM pairs WHERE site_{side} = ? AND question_id_{side} = ?" for side in ("left", "right")]
@@ -137,15 +131,11 @@ class Contents:
 
     def verdict(self, asked: Asked) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""
-        keys = sorted(self._key(asked.get(side, "")) for side in ("left", "right"))
-        if keys[0] == keys[1] or asked.get("verdict") not in VERDICTS:
-            raise RequestError("two questions, and a verdict on them, expected")
-        texts, row = self._texts(keys), dict[str, Any]()
-        for side, key in zip(("left", "right"), keys, strict=True):
-            title = texts[key].title if key in texts else ""
-            row |= {f"site_{side}": key[0], f"question_id_{side}": key[1], f"title_{side}": title}
+        keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
+        texts = self._texts(keys)
         with self._judging:
-            queries.judge(self.run, row, asked["verdict"])
+            titles = {key: texts[key].title if key in texts else None for key in keys}
+            queries.judge(self.run, titles, asked.get("verdict", ""))
         return {}
 
     def page(self) -> Shown:

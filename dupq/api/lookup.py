@@ -20,7 +20,7 @@ from dupq.api.inputs import Given, check_count, collected, column_of, keys_in, n
 from dupq.clusters.calibration import KINDS
 from dupq.errors import DupqError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
-from dupq.evaluation.verdicts import COLUMNS, VERDICTS, Verdict, format_verdicts, parse_verdicts
+from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.tiles import top_k
 from dupq.runs import queries
@@ -202,14 +202,8 @@ def _of_table(given: object, sites: Sites) -> Judged:
 
 def judge(run: Run, left: Key, right: Key, verdict: str) -> None:
     """See Run.judge."""
-    if verdict not in VERDICTS or left == right:
-        raise DupqError(f"judge: two questions expected, and {', '.join(VERDICTS)}; {verdict!r} on {left} and {right}")
-    ends, titles = sorted([left, right]), run.titles([left, right])
-    row: dict[str, Any] = {}
-    for side, key in zip(("left", "right"), ends, strict=True):
-        title = titles[key].title if key in titles else ""
-        row |= {f"site_{side}": key[0], f"question_id_{side}": key[1], f"title_{side}": title}
-    queries.judge(run, row, verdict)
+    titles = run.titles([left, right])
+    queries.judge(run, {key: titles[key].title if key in titles else None for key in (left, right)}, verdict)
 
 
 def _matches(text: pa.DataType) -> pa.Schema:

@@ -150,11 +150,17 @@ def unjudged(run: Run) -> list[TableRow]:
     return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
 
 
-def judge(run: Run, row: TableRow, word: str) -> None:
-    """Write a verdict (same, different or unsure) on the pair of a row, where the next run reads it."""
-    (site, number), (other, its) = ends_of(row)
-    verdict = Verdict(site, number, other, its, word)
-    add_verdict(verdicts_file(run), verdict, {name: row[name] or "" for name in ("title_left", "title_right")})
+def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:
+    """Write a verdict (same, different or unsure) on the two questions of `titles`, where the next run reads it.
+
+    Raises DupqError for another word, and for one question.
+    """
+    if word not in VERDICTS or len(titles) != 2:
+        raise DupqError(f"two questions and a verdict expected ({', '.join(VERDICTS)}); {word!r} on {[*titles]}")
+    (left, title), (right, other) = sorted(titles.items())
+    add_verdict(
+        verdicts_file(run), Verdict(*left, *right, word), {"title_left": title or "", "title_right": other or ""}
+    )
 
 
 def estimated(uri: str, runs: str) -> dict[str, object] | None:

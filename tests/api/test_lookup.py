@@ -116,7 +116,7 @@ def test_a_verdict_goes_where_the_next_run_reads_it(small_runs, tmp_path) -> Non
         run.judge(right, left, word)
     assert last_verdicts([str(tmp_path / "runs" / "verdicts.tsv")])[0] == [Verdict(*left, *right, "different")]
     for ends, word in (((left, right), "maybe"), ((left, left), "same")):
-        with pytest.raises(DupqError, match="two questions expected"):
+        with pytest.raises(DupqError, match="two questions and a verdict expected"):
             run.judge(*ends, word)
 
 

@@ -239,7 +239,7 @@ def test_a_verdict_is_written_where_the_next_run_reads_it(tmp_path: Path) -> Non
         assert last_verdicts([f"{tmp_path}/runs/verdicts.tsv"])[0] == [Verdict(*left, *right, "different")]
         assert len(held.page()["worklist"]) == len(WORK) - 1
         for wrong in (f"left={ends[0]}&right={ends[0]}&verdict=same", f"{pair}&verdict=maybe", pair):
-            assert "two questions, and a verdict on them" in said(ask(held, "POST", f"/api/verdict?{wrong}", **JSON))
+            assert "two questions and a verdict expected" in said(ask(held, "POST", f"/api/verdict?{wrong}", **JSON))
         judging = ("POST", f"/api/verdict?{pair}&verdict=same")
         assert ask(held, *judging, **HOST).status == 403  # as a form of another page is sent
         assert ask(held, *judging, **JSON, HTTP_SEC_FETCH_SITE="cross-site").status == 403
