@@ -50,7 +50,7 @@ def _cluster(page: Any) -> None:
 def _waterfall(page: Any) -> None:
     """Two questions of it side by side, and what speaks for and against them."""
     _cluster(page)
-    _scroll_to(page, "#cluster .compared")
+    _scroll_to(page, "#cluster div.compared")
 
 
 def _judging(page: Any) -> None:
