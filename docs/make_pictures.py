@@ -44,18 +44,18 @@ def _cluster(page: Any) -> None:
         if set(item.locator(".key").all_inner_texts()) >= _TELLING:
             item.click()
             break
-    _scroll_to(page, "#explore")
+    _scroll_to(page, "#found")
 
 
 def _waterfall(page: Any) -> None:
-    """Two questions of it side by side, and what their score is made of."""
+    """Two questions of it side by side, and what speaks for and against them."""
     _cluster(page)
-    _scroll_to(page, "#cluster .pairs, #cluster table")
+    _scroll_to(page, "#cluster div.compared")
 
 
 def _judging(page: Any) -> None:
-    """The sample to be judged."""
-    _scroll_to(page, "#judge")
+    """The likeliest pairs, to be judged."""
+    _scroll_to(page, "#work")
 
 
 def _scroll_to(page: Any, what: str) -> None:

@@ -113,6 +113,8 @@ def test_an_opened_cluster_shows_graph_questions_and_what_speaks_for_a_pair(open
     shown = opened.locator("#cluster")
     assert shown.locator("svg.graph .dot").count() == 2
     assert shown.locator("svg.graph .edge").count() == 1
+    legend = shown.locator(".legend").inner_text()
+    assert legend.splitlines() == ["Encoder", "Pair compared below", "Question to keep"]
     assert shown.locator(".side").count() == 2
     assert "Canonical because it has the higher score" in shown.inner_text()
     assert "titles share" in shown.locator(".evidence").inner_text()

@@ -62,7 +62,7 @@ function legendOf(cluster) {
   const sources = [...new Set(cluster.pairs.map((pair) => pair.source))];
   return element('p', { class: 'legend note' },
     sources.map((source) => element('span', { class: `key ${source}` }, SOURCES[source] || words(source))),
-    element('span', { class: 'key compared' }, 'Pair compared below'),
+    element('span', { class: 'key shown' }, 'Pair compared below'),
     element('span', { class: 'key kept' }, 'Question to keep'));
 }
 
