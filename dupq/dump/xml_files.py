@@ -314,10 +314,9 @@ def _fault(content: bytes) -> str:
 def _is_forbidden(match: re.Match[bytes]) -> bool:
     """Whether XML forbids what _SUSPECT has found."""
     hexadecimal, decimal = match.groups()
-    return not (hexadecimal or decimal) or not _is_allowed(int(hexadecimal, 16) if hexadecimal else int(decimal))
-
-
-def _is_allowed(code_point: int) -> bool:
+    if not (hexadecimal or decimal):
+        return True
+    code_point = int(hexadecimal, 16) if hexadecimal else int(decimal)
     if code_point < 0x20:
-        return code_point in (0x9, 0xA, 0xD)
-    return code_point < 0xD800 or 0xE000 <= code_point < 0xFFFE or 0x10000 <= code_point < 0x110000
+        return code_point not in (0x9, 0xA, 0xD)
+    return not (code_point < 0xD800 or 0xE000 <= code_point < 0xFFFE or 0x10000 <= code_point < 0x110000)

@@ -281,7 +281,9 @@ def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
     """Yield the rows of each partition."""
     if made.wanted is None:
         homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
-        return _rows_of(homes, made.parts)
+        order = np.argsort(homes, kind="stable")
+        bounds = np.searchsorted(homes[order], np.arange(made.parts + 1))
+        return (order[bounds[part] : bounds[part + 1]] for part in range(made.parts))
     keys = table["key"].to_numpy()
     order = np.argsort(keys, kind="stable")
     asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
@@ -291,10 +293,3 @@ def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
 def write_spread(made: Spread, part: int, table: pa.Table) -> None:
     """Write a file of a table: see `Run.shuffle`."""
     _write(made, part, table, {})
-
-
-def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each partition, in their order."""
-    order = np.argsort(homes, kind="stable")
-    bounds = np.searchsorted(homes[order], np.arange(parts + 1))
-    return (order[bounds[part] : bounds[part + 1]] for part in range(parts))

@@ -72,19 +72,15 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         pool.shutdown(wait=False, cancel_futures=True)
         log.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
-    _raise(errors, len(sites) + len(failed))
-    return peak
-
-
-def _raise(errors: Sequence[Failure], sites: int) -> None:
-    if errors and sites == 1:
+    if not errors:
+        return peak
+    count = len(sites) + len(failed)
+    if count == 1:
         raise errors[0][1]
-    if errors:
-        lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
-        codes = {error.exit_code for _, error in errors}
-        raise DupqError(
-            "\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]), *(codes if len(codes) == 1 else ())
-        )
+    lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
+    codes = {error.exit_code for _, error in errors}
+    said = "\n  ".join([f"{len(errors)} of {count} sites failed:", *lines])
+    raise DupqError(said, *(codes if len(codes) == 1 else ()))
 
 
 def packed_bytes(site: DumpSite) -> int:
