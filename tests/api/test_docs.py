@@ -79,7 +79,10 @@ def test_a_page_runs_from_top_to_bottom(
             capsys.readouterr()
             code = part.code.replace("RUN_ID", storage.name(small_runs.strict))
             exec(compile(code, str(page), "exec"), left)
-            assert part.printed in (None, capsys.readouterr().out)
+            said = [
+                line for line in capsys.readouterr().out.splitlines(keepends=True) if "compiling what is" not in line
+            ]
+            assert part.printed in (None, "".join(said))  # whatever this machine had to compile
     CHECKS.get(str(page.relative_to(ROOT)), bool)(left)
 
 
