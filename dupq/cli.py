@@ -105,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         made = commands.add_parser(name.replace("_", "-"), help=one.about, description=one.about)
         if name.replace("_", "-") in given:  # options import what they are of
             _set_up(made, name)
+    if not given:
+        parser.print_help()
+        raise SystemExit(2)
     _end(parser, given)
 
 
