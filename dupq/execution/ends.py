@@ -159,6 +159,7 @@ class _End:
 
     is_heeded = False
     is_unwinding = False  # the main thread is
+    is_being_said = False  # by another thread: what is said must not be hushed
     stderr = sys.stderr
     say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
     leave: Callable[[int], None] = staticmethod(lambda code: None)
@@ -232,7 +233,8 @@ def _unwind(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, once: Ray lets no other exception through where it waits."""
     if _first(number) in CODES and not _end.is_unwinding:
         _end.is_unwinding = True
-        _hush()
+        if not _end.is_being_said:
+            _hush()
         raise KeyboardInterrupt
 
 
@@ -257,6 +259,7 @@ def _end_with(line: str, code: int) -> NoReturn:
     """Say the line, and end with this code, in time also if storage is away."""
 
     def finish() -> None:
+        _end.is_being_said = True
         sys.stderr = _end.stderr
         _end.say(line, code)
         said(code)  # Ray may end this process any time, if the signal has ended Ray's
