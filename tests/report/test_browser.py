@@ -160,10 +160,9 @@ def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: 
 
 
 def test_what_was_judged_where_it_was_shown_is_there_again(opened: Any) -> None:
-    kept = {"more": "[[0, 3]]", "": json.dumps(["", "", "", "same"])}
-    for name, value in kept.items():
-        key = f"dupq-worklist-{name}{'-' if name else ''}fabricated"
-        opened.evaluate("([key, value]) => localStorage.setItem(key, value)", [key, value])
+    kept = {"dupq-worklist-more-fabricated": [[0, 3]], "dupq-worklist-fabricated": ["", "", "", "same"]}
+    for key, value in kept.items():  # before the page's scripts: what is stored just before a reload may be late
+        opened.add_init_script(f"localStorage.setItem({key!r}, {json.dumps(json.dumps(value))})")
     opened.reload()
     opened.wait_for_selector("html[data-ready]")
     assert "of 4. 1 judged: 1 same" in opened.inner_text("#work-progress")
