@@ -42,7 +42,8 @@ def test_what_encoders_reach_is_what_was_measured(page: str) -> None:
 
 def test_speeds_are_what_was_measured() -> None:
     text = (ROOT / "docs/comparison.md").read_text()
-    signatures, nearest, encoded = (figures_of(text, kind) for kind in ("near-duplicates", "neighbours", "encode-dupq"))
+    kinds = ("near-duplicates", "neighbours", "encode-dupq", "ingest")
+    signatures, nearest, encoded, ingest = (figures_of(text, kind) for kind in kinds)
     largest = nearest["runs"][2]
     assert (largest["questions"], largest["dimensions"]) == (200_000, 300)
     told = [
@@ -52,5 +53,6 @@ def test_speeds_are_what_was_measured() -> None:
         f"{largest['vs_faiss_flat']:.1f} times",
         f"{encoded['encoders']['dupq']['questions_per_second']:,.0f}",
         f"{encoded['minilm']['questions_per_second']:.1f}",
+        f"{ingest['archive_s']:.1f} s | `7zz`, unpacking it only, {ingest['seven_zip_s']:.1f} s",
     ]
     assert not [figure for figure in told if figure not in text]
