@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.api.encoders import TextEncoder, Weighed
 from dupq.api.inputs import Given, check_count, collected, column_of, keys_in, names_of, texts
-from dupq.clusters.calibration import KINDS
 from dupq.errors import DupqError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
@@ -27,7 +26,7 @@ from dupq.runs import queries
 from dupq.runs.queries import asked, drawn
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, ends_of, link
-from dupq.runs.scoring import PAIR_COLUMNS, NewTexts, Scorer, pairs_of
+from dupq.runs.scoring import WEIGHED, NewTexts, scorer_of
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.text.keys import Sites
@@ -81,15 +80,13 @@ class Explanation:
         pair = np.sort(
             [[int(sites.pack(site, np.array([number]), "explain")[0]) for site, number in (self.left, self.right)]]
         )
-        ids = pa.array([number for _, number in (self.left, self.right)])
-        left, right = (pc.field(f"question_id_{side}").isin(ids) for side in ("left", "right"))
-        pairs = pairs_of(self.run.pairs.arrow(PAIR_COLUMNS, left | right), sites)
-        if not (pairs.keys == pair).all(axis=1).any():
+        scorer = scorer_of(self.run, sites, (self.left[1], self.right[1]))
+        if not (scorer.pairs.keys == pair).all(axis=1).any():
             raise DupqError(f"{self.left}, {self.right}: no candidate pair of the encoder, so no evidence was weighed")
-        added = Scorer(self.run, sites, pairs).weigh(pair)[0]
+        added = scorer.weigh(pair)[0]
         if np.isnan(added).any():
             raise DupqError(f"{self.run.uri}: the encoder, the questions or the calibration of the run are gone")
-        return dict(zip([*KINDS, "a teacher"], added.tolist(), strict=True))
+        return dict(zip(WEIGHED, added.tolist(), strict=True))
 
     @cached_property
     def shared_shingles(self) -> list[str]:
@@ -231,8 +228,7 @@ def matched(run: Run, encoder: TextEncoder, given: Given, k: int) -> TableView:
     names, numbers = sites.unpack(found.neighbours)
     probabilities = pa.nulls(len(numbers), pa.float32())
     if len(numbers):
-        left, right = (pc.field(f"question_id_{side}").isin(pa.array(np.unique(numbers))) for side in ("left", "right"))
-        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+        scorer = scorer_of(run, sites, numbers.tolist())
         if scorer.is_complete:
             probabilities = pa.array(scorer.score_new(found, NewTexts(given.titles, given.bodies)))
     keys = list(zip(names, numbers.tolist(), strict=True))

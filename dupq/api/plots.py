@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.errors import DupqError
+from dupq.report.figures import where_lost
 from dupq.runs.reader import Run
 
 _BINS = 50  # of probabilities
@@ -77,18 +78,11 @@ class Plots:
         )
 
     def lost(self) -> alt.Chart:
-        """Return where the known duplicates were lost that nothing was fitted on. Raises DupqError without links."""
-        links = self._run.metrics.get("links")
-        if not links or "listed_apart" not in links:
-            raise DupqError(
-                f"{self._run.uri}: not measured on known duplicates, because the run was made without --links"
-            )
-        grouped, listed = links["in_one_cluster"], links["listed_apart"]
-        shares = {
-            "in one cluster": grouped,
-            "a candidate pair, not joined": listed,
-            "no candidate pair": 1 - grouped - listed,
-        }
+        """Return where the known duplicates were lost that were set aside as a test. Raises DupqError without any."""
+        links = self._run.metrics.get("links") or {}
+        shares = where_lost(links)
+        if not shares:
+            raise DupqError(f"{self._run.uri}: no known duplicates were set aside as a test; --links gives them")
         rows = [{"where": name, "links": round(value * links["test_links"])} for name, value in shares.items()]
         where = alt.Y("where:N", title=None, sort=None)
         return self._bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")

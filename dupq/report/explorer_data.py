@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dupq.clusters.calibration import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer_clusters
 from dupq.report.explorer_clusters import Contents, Evidence, Members, Text, telling
 from dupq.runs import queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.records import AtThreshold
-from dupq.runs.scoring import PAIR_COLUMNS, Scorer, pairs_of
+from dupq.runs.scoring import WEIGHED, scorer_of
 from dupq.text.keys import Sites
 
 # What a run would give at other thresholds, for the report's slider.
@@ -363,9 +362,7 @@ def _odds(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], list[list[obj
         return {}
     try:
         sites = Sites(sorted(run.metrics["sites"]))
-        ids = pa.array(sorted({number for ends in wanted for _, number in ends}), pa.int64())
-        left, right = (pc.field(f"question_id_{side}").isin(ids) for side in _SIDES)
-        scorer = Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+        scorer = scorer_of(run, sites, (number for ends in wanted for _, number in ends))
         packed = [[int(sites.pack(site, np.array([number]), "pairs")[0]) for site, number in ends] for ends in wanted]
         added = scorer.weigh(np.array(packed))
     except (DupqError, KeyError):  # of another version, or its archive or encoder is another one now
@@ -375,7 +372,7 @@ def _odds(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], list[list[obj
 
 def odds_data(added: list[float]) -> list[list[object]]:
     """What each kind of evidence adds to a pair's log-odds, as the scripts read it."""
-    named = list(zip([*KINDS, "a teacher"], added, strict=True))
+    named = list(zip(WEIGHED, added, strict=True))
     shown: list[list[object]] = [[kind, round(value, 3)] for kind, value in named if abs(value) >= LEAST_ODDS]
     rest = sum(value for _, value in named if abs(value) < LEAST_ODDS)
     return [*shown, ["all else", round(rest, 3)]]

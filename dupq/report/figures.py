@@ -80,18 +80,23 @@ def _both(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]
 
 def lost(links: LinkQuality) -> Markup:
     """Where the known duplicates of the test part were lost."""
-    count, grouped, listed = links.get("test_links"), links.get("in_one_cluster"), links.get("listed_apart")
-    if not count or grouped is None or listed is None:
-        return Markup("")
-    parts = {
+    records = [
+        Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
+        for name, value in where_lost(links).items()
+    ]
+    return _bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
+
+
+def where_lost(links: LinkQuality) -> dict[str, float]:
+    """Return the shares of the known duplicates of the test part, by where they are; empty if there are none."""
+    grouped, listed = links.get("in_one_cluster"), links.get("listed_apart")
+    if not links.get("test_links") or grouped is None or listed is None:
+        return {}
+    return {
         "in one cluster": grouped,
         "a candidate pair, not joined": listed,
         "no candidate pair": 1 - grouped - listed,
     }
-    records = [
-        Bar(name, value, f"{counted(round(value * count), 'link')} ({share(value)})") for name, value in parts.items()
-    ]
-    return _bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
 
 
 def recall_by_site(links: LinkQuality) -> Markup:

@@ -5,6 +5,7 @@ A new text is scored as if it were in the archive: it lists its nearest question
 nearer than the farthest one that this lists. What it would change in the words' rarities is left out.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from dupq.tables import COMPARED, RARITIES
 from dupq.text.keys import Sites
 from dupq.text.questions import tags_of, texts_table
 
+WEIGHED = (*KINDS, "a teacher")  # evidence: a teacher is what is left
 _KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
 PAIR_COLUMNS = [*_KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = ["site", "question_id", "title", "body_html", "tags", "owner"]
@@ -87,7 +89,7 @@ class Scorer:
         """`pairs` are those of the questions that are scored, at least."""
         layout = RunLayout(run.uri)
         self._calibration, self._rarities = layout.calibration, layout.rarities
-        self._run, self._sites, self._pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
+        self._run, self._sites, self.pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
         self.is_complete = all(storage.exists(uri) for uri in needed)
@@ -129,30 +131,30 @@ class Scorer:
         return self._scored(compared, keys, [(left[own], common.title_cosine[own])])
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
-        """Return what each kind of evidence (calibration.KINDS) adds to the log-odds (float64, (m, kinds + 1)).
+        """Return what each of WEIGHED adds to the log-odds (float64, (m, kinds)).
 
-        Of `pairs` of the encoder (int64 keys, shape (m, 2)) that the run has; the last column is what is left, of a
-        teacher. NaN for all if something is gone that tells it.
+        Of `pairs` of the encoder (int64 keys, shape (m, 2)) that the run has. NaN for all if something is gone that
+        tells it.
         """
         if not self.is_complete or not len(pairs):
-            return np.full((len(pairs), len(KINDS) + 1), np.nan)
-        rows = {tuple(ends): row for row, ends in enumerate(self._pairs.keys.tolist())}
+            return np.full((len(pairs), len(WEIGHED)), np.nan)
+        rows = {tuple(ends): row for row, ends in enumerate(self.pairs.keys.tolist())}
         own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
         keys, lists = np.unique(pairs), self._lists()
         left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
         common = shared(self._words(keys), left, right, self._read_rarities())
         listing = []
         for side in (0, 1):
-            ranks = self._pairs.ranks[side][own]
+            ranks = self.pairs.ranks[side][own]
             found = [
                 self._lift(lists, key, rank) for key, rank in zip(pairs[:, side].tolist(), ranks.tolist(), strict=True)
             ]
             listing += [ranks, np.array(found, np.float32)]
-        columns = [*pairs.T, self._pairs.similarities[own], *listing, *common]
+        columns = [*pairs.T, self.pairs.similarities[own], *listing, *common]
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
         scale, sides = self._scale(), self._sides(compared, keys, [])
         added = scale.model.added(features_in(compared, sides, scale))
-        rest = logit(np.clip(self._pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
+        rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
     def _lift(self, lists: dict[int, np.ndarray], key: int, rank: int) -> float:
@@ -169,7 +171,7 @@ class Scorer:
     def _sides(
         self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]
     ) -> tuple[Around, Around]:
-        queries, cosines = self._pairs.listing, self._pairs.listed(self._pairs.title_cosines)
+        queries, cosines = self.pairs.listing, self.pairs.listed(self.pairs.title_cosines)
         some = np.flatnonzero(np.isin(queries, keys))
         listing = [(np.searchsorted(keys, queries[some]), cosines[some]), *more]
         rows, alike = (np.concatenate(column) for column in zip(*listing, strict=True))
@@ -187,7 +189,7 @@ class Scorer:
 
     def _lists(self) -> dict[int, np.ndarray]:
         """The scores that each question lists others with, the best first."""
-        queries, scores = self._pairs.listing, self._pairs.listed(self._pairs.similarities)
+        queries, scores = self.pairs.listing, self.pairs.listed(self.pairs.similarities)
         order = np.lexsort((-scores, queries))
         owners, first = np.unique(queries[order], return_index=True)
         return dict(zip(owners.tolist(), np.split(scores[order], first[1:]), strict=True))
@@ -217,6 +219,13 @@ class Scorer:
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
         marks = marks_of(rows, texts["title"], rows["site"].to_pylist(), settings.language)
         return words_of_texts(texts, tags_of(rows["tags"].combine_chunks()), marks, settings.language)
+
+
+def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
+    """Return a scorer of pairs of the questions with these ids, of any site; of other pairs it reads none."""
+    wanted = pa.array(sorted(set(ids)), pa.int64())
+    left, right = (pc.field(f"question_id_{side}").isin(wanted) for side in ("left", "right"))
+    return Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
 
 
 _NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
