@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.dump.files import Member
+from dupq.dump.plain_posts import Plain, read_posts
 from dupq.dump.posts import (
-    OTHER_POST,
     UNJUDGED_ANSWERS,
     BadField,
     PostChoice,
@@ -31,10 +31,8 @@ from dupq.dump.xml_files import (
     RawRow,
     Row,
     Segment,
-    are_plain,
     check_nothing_follows,
     parse_row,
-    parse_together,
     read_closing,
     read_opening,
 )
@@ -68,7 +66,7 @@ class Format:
     root: str
     tables: tuple[str, ...]
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
-    other: str | None = None  # the pattern of posts that are in no table, which need no parsing
+    choice: PostChoice | None = None  # of posts, which may be read as columns
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,7 @@ class Contents:
 def posts_format(choice: PostChoice) -> Format:
     """Posts.xml."""
     tables = ("questions", "answers") if choice.answers else ("questions",)
-    other = None if choice.answers or choice.keeps_fabricated else OTHER_POST
-    return Format("posts", tables, partial(post, choice=choice), other)
+    return Format("posts", tables, partial(post, choice=choice), choice)
 
 
 def links_format() -> Format:
@@ -118,27 +115,31 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     def content(place: int) -> bytes:
         return data[borders[place] : min(borders[place + 1], borders[place] + MAXIMUM_ROW + 1)]
 
-    elements = None
-    if begins and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW:
-        is_parsed = np.ones(len(begins), np.bool_)
-        if file_format.other is not None:
-            is_parsed = ~are_plain(data, borders[1:], file_format.other)
-        places = (np.flatnonzero(is_parsed) + 1).tolist()
-        elements = parse_together(list(map(content, places)))
-    positions = (borders + segment.position).tolist()
-    if elements is None:
-        raw = (RawRow(positions[place], content(place)) for place in range(len(begins) + 1))
-        return read_rows(itertools.chain.from_iterable(map(parse_row, raw)), file_format, source)
-    rows = (
-        Row(positions[place], element.attrib, content(place)) for place, element in zip(places, elements, strict=True)
-    )
-    return read_rows(rows, file_format, source, len(begins) - len(places))
+    is_usual = bool(begins) and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW
+    plain = None
+    if is_usual and file_format.choice is not None:
+        plain = read_posts(data, begins, end, file_format.choice)
+    odd = range(len(begins) + 1) if plain is None else [index + 1 for index in plain.odd]
+    raw = (RawRow(int(borders[place]) + segment.position, content(place)) for place in odd)
+    rows = itertools.chain.from_iterable(map(parse_row, raw))
+    return read_rows(rows, file_format, source, plain, borders[1:] + segment.position)
 
 
-def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str, others: int = 0) -> Contents:
-    """Return the contents of rows, in the order of the file, and of so many `others` that are in no table."""
-    counts = Counter({"rows": others, "other_posts": others})
+def read_rows(
+    rows: Iterable[Row | BrokenRow],
+    file_format: Format,
+    source: str,
+    plain: Plain | None = None,
+    begins: np.ndarray | None = None,
+) -> Contents:
+    """Return the contents of rows, in the order of the file, and of the `plain` rows between them.
+
+    `begins`: where the rows of the file begin.
+    """
+    counts = Counter(plain.others if plain else {})
+    counts["rows"] = sum(counts.values())
     found: dict[str, list[dict[str, object]]] = {name: [] for name in file_format.tables}
+    positions: dict[str, list[int]] = {name: [] for name in found}
     rejects = []
     for row in rows:
         counts["rows"] += 1
@@ -154,9 +155,15 @@ def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str,
             counts[parsed] += 1
         else:
             found[parsed[0]].append(parsed[1])
+            positions[parsed[0]].append(row.position)
     tables = {}
     for name, own in found.items():
-        tables[name], dropped = sort_rows(KINDS[name], pa.Table.from_pylist(own, KINDS[name].schema))
+        table = pa.Table.from_pylist(own, KINDS[name].schema)
+        if plain and begins is not None:
+            counts["rows"] += len(plain.tables[name])
+            order = np.argsort(np.append(begins[plain.indices[name]], positions[name]), kind="stable")
+            table = pa.concat_tables([plain.tables[name], table]).take(order) if own else plain.tables[name]
+        tables[name], dropped = sort_rows(KINDS[name], table)
         counts["duplicate_ids"] += len(dropped)
         counts[name] = len(tables[name])
     counts["rejects"] = len(rejects)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dupq.dump.xml_files import plain_row
 from dupq.text.keys import MAXIMUM_ID
 
 TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and `|a|b|`
@@ -105,15 +104,6 @@ MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may h
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
 
 FABRICATED = tuple(map(str, FABRICATED_IDS))
-# A post that is no question, nor fabricated, as dumps have them.
-OTHER_POST = plain_row(
-    'Id="[0-9]{1,9}" PostTypeId="[2-9]"',
-    (
-        *("ParentId", "CreationDate", "Score", "Body", "OwnerUserId", "OwnerDisplayName", "LastEditorUserId"),
-        *("LastEditorDisplayName", "LastEditDate", "LastActivityDate", "CommentCount", "CommunityOwnedDate"),
-        "ContentLicense",
-    ),
-)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,11 @@
 """A dump's XML file: how it begins and ends, its cut into segments of whole rows, and the parsing of these rows by
-lxml.
-
-All rows of a segment are parsed at once, or each alone if the segment has anything odd: so a broken row costs no other.
+lxml, each alone: so a broken row costs no other.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from lxml import etree
 
 from dupq.errors import DupqError
@@ -207,41 +202,6 @@ class BrokenRow(NamedTuple):
     position: int
     reason: str
     excerpt: str
-
-
-# A value, but for the characters that XML forbids and references that may be to one; for RE2, which is quick with it.
-_VALUE = (
-    r'"(?:[^"<&\x00-\x08\x0b\x0c\x0e-\x1f\x{d800}-\x{dfff}\x{fffe}\x{ffff}]'
-    r'|&(?:lt|gt|amp|quot|apos|#x[9AD]|#9|#1[03]);)*"'
-)
-
-
-def plain_row(required: str, optional: Sequence[str]) -> str:
-    """Return a pattern for `are_plain`: a row that begins with `required`, and then has `optional` in this order."""
-    attributes = "".join(f"(?: {name}={_VALUE})?" for name in optional)
-    return rf"\A<row {required}{attributes} ?/>[ \t\r\n]*\z"
-
-
-def are_plain(data: bytes, borders: np.ndarray, pattern: str) -> np.ndarray:
-    """Return which rows, each from a border in `data` to the next, match `pattern`: they are well-formed."""
-    offsets = pa.py_buffer(borders.astype(np.int32))
-    rows = pa.StringArray.from_buffers(len(borders) - 1, offsets, pa.py_buffer(data))
-    return pc.match_substring_regex(rows, pattern).to_numpy(zero_copy_only=False)
-
-
-def parse_together(rows: Sequence[bytes]) -> "list[etree._Element] | None":
-    """Return rows with nothing but white space between them, as elements; None for anything else.
-
-    An element makes a text of an attribute when it is asked for it: of answers, which are the most, hardly any is.
-    """
-    try:
-        root = etree.fromstring(b"".join([b"<rows>", *rows, b"</rows>"]), etree.XMLParser(huge_tree=True, **_OPTIONS))
-    except etree.XMLSyntaxError:
-        return None
-    count = len(rows)
-    if len(root) != count or root.xpath("count(row)") != count or root.xpath("count(//*)") != count + 1:
-        return None
-    return None if root.xpath("string()").strip() else list(root)
 
 
 def parse_row(row: RawRow) -> list[Row | BrokenRow]:

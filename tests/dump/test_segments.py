@@ -81,20 +81,6 @@ def test_answers_that_are_not_wanted_are_judged_as_all_rows_are(body: bytes, beh
     assert comparable(read(content, FORMATS["questions"])) == comparable(read_slowly(content, FORMATS["questions"]))
 
 
-def test_answers_that_are_not_wanted_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    together: list[int] = []
-    monkeypatch.setattr(
-        parsing, "parse_together", lambda rows: together.append(len(rows)) or xml_files.parse_together(rows)
-    )
-    answers = b"".join(
-        answer(number, 1, CreationDate="2020", Score=1, Body="a\n<é>", CommentCount=0) for number in (2, 3)
-    )
-
-    contents = read(document(question(1, Title="t") + answers), FORMATS["questions"])
-
-    assert (together, contents.counts["other_posts"], contents.counts["rows"]) == ([1], 2, 3)
-
-
 @pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.parametrize("length", [900, 1_100, 1_300, 5_000])
 def test_a_row_that_reaches_far_into_further_segments_is_one_reject(
