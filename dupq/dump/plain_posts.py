@@ -2,7 +2,7 @@
 
 Dumps write double quotes around values, and few kinds of references. So the quotes of a row part names from values, and
 Arrow turns values into columns. Rows in any other form are parsed one by one (dupq/dump/parsing.py), which gives the
-same at a third of the speed, and says what is broken.
+same at half the speed, and says what is broken.
 """
 
 from collections import Counter
