@@ -37,7 +37,7 @@ from dupq.encoders.description import read_split
 from dupq.encoders.encoding import encode
 from dupq.encoders.saved import SavedEncoder, load
 from dupq.evaluation.measures import accuracy, best_threshold
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.ingest import IngestJob, ingest

@@ -48,7 +48,7 @@ from near_duplicates import in_turns, posts, quora_texts
 
 from dupq.encoders.encoding import build, encode, network_settings
 from dupq.encoders.protocol import Encoder
-from dupq.execution.tasks import measured
+from dupq.job.tasks import measured
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings

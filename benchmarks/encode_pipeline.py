@@ -38,7 +38,7 @@ from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.encoders.steps.encode import Crew, Place, Work, encode_shard
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.encoders.text_reader import Fitness
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.settings import config
 from dupq.tables import TEXTS
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from dupq import storage
 from dupq.encoders.description import read_description
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dupq.archive import table_files
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.runs.writer import Run
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import dupq
 from benchmarks.generator.household import COPIES, LANGUAGES, Question, write_site
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.pipelines.train import FromDumpJob, from_dump
 
 LIKELIEST = 100

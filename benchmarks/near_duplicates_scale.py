@@ -170,7 +170,7 @@ def run_child(task: str, folder: Path, name: str) -> dict:
 def child(task: str, folder: str, name: str) -> None:
     """Tokenise an archive, or do the stage on its texts; prints the figures as JSON."""
     os.sched_setaffinity(0, set(CORES))
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     cluster.connect("local")
     print(json.dumps({"texts": tokenised, "stage": staged}[task](Path(folder), name)))

@@ -41,10 +41,10 @@ import torch
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.execution import cluster
-from dupq.execution.tasks import Report, peak_mb, reset_peak
+from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
+from dupq.job.tasks import Report, peak_mb, reset_peak
 from dupq.neighbours.candidates import Nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.rounded import is_fast

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dupq import storage
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.settings.sections import TextSettings
 from dupq_papers.experiments.choice import shown
 from dupq_papers.experiments.data_sets import read

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from dupq import storage
 from dupq.archive import Shard
 from dupq.encoders.description import read_measure
-from dupq.execution import cluster
-from dupq.execution.tasks import Report
+from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
+from dupq.job.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, Measure, gathered
 from dupq.neighbours.search_plan import nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest

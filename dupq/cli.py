@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dupq import __version__
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError
-from dupq.execution import ends
+from dupq.job import ends
 
 Job = TypeVar("Job")
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def _made(kind: Callable[..., Job], arguments: argparse.Namespace, **more: objec
 def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
     """Check the job, connect to Ray and do it; what works with Ray is imported after the check."""
     checked = job.check()
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     cluster.connect(address)
     module = "train" if pipeline == "from_dump" else pipeline
@@ -564,7 +564,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     checked = job.check() if general else None
     papers = _papers_job(arguments, of_papers) if of_papers else None
     sources = papers.check() if papers else None
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     cluster.connect(arguments.ray)
     if general:
@@ -759,8 +759,8 @@ def _warm(arguments: argparse.Namespace) -> None:
 def _do_the_jobs(gpus: int | None) -> None:
     import tempfile
 
-    from dupq.execution import cluster
-    from dupq.execution.gpus import gpus_for
+    from dupq.job import cluster
+    from dupq.job.gpus import gpus_for
     from dupq.pipelines.arguments import FromDumpJob
     from dupq.pipelines.train import from_dump
     from dupq.sample.questions import write_sample

@@ -123,7 +123,7 @@ def _without_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_started() -> None:
     """One Ray for the whole test session; started again if a test shut it down."""
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     cluster.connect("local")
 
@@ -146,7 +146,7 @@ def fresh_workers(ray_started: None) -> None:
     """Ray with workers that did nothing yet, for tests of memory: a used one keeps what earlier tests' work left."""
     import ray
 
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     ray.shutdown()
     cluster.connect("local")

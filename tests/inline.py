@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dupq.execution import cluster
+from dupq.job import cluster
 
 
 @contextmanager

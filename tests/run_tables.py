@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
 from dupq.clusters.steps.score_pairs import TermTables, terms_table
-from dupq.execution import task_files
+from dupq.job import task_files
 from dupq.job.table import Spread, Table
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites

@@ -9,8 +9,8 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.execution.tasks import Report
 from dupq.job.run import Run
+from dupq.job.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.search_plan import Plan, nearest_in

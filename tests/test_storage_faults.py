@@ -19,7 +19,7 @@ from dupq import storage, tables
 from dupq.cli import main
 from dupq.dump import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.execution import task_files
+from dupq.job import task_files
 from dupq.runs import log
 from dupq.runs.table_view import stored
 from dupq.system import recording

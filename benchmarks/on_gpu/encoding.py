@@ -16,8 +16,8 @@ from dupq.encoders.encoding import encode
 from dupq.encoders.saved import SavedEncoder, save
 from dupq.encoders.steps.encode import encode_texts
 from dupq.encoders.text_reader import Fitness
-from dupq.execution import cluster
-from dupq.execution.gpus import Gpus
+from dupq.job import cluster
+from dupq.job.gpus import Gpus
 from dupq.runs.layout import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS

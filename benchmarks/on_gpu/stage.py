@@ -10,8 +10,8 @@ import torch
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.execution import cluster
-from dupq.execution.gpus import NO_GPUS, Gpus
+from dupq.job import cluster
+from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest

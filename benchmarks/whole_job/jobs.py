@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.whole_job import meter
 from dupq import storage
-from dupq.execution import cluster
+from dupq.job import cluster
 
 _SETTLE_SECONDS = 3  # until Ray has started its first workers
 

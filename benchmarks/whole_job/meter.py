@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.whole_job.usage import disk, usage
-from dupq.execution import tasks
+from dupq.job import tasks
 
 
 class Meter(logging.Handler):

@@ -25,7 +25,7 @@ from dupq.dump.parts import (
 )
 from dupq.dump.table_files import doubled
 from dupq.dump.units import Ingest, Piece, Unit, pieces
-from dupq.execution.tasks import give_back, peak_mb, reset_peak
+from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.json_files import read_whole
 from dupq.runs import writer
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS

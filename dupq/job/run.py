@@ -1,7 +1,7 @@
 """Tables made from others by `map`, `gather`, `shuffle` and `look_up`, and JSON made from tables by `record`.
 
 A step is a plain function: tables in, a table out, or `Counted`. It is called once per partition, and opens nothing. A
-partition that an earlier attempt finished is skipped (dupq/execution/task_files.py).
+partition that an earlier attempt finished is skipped (dupq/job/task_files.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.archive import Shard, partition_of
-from dupq.execution import task_files
-from dupq.execution.task_files import Counts, skip_or
-from dupq.execution.tasks import Report, run_tasks
+from dupq.job import task_files
 from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table, Whole
+from dupq.job.task_files import Counts, skip_or
+from dupq.job.tasks import Report, run_tasks
 from dupq.runs import writer
 from dupq.text.keys import places_among
 

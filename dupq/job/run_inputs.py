@@ -13,10 +13,10 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.archive import path_with_site, read_shard, table_files
-from dupq.execution.task_files import Counts, skip_or
-from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.job.run import Run
 from dupq.job.table import Read, Shards
+from dupq.job.task_files import Counts, skip_or
+from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.json_files import read_whole
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.archive import Shard, read_shard_pieces
-from dupq.execution import task_files
+from dupq.job import task_files
 from dupq.runs.question_tables import read_around
 from dupq.system import side_by_side
 from dupq.tables import QUESTIONS

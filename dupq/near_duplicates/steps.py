@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 
 from dupq.archive import partition_of
 from dupq.clusters.components import components, forest, joinable, represented
-from dupq.execution import task_files
-from dupq.execution.tasks import CAP
+from dupq.job import task_files
 from dupq.job.run import Counted, Run
 from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole
+from dupq.job.tasks import CAP
 from dupq.near_duplicates.asking import Asking
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.pairing import (

@@ -39,7 +39,7 @@ from dupq.encoders.steps.encode import check_fitness, check_room_to_encode, enco
 from dupq.evaluation.steps.draw_review import draw_review
 from dupq.evaluation.steps.measure_run import SAID_COLUMNS, Facts, measure_all
 from dupq.evaluation.verdicts import DIFFERENT
-from dupq.execution.gpus import Gpus, gpus_for, until_the_end
+from dupq.job.gpus import Gpus, gpus_for, until_the_end
 from dupq.job.run import do_stage, make_tables
 from dupq.job.run_inputs import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.table import Read, Shards, Table, Whole

@@ -9,10 +9,10 @@ from dupq.encoders.steps.encode import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
 from dupq.evaluation.steps.measure_archive import Archive, measure_archive
 from dupq.evaluation.summaries import TABLES, left_out
-from dupq.execution.gpus import gpus_for, until_the_end
-from dupq.execution.tasks import run_tasks
+from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.run import make_tables
 from dupq.job.run_inputs import copy_inputs, encoder_content, input_files
+from dupq.job.tasks import run_tasks
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.runs import progress, writer
 from dupq.runs.layout import Encoding

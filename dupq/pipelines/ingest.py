@@ -31,8 +31,8 @@ from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts, write_
 from dupq.dump.steps import ReadPart
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
-from dupq.execution import cluster
-from dupq.execution.tasks import RETRIES, lost, measured, result_of, start, start_stream
+from dupq.job import cluster
+from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
 from dupq.runs import lease, log, writer
 from dupq.runs.progress import Line

@@ -13,9 +13,9 @@ from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
-from dupq.execution.task_files import Counts
-from dupq.execution.tasks import Report, run_tasks
 from dupq.job.run_inputs import Input, copy_inputs, encoder_content, input_files
+from dupq.job.task_files import Counts
+from dupq.job.tasks import Report, run_tasks
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates
 from dupq.report import page

@@ -21,8 +21,8 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution.task_files import Counts, finished, skip_or
-from dupq.execution.tasks import run_tasks
+from dupq.job.task_files import Counts, finished, skip_or
+from dupq.job.tasks import run_tasks
 from dupq.runs.writer import TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings

@@ -16,7 +16,7 @@ from test_kernel_cache import ASK, small_package
 
 from dupq import kernel_cache, local_files
 from dupq.errors import ClusterError
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.pipelines.train import FromDumpJob, from_dump
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]

@@ -12,7 +12,7 @@ from cases import CASES, JOBS, Case
 from world import build_world, files_of
 
 from dupq.cli import main
-from dupq.execution import cluster
+from dupq.job import cluster
 
 ROOT = Path(__file__).parents[2]
 # as a user starts them: two scripts of jobs, and what is only a command of dupq

@@ -11,8 +11,8 @@ from world import build_world, files_of
 from dupq import storage
 from dupq.encoders.steps.encode import check_room_to_encode
 from dupq.errors import ClusterError
-from dupq.execution import cluster
-from dupq.execution.gpus import NO_GPUS, Gpus
+from dupq.job import cluster
+from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train

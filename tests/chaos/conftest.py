@@ -11,7 +11,7 @@ from filelock import FileLock
 from moments import Moments
 from small_archive import Small, make_small
 
-from dupq.execution import nodes
+from dupq.job import nodes
 
 
 @pytest.fixture(scope="session")

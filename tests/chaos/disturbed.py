@@ -2,7 +2,7 @@
 
 Without Ray: tasks run one after the other in the job's process. So the n-th change of the output is the same one in
 each attempt, a kill ends driver and workers at once, and a job of a small archive takes a second or two. What real
-workers and nodes do is tested elsewhere (tests/execution, tests/cluster).
+workers and nodes do is tested elsewhere (tests/job, tests/cluster).
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from inline import without_ray
 
 from dupq import cli, patience, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
-from dupq.execution import ends
+from dupq.job import ends
 from dupq.runs import lease, progress
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some

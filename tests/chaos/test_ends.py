@@ -176,7 +176,7 @@ def test_a_signal_at_some_time(
 IN_A_STAGE = """
 import sys, time
 from dupq import cli
-from dupq.execution import cluster, ends, tasks
+from dupq.job import cluster, ends, tasks
 
 def started(file):
     open(file, "w").close()
@@ -196,7 +196,7 @@ with ends.guarded(), ends.heeded():
 @pytest.mark.parametrize("lost", ["raylet", "gcs_server"])
 def test_a_process_of_ray_that_is_lost(lost: str, moments: Moments, tmp_path: Path) -> None:
     if moments.few == 1 and lost == "gcs_server":
-        pytest.skip("waits for it for half a minute; tests/execution/test_cluster.py has less patience")
+        pytest.skip("waits for it for half a minute; tests/job/test_cluster.py has less patience")
     job = Started(str(tmp_path / "is-at-work"), code=IN_A_STAGE)
     assert await_it((tmp_path / "is-at-work").exists)
     [process] = [process for process in job.all() if process.name() == lost]
@@ -209,7 +209,7 @@ def test_a_process_of_ray_that_is_lost(lost: str, moments: Moments, tmp_path: Pa
 
 FAULT = """
 import os, sys
-from dupq.execution import ends
+from dupq.job import ends
 
 with ends.guarded():
     os.write(2, b"task_manager.cc:1329: Check failed: it != submissible_tasks_.end()\\n")

@@ -41,7 +41,7 @@ SIGNALLED = """
 import atexit, os, signal, sys, time
 from dupq import cli
 from dupq.errors import GateError
-from dupq.execution import ends
+from dupq.job import ends
 from dupq.runs import lease, progress
 
 ends._UNWINDING_SECONDS = 0.1

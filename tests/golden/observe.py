@@ -158,7 +158,7 @@ def numbers() -> dict[str, dict[str, int]]:
 
 def main() -> None:
     """Write the answers of today's code."""
-    from dupq.execution import cluster
+    from dupq.job import cluster
 
     cluster.connect("local")
     with tempfile.TemporaryDirectory() as folder:

@@ -93,7 +93,7 @@ def test_doubled_ids_fail_the_table_and_are_told_by_their_first_two_lines(
 def test_the_command_line_takes_the_options_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_csv(tmp_path / "faq.csv", faq(3))
     given = []
-    monkeypatch.setattr("dupq.execution.cluster.connect", lambda address: None)
+    monkeypatch.setattr("dupq.job.cluster.connect", lambda address: None)
     monkeypatch.setattr("dupq.pipelines.ingest.ingest", lambda job, checked: given.append(job))
 
     columns = ["--title=question", "--text=answer", "--id=key", "--tags=key", "--date=key", "--format=html"]

@@ -10,7 +10,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq.cli import main
-from dupq.execution import cluster
+from dupq.job import cluster
 
 ROOT = Path(__file__).parents[2]
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'

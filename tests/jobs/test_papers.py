@@ -26,7 +26,7 @@ def arguments(questions: str, links: str, output: Path, *more: str) -> argparse.
 def test_a_table_of_the_papers_is_measured(
     trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dupq.execution.cluster.connect", lambda address: None)  # tasks run in this process
+    monkeypatch.setattr("dupq.job.cluster.connect", lambda address: None)  # tasks run in this process
     sample = trained_sample
     COMMANDS["evaluate"].run(arguments(sample.questions, sample.links, tmp_path, "--quick", f"--table={TABLE}"))
     rows = pq.read_table(tmp_path / "papers" / "quick" / "results.parquet").to_pylist()

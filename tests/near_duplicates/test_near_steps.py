@@ -14,9 +14,9 @@ from inline import without_ray
 from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
+from dupq.job.tasks import Report
 from dupq.near_duplicates import steps
 from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures

@@ -11,7 +11,7 @@ import pytest
 from dupq import storage
 from dupq.archive import question_shards
 from dupq.errors import DupqError, LeaseError
-from dupq.execution.tasks import Report
+from dupq.job.tasks import Report
 from dupq.runs import lease, progress, records, writer
 from dupq.settings.config import Settings
 

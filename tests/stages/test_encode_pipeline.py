@@ -20,8 +20,8 @@ from dupq.encoders.steps import encode
 from dupq.encoders.steps.encode import Crew, Place, Work, crew_for, encode_shard, encode_shards, gpus_to_make
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.errors import DupqError
-from dupq.execution.gpus import NO_GPUS
-from dupq.execution.tasks import Report
+from dupq.job.gpus import NO_GPUS
+from dupq.job.tasks import Report
 from dupq.runs.layout import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.system import recording

@@ -9,9 +9,9 @@ from dupq import storage
 from dupq.encoders.steps import encode
 from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_make, was_begun_on_cpus
 from dupq.errors import DupqError
-from dupq.execution import cluster, gpus
-from dupq.execution.gpus import NO_GPUS, Gpus
-from dupq.execution.tasks import Report
+from dupq.job import cluster, gpus
+from dupq.job.gpus import NO_GPUS, Gpus
+from dupq.job.tasks import Report
 from dupq.runs.layout import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS

@@ -9,7 +9,7 @@ import pytest
 from inline import without_ray
 
 from dupq import storage
-from dupq.execution.gpus import NO_GPUS
+from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.table import Each, Files, Table, Total, Whole
 from dupq.settings import config

@@ -29,8 +29,8 @@ from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
 from dupq.encoders.steps.encode import gpus_to_make
-from dupq.execution import task_files
-from dupq.execution.gpus import Gpus
+from dupq.job import task_files
+from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.run_inputs import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.table import Each, Shards, Slices, Table

@@ -30,10 +30,8 @@ from dupq.encoders.description import FITNESS_QUESTIONS, FitnessEntry, read_desc
 from dupq.encoders.saved import read_vocabulary
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution import cluster
-from dupq.execution.gpus import Gpus, if_faster
-from dupq.execution.task_files import Counts, skip_or
-from dupq.execution.tasks import CAP, Report, run_tasks
+from dupq.job import cluster
+from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Counted, Run
 from dupq.job.run_inputs import (
     LEFT_OUT,
@@ -45,6 +43,8 @@ from dupq.job.run_inputs import (
     read_embeddings,
 )
 from dupq.job.table import Each, Table, Whole
+from dupq.job.task_files import Counts, skip_or
+from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.json_files import read_whole
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs import writer

@@ -15,10 +15,10 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset, from_items
 
 from dupq.encoders.steps.encode import AT_ONCE, Crew, Embedder, Place, Work, encode_shard
 from dupq.errors import DupqError
-from dupq.execution import nodes
-from dupq.execution.gpus import WORKERS
-from dupq.execution.task_files import finished
-from dupq.execution.tasks import Outcome, Report, enter, recorded, summarise
+from dupq.job import nodes
+from dupq.job.gpus import WORKERS
+from dupq.job.task_files import finished
+from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
 from dupq.system import Written, note, side_by_side
 

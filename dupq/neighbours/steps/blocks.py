@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.decision import ranked
-from dupq.execution.gpus import NO_GPUS, Gpus
-from dupq.execution.tasks import free_with_the_step
+from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.table import PerTask, Readable, Table
+from dupq.job.tasks import free_with_the_step
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import EMPTY
 from dupq.neighbours.search_plan import Plan, Span, nearest_table

@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.archive import Shard
-from dupq.execution import cluster
-from dupq.execution.gpus import are_given
-from dupq.execution.task_files import Counts, skip_or
-from dupq.execution.tasks import run_tasks
+from dupq.job import cluster
+from dupq.job.gpus import are_given
 from dupq.job.run import Counted, Run, write_spread
 from dupq.job.table import Files, One, PerTask, Several, Spread, Table
+from dupq.job.task_files import Counts, skip_or
+from dupq.job.tasks import run_tasks
 from dupq.neighbours.candidates import Nearest
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import gpu_can_search

@@ -16,9 +16,9 @@ from dupq import storage
 from dupq.encoders.description import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
-from dupq.execution.task_files import Counts
-from dupq.execution.tasks import Report, run_tasks
 from dupq.job.table import Each, Table
+from dupq.job.task_files import Counts
+from dupq.job.tasks import Report, run_tasks
 from dupq.links.split import Known, Split
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles

@@ -19,11 +19,11 @@ import numpy as np
 
 from dupq import storage, system
 from dupq.errors import DupqError
-from dupq.execution import cluster, nodes
-from dupq.execution.gpus import WORKERS, Gpus, if_faster
-from dupq.execution.task_files import Counts
-from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
+from dupq.job import cluster, nodes
+from dupq.job.gpus import WORKERS, Gpus, if_faster
 from dupq.job.table import Table, Whole
+from dupq.job.task_files import Counts
+from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings
@@ -234,7 +234,7 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
     """Do all epochs over this worker's share of every batch. The first one measures and saves."""
     import torch
 
-    from dupq.execution.tasks import peak_mb, reset_peak
+    from dupq.job.tasks import peak_mb, reset_peak
     from dupq.training import optimisation
     from dupq.training.checkpoints import Checkpoints
 

@@ -22,10 +22,10 @@ from dupq import storage, system
 from dupq.encoders.description import read_description
 from dupq.encoders.steps.encode import gpus_to_make
 from dupq.errors import DupqError
-from dupq.execution.gpus import Gpus
-from dupq.execution.task_files import Counts, finished, skip_or
+from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, One, PerTask, Several, Table, Whole
+from dupq.job.task_files import Counts, finished, skip_or
 from dupq.runs import writer
 from dupq.runs.layout import TEACHERS, TrainingFiles
 from dupq.runs.question_tables import key_span

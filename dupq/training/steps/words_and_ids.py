@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.execution.tasks import CAP
 from dupq.job.run import Counted, Run
 from dupq.job.table import Files, PerTask, Table
+from dupq.job.tasks import CAP
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.text.keys import are_among, key_hashes

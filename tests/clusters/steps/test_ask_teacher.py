@@ -15,11 +15,11 @@ from dupq.archive import Shard
 from dupq.clusters.calibration import FEATURES, TeacherModel
 from dupq.clusters.steps.ask_teacher import COLUMNS, Reading, ask_teacher, cosines_in
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
-from dupq.execution import task_files
-from dupq.execution.gpus import NO_GPUS
-from dupq.execution.tasks import Report
+from dupq.job import task_files
+from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table
+from dupq.job.tasks import Report
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings

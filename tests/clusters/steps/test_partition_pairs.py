@@ -21,10 +21,10 @@ from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosin
 from dupq.clusters.partition import partition
 from dupq.clusters.steps import partition_pairs as stage
 from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, partition_pairs
-from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.job import run as runner
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
+from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_table

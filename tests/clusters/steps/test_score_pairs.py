@@ -19,10 +19,10 @@ from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.decision import Scale, arounds, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
 from dupq.clusters.steps.score_pairs import TermTables, choose_threshold, score_pairs
-from dupq.execution import task_files
-from dupq.execution.tasks import Report
+from dupq.job import task_files
 from dupq.job.run import Run
 from dupq.job.table import Each, Spread, Table, Whole
+from dupq.job.tasks import Report
 from dupq.neighbours.steps.search_all import directed_in
 from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS

@@ -16,9 +16,9 @@ from dupq.errors import DupqError
 from dupq.evaluation import sampling, verdicts
 from dupq.evaluation.sampling import read_rows, read_verdicts
 from dupq.evaluation.steps.draw_review import draw_review
-from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table
+from dupq.job.tasks import Report
 from dupq.runs.queries import estimated
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites

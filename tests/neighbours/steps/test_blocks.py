@@ -11,7 +11,7 @@ import ray
 from searched import MIX, made_up
 
 from dupq import storage
-from dupq.execution import cluster, tasks
+from dupq.job import cluster, tasks
 from dupq.neighbours.search_plan import Span
 from dupq.neighbours.steps import blocks
 from dupq.neighbours.steps.blocks import Questions, forget_blocks, kept

@@ -9,8 +9,8 @@ from inline import without_ray
 from searched import MIX, SITES, contents, lists_in, made_up, search, search_request, write
 
 from dupq import storage
-from dupq.execution import cluster
-from dupq.execution.gpus import Gpus
+from dupq.job import cluster
+from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.search_plan import Plan, Span

@@ -36,8 +36,8 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.execution.task_files import mark_of
-from dupq.execution.tasks import run_tasks
+from dupq.job.task_files import mark_of
+from dupq.job.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.search_plan import waves
 from dupq.neighbours.steps import search_all
@@ -147,7 +147,7 @@ def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
 
 SCRIPT = """
 import pickle, sys
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.neighbours.steps.search_all import find_neighbours
 cluster.connect("local")

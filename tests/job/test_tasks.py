@@ -14,8 +14,8 @@ from dupq.archive import Shard
 from dupq.encoders.steps.encode import Crew, Place, Work
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.errors import ClusterError
-from dupq.execution import cluster, nodes, tasks
-from dupq.execution.tasks import run_tasks
+from dupq.job import cluster, nodes, tasks
+from dupq.job.tasks import run_tasks
 from dupq.runs import log
 from dupq.training.steps import fit
 
@@ -164,7 +164,7 @@ def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:
 OUT_OF_MEMORY = """
 import time
 from dupq import cli
-from dupq.execution import cluster, tasks
+from dupq.job import cluster, tasks
 from dupq.archive import Shard
 
 def job():

@@ -16,9 +16,9 @@ import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
-from dupq.execution import cluster, nodes
-from dupq.execution.gpus import WORKERS, hide_unless_given
-from dupq.execution.task_files import Counts
+from dupq.job import cluster, nodes
+from dupq.job.gpus import WORKERS, hide_unless_given
+from dupq.job.task_files import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
 

@@ -13,7 +13,7 @@ import ray
 
 from dupq import system
 from dupq.errors import ClusterError, DupqError
-from dupq.execution import cluster
+from dupq.job import cluster
 from dupq.runs import log
 
 # Processes that each keep one GPU for a job.

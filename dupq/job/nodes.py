@@ -12,7 +12,7 @@ import ray
 
 import dupq
 from dupq.errors import ClusterError
-from dupq.execution import ends
+from dupq.job import ends
 from dupq.runs.writer import versions
 
 _BETWEEN_SECONDS = 5

@@ -18,7 +18,7 @@ from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import ends, nodes
+from dupq.job import ends, nodes
 from dupq.local_files import can_write, own_folder
 from dupq.runs import log
 

@@ -10,9 +10,9 @@ import pytest
 import ray
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import cluster
-from dupq.execution.nodes import failure_at
-from dupq.execution.tasks import result_of, run_tasks, start, start_stream
+from dupq.job import cluster
+from dupq.job.nodes import failure_at
+from dupq.job.tasks import result_of, run_tasks, start, start_stream
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
 
@@ -114,7 +114,7 @@ def head() -> Iterator[subprocess.Popen]:
 JOB = """
 import sys, time
 from dupq import cli
-from dupq.execution import cluster, nodes, tasks
+from dupq.job import cluster, nodes, tasks
 
 nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS = 1, 3
 

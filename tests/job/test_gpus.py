@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from dupq.errors import ClusterError
-from dupq.execution import cluster, gpus
-from dupq.execution.gpus import NO_GPUS, Gpus, gpus_for
+from dupq.job import cluster, gpus
+from dupq.job.gpus import NO_GPUS, Gpus, gpus_for
 
 WITH_TWO = """
 import json, os, time
 import ray
 from dupq import system
 from dupq.errors import DupqError
-from dupq.execution import gpus, tasks
+from dupq.job import gpus, tasks
 
 ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
 

@@ -1,1 +1,0 @@
-"""Ray plumbing without algorithms: tasks, the cluster, memory, files that tasks exchange."""
