@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.json_files import read_as
+from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import LINKS, QUESTIONS, conform
 from dupq.text.keys import MAXIMUM_ID, Sites

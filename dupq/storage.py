@@ -10,6 +10,7 @@ the disk or the server does not do what it should. A server is tried again for m
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import pathlib
@@ -17,18 +18,22 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from dupq import local_files, objects, system
 from dupq.errors import DupqError, StorageError
 from dupq.system import Written
 from dupq.tables import conform
 
+Shape = TypeVar("Shape")
+_MARGIN = timedelta(days=366)  # so that adding a duration to a time cannot overflow
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
 _COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
@@ -338,6 +343,61 @@ def json_bytes(value: object) -> bytes:
 def write_json(uri: str, value: object) -> None:
     """Write `value` as JSON, whole or not at all."""
     write_bytes(uri, json_bytes(value))
+
+
+def read_as(uri: str, shape: type[Shape], remedy: str) -> Shape:
+    """The JSON in a file of dupq's own, which holds at least what the TypedDict `shape` declares.
+
+    Raises DupqError that names the file, the first entry that is missing or wrong, and the remedy.
+    """
+    return checked(read_json(uri), shape, uri, remedy)
+
+
+def read_whole(uri: str, shape: type[Shape]) -> Shape | None:
+    """As `read_as`, but None for a file that is missing, damaged or of another shape."""
+    try:
+        return read_as(uri, shape, "")
+    except StorageError:
+        raise
+    except DupqError:
+        return None
+
+
+def checked(value: object, shape: type[Shape], source: str, remedy: str) -> Shape:
+    """`value` itself, if it holds at least what `shape` declares; raises DupqError as `read_as` does."""
+    try:
+        _adapter(cast(Any, shape)).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        raise DupqError(f"{source}: {_first_fault(error)}; {remedy}") from None
+    return cast(Shape, value)  # what pydantic returns lacks the entries that are not declared
+
+
+@functools.cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Which entry is wrong, and how."""
+    fault = error.errors()[0]
+    entry, value = ".".join(map(str, fault["loc"])), repr(fault["input"])
+    if fault["type"] == "missing":
+        return f"'{entry}' is missing"
+    shown = value if len(value) <= 50 else f"{value[:50]}…"
+    what = f"'{entry}' is {shown}" if entry else f"it holds {shown}"
+    return f"{what}; {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _checked_time(text: str) -> str:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone")
+    if not datetime.min + _MARGIN < time.replace(tzinfo=None) < datetime.max - _MARGIN:
+        raise ValueError("a time too close to the first or the last year")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_checked_time)]  # in ISO 8601, with its zone
 
 
 @contextlib.contextmanager

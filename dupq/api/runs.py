@@ -16,7 +16,6 @@ from markupsafe import Markup as Html
 from dupq import storage
 from dupq.api.inputs import collected, key_of, keys_in, names_of, text
 from dupq.errors import DupqError
-from dupq.json_files import read_as
 from dupq.report.summary import in_lines, told
 from dupq.runs import reader
 from dupq.runs.inventory import known_runs
@@ -24,6 +23,7 @@ from dupq.runs.reader import Key, Question, link
 from dupq.runs.reader import Run as StoredRun
 from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
+from dupq.storage import read_as
 from dupq.system import require
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from dupq.clusters.evidence import Listing, Shared
 from dupq.errors import DupqError
-from dupq.json_files import read_as
+from dupq.storage import read_as
 
 FEATURES = (
     "place",  # log-odds that the best score of a random question is lower than this score

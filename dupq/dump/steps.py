@@ -26,8 +26,8 @@ from dupq.dump.parts import (
 from dupq.dump.table_files import doubled
 from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.job.tasks import give_back, peak_mb, reset_peak
-from dupq.json_files import read_whole
 from dupq.runs import writer
+from dupq.storage import read_whole
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 from dupq.text.keys import are_among
 

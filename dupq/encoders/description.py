@@ -10,10 +10,10 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError
-from dupq.json_files import checked, read_as
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.storage import checked, read_as
 from dupq.text.keys import Sites
 
 FORMAT = 4

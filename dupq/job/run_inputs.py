@@ -17,12 +17,12 @@ from dupq.job.run import Run
 from dupq.job.table import Read, Shards
 from dupq.job.task_files import Counts, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
-from dupq.json_files import read_whole
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import is_intact
 from dupq.settings.sections import TextSettings
+from dupq.storage import read_whole
 from dupq.system import side_by_side
 from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites

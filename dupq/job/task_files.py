@@ -6,7 +6,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.json_files import read_whole
+from dupq.storage import read_whole
 from dupq.system import Written, forget, note, recording, side_by_side
 
 # Units of work: a rerun skips what an earlier attempt finished, if its files are still the ones that were written.

@@ -13,11 +13,11 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.description import encoder_at
 from dupq.errors import DupqError, StorageError
-from dupq.json_files import read_as, read_whole
 from dupq.runs.layout import TEACHERS, TrainingFiles
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.reader import latest_run
 from dupq.runs.records import Manifest, Success
+from dupq.storage import read_as, read_whole
 
 YOUNG = timedelta(days=1)
 

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
-from dupq.json_files import Time, read_whole
+from dupq.storage import Time, read_whole
 from dupq.system import repeating
 
 BEAT_SECONDS = 15.0

@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.json_files import Time, read_whole
 from dupq.runs import log
+from dupq.storage import Time, read_whole
 from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0

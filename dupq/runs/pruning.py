@@ -6,11 +6,11 @@ from datetime import datetime
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.json_files import read_whole
 from dupq.runs import inventory
 from dupq.runs.inventory import DAMAGED, Keep, KnownRun, State, line_of, removable, size_of
 from dupq.runs.layout import RunLayout
 from dupq.runs.records import Config
+from dupq.storage import read_whole
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing_extensions import TypedDict
 from dupq import storage, tables
 from dupq.archive import above_sites, check_files, site_in, table_files
 from dupq.errors import DupqError
-from dupq.json_files import checked, read_as, read_whole
 from dupq.runs.records import Config, Manifest, Metrics
 from dupq.runs.table_view import TableView, stored
+from dupq.storage import checked, read_as, read_whole
 
 
 class _Pointer(TypedDict):

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypeAlias
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.json_files import Time, read_whole
+from dupq.storage import Time, read_whole
 from dupq.system import side_by_side
 
 TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin

@@ -25,12 +25,12 @@ from dupq import __version__, storage
 from dupq.archive import Shard
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
-from dupq.json_files import read_whole
 from dupq.runs import lease, progress, records
 from dupq.runs.lease import Lease
 from dupq.runs.reader import latest_run, run_at
 from dupq.runs.records import Manifest, Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
+from dupq.storage import read_whole
 from dupq.system import Written, recording, side_by_side
 
 # The version of each stage's algorithm, part of a run's identity: other answers make another run.

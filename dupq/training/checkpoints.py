@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import write_tensors
 from dupq.errors import DupqError
-from dupq.json_files import read_as
+from dupq.storage import read_as
 from dupq.training.loop import Losses
 
 _FILE = re.compile(r"epoch-(\d{5,})\.safetensors")

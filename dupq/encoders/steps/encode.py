@@ -45,13 +45,13 @@ from dupq.job.run_inputs import (
 from dupq.job.table import Each, Table, Whole
 from dupq.job.task_files import Counts, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
-from dupq.json_files import read_whole
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs import writer
 from dupq.runs.layout import Encoding, RunLayout
 from dupq.runs.question_tables import embeddings_table, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
+from dupq.storage import read_whole
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among

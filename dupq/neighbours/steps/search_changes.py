@@ -26,7 +26,6 @@ from dupq.archive import Shard
 from dupq.errors import DupqError, StorageError
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Files, One, PerTask, Table, Whole
-from dupq.json_files import read_as
 from dupq.neighbours.candidates import empty_nearest
 from dupq.neighbours.search_plan import Plan, in_scope, nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import MARKS, Marked, SearchRequest, blocks_of, chosen, marks_in
@@ -47,6 +46,7 @@ from dupq.neighbours.steps.search_all import (
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import is_intact
+from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, places_among

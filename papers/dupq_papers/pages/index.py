@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dupq import storage
-from dupq.json_files import read_as
+from dupq.storage import read_as
 from dupq_papers.pages.lines import Line
 from dupq_papers.pages.pages import LEAD, QUICK, TABLES_FOLDER, Page, Section, write_page
 from dupq_papers.schemas import PAPER_RESULTS
