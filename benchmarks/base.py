@@ -34,7 +34,7 @@ from dupq.encoders.text_reader import Reader
 from dupq.evaluation.measures import Ranker, retrieval_measures
 from dupq.evaluation.rankers import BM25, EncoderRanker
 from dupq.job import cluster
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.settings import config

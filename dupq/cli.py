@@ -508,7 +508,7 @@ def _dedup(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate_options(parser: Parser) -> None:
-    from dupq.evaluation.summaries import TABLES
+    from dupq.evaluation.measures import TABLES
 
     general = " and ".join(sorted(TABLES))
     parser.add_uri("--questions", "the questions table", required=True)
@@ -547,7 +547,7 @@ def _evaluate_options(parser: Parser) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     """Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."""
     from dupq import system
-    from dupq.evaluation.summaries import TABLES
+    from dupq.evaluation.measures import TABLES
     from dupq.pipelines.arguments import EvaluationJob
 
     names = arguments.table or sorted(TABLES)
@@ -579,7 +579,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
     """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
     from dupq import system
-    from dupq.evaluation.summaries import TABLES
+    from dupq.evaluation.measures import TABLES
 
     for module in system.papers("arguments"):
         tables = tuple(module.TABLES) if _ALL in names else names

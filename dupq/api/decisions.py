@@ -20,7 +20,7 @@ from dupq.clusters.decision import (
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
-from dupq.links.link_files import known_duplicates
+from dupq.links import known_duplicates
 from dupq.runs.reader import Run
 from dupq.runs.scoring import PAIR_COLUMNS, Scorer, ends, pairs_of
 from dupq.runs.table_view import TableView, in_memory

@@ -10,6 +10,9 @@ import numpy as np
 
 from dupq.clusters.components import components
 from dupq.evaluation.measures import (
+    TABLES,
+    Known,
+    Labelled,
     Ranker,
     Scorer,
     accuracy,
@@ -18,8 +21,7 @@ from dupq.evaluation.measures import (
     retrieval_measures,
     retrieval_values,
 )
-from dupq.evaluation.summaries import TABLES, Known, Labelled
-from dupq.links.split import Split, split_links
+from dupq.links import Split, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import are_among, hash_limit, key_hashes

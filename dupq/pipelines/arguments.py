@@ -8,9 +8,9 @@ from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions,
 from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.description import encoder_at, read_settings, read_split
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation.summaries import TABLES
+from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
-from dupq.links.link_files import check_pairs
+from dupq.links import check_pairs
 from dupq.neighbours.search_plan import in_scope
 from dupq.pipelines.gates import NO_GATES, Gates
 from dupq.runs import writer

@@ -43,7 +43,7 @@ from dupq.job.gpus import Gpus, gpus_for, until_the_end
 from dupq.job.run import do_stage, make_tables
 from dupq.job.run_inputs import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.table import Read, Shards, Table, Whole
-from dupq.links.link_files import links_table
+from dupq.links import links_table
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, lists_made

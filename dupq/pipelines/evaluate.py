@@ -7,8 +7,8 @@ from dupq.archive import pinned, question_shards
 from dupq.encoders.description import FILES, encoder_at, read_description
 from dupq.encoders.steps.encode import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
+from dupq.evaluation.measures import TABLES, left_out
 from dupq.evaluation.steps.measure_archive import Archive, measure_archive
-from dupq.evaluation.summaries import TABLES, left_out
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.run import make_tables
 from dupq.job.run_inputs import copy_inputs, encoder_content, input_files

@@ -22,7 +22,7 @@ from dupq.encoders.saved import base_fingerprint
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.run import make_tables
 from dupq.job.run_inputs import Input, copy_inputs, input_files
-from dupq.links.split import FEWEST_SETS
+from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
 from dupq.runs import log, progress, writer
 from dupq.runs.layout import TrainingFiles

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dupq.encoders.protocol import Embedding, Encoder, batches
-from dupq.links.split import Split
+from dupq.links import Split
 from dupq.settings.training import TrainingSettings
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from dupq.encoders.encoding import encode
 from dupq.encoders.protocol import Encoder
-from dupq.links.split import Split
+from dupq.links import Split
 from dupq.near_duplicates.shingles import jaccard, shingle_sets
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.tiles import top_k

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from dupq.errors import DupqError
-from dupq.links.split import Split
+from dupq.links import Split
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import ID_BITS
 

@@ -9,7 +9,7 @@ import torch
 
 from dupq.encoders.text_reader import Reader
 from dupq.errors import SettingError
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS

@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.clusters.components import components
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Labels, usable
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.training.pairs import Pairs

@@ -8,7 +8,7 @@ from oracles.slow_padding import pad
 
 from dupq.encoders.encoding import build
 from dupq.errors import SettingError
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.loop import Examples, epoch_examples, train_epoch

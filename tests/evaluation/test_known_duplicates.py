@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.evaluation.known_duplicates import Seen, measure_known
-from dupq.evaluation.summaries import TABLES, Known, retrieval_table
+from dupq.evaluation.measures import TABLES, Known, retrieval_table
 from dupq.settings import config
 
 KEYS = np.arange(40)

@@ -12,8 +12,7 @@ from dupq.clusters.components import components
 from dupq.encoders.description import read_development_links, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import unseen, usable
-from dupq.links.link_files import known_duplicates
-from dupq.links.split import Split, split_links
+from dupq.links import Split, known_duplicates, split_links
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.settings import config
 

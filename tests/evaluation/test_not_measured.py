@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dupq.evaluation.summaries import not_measured
+from dupq.evaluation.measures import not_measured
 
 WHOLE: dict[str, Any] = {
     "links": {"test_links": 2},

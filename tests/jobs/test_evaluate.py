@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.encoders.description import FILES
 from dupq.encoders.saved import load, save
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation.summaries import TABLES
+from dupq.evaluation.measures import TABLES
 from dupq.pipelines import evaluate as pipeline
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 

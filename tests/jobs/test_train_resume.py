@@ -235,7 +235,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
     archive: Archive, tmp_path: Path
 ) -> None:
     from dupq.archive import question_shards
-    from dupq.links.link_files import known_duplicates
+    from dupq.links import known_duplicates
 
     sites = question_shards(archive.questions)[1]
     pairs = known_duplicates(archive.links, sites)

@@ -4,7 +4,7 @@ import numpy as np
 
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
-from dupq.links.split import Known, split_links
+from dupq.links import Known, split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.steps.development import Development

@@ -7,7 +7,7 @@ import pytest
 
 from dupq import storage
 from dupq.job.run_inputs import copy_inputs, input_files
-from dupq.links.link_files import known_duplicates
+from dupq.links import known_duplicates
 from dupq.tables import LINKS
 from dupq.text.keys import Sites
 

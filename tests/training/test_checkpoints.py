@@ -17,7 +17,7 @@ from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings

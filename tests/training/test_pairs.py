@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from dupq.encoders.encoding import build
 from dupq.errors import DupqError
-from dupq.links.link_files import read_lines, read_pairs
-from dupq.links.split import split_links
+from dupq.links import read_lines, read_pairs, split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites

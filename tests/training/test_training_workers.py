@@ -13,7 +13,7 @@ from torch import distributed, multiprocessing
 
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
-from dupq.links.split import split_links
+from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, train_epoch

@@ -46,7 +46,7 @@ from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Partitioned, Table, Whole
-from dupq.links.split import Split, represented_by, represented_split, sets_in, sets_table
+from dupq.links import Split, represented_by, represented_split, sets_in, sets_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.search_plan import nearest_in
 from dupq.runs.question_tables import pairs_in, sorted_keys

@@ -26,7 +26,7 @@ from dupq.clusters.components import cluster_statistics, represented, with_repre
 from dupq.clusters.identity import REASONS, CanonicalCriteria, canonical_questions
 from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
-from dupq.links.link_files import link_targets, links_table
+from dupq.links import link_targets, links_table
 from dupq.runs.question_tables import pairs_in
 from dupq.tables import (
     CHANGED_CLUSTERS,

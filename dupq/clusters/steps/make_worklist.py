@@ -25,7 +25,7 @@ from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
-from dupq.links.link_files import links_table
+from dupq.links import links_table
 from dupq.runs.question_tables import pairs_in
 from dupq.runs.reader import TableRow, ends_of, link
 from dupq.tables import KEY_PAIRS, LABELS, PAIRS, QUESTIONS, TEXTS, WORKLIST

@@ -36,8 +36,7 @@ from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Each, Table, Whole
-from dupq.links.link_files import links_table
-from dupq.links.split import represented_by
+from dupq.links import links_table, represented_by
 from dupq.neighbours.embeddings import Measure
 from dupq.runs.question_tables import embeddings_of, pairs_in, sorted_keys
 from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED

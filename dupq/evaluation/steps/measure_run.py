@@ -23,13 +23,12 @@ from dupq.clusters.steps.calibrate import Known
 from dupq.clusters.steps.make_clusters import Clustered, previous_clusters
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.evaluation import measures
-from dupq.evaluation.measures import partners_changed
+from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
-from dupq.evaluation.summaries import not_measured
 from dupq.evaluation.verdicts import VERDICTS, planted_keys
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Table, Whole
-from dupq.links.split import Split, represented_by, run_split, sets_in, sets_table
+from dupq.links import Split, represented_by, run_split, sets_in, sets_table
 from dupq.near_duplicates.pairing import distinct_pairs
 from dupq.runs.queries import estimated
 from dupq.runs.question_tables import pairs_in, sorted_keys

@@ -19,7 +19,7 @@ from dupq.evaluation.measures import best_accuracy
 from dupq.job.table import Each, Table
 from dupq.job.task_files import Counts
 from dupq.job.tasks import Report, run_tasks
-from dupq.links.split import Known, Split
+from dupq.links import Known, Split
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings

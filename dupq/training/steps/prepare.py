@@ -27,8 +27,7 @@ from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Files, Read, Table, Total, Whole
-from dupq.links.link_files import links_table, read_pairs
-from dupq.links.split import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, split_links
+from dupq.links import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings

@@ -12,7 +12,7 @@ import xxhash
 
 from dupq.encoders.description import PARTS
 from dupq.evaluation.known_duplicates import chosen
-from dupq.links.split import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
+from dupq.links import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
 from dupq.settings.training import TrainingSettings
 from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negatives
 from dupq_papers.data.pair_sets import PairSet

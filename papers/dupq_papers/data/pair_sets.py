@@ -13,7 +13,7 @@ import pyarrow as pa
 from dupq.archive import question_shards, read_shard
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Labels, usable
-from dupq.links.link_files import known_duplicates, read_lines
+from dupq.links import known_duplicates, read_lines
 from dupq.settings.sections import TextSettings
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites, parse_id

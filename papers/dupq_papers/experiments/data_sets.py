@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.errors import DupqError
-from dupq.links.split import Split, split_links
+from dupq.links import Split, split_links
 from dupq.settings.sections import TextSettings
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS

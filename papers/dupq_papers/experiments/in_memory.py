@@ -15,7 +15,7 @@ from dupq.encoders.encoding import counts_training_texts_only
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.text_reader import Reader
 from dupq.errors import SettingError
-from dupq.links.split import Split
+from dupq.links import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds

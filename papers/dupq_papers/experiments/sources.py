@@ -10,8 +10,7 @@ from dupq import storage
 from dupq.archive import Shard, link_files, question_shards, read_shard
 from dupq.encoders.description import PARTS
 from dupq.errors import DupqError
-from dupq.links.link_files import known_duplicates
-from dupq.links.split import split_links
+from dupq.links import known_duplicates, split_links
 from dupq.settings.training import TrainingSettings
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites

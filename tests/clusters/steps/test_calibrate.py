@@ -19,7 +19,7 @@ from dupq.clusters.steps.calibrate import (
 from dupq.clusters.steps.score_pairs import terms_table
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
-from dupq.links.split import sets_in
+from dupq.links import sets_in
 from dupq.neighbours.candidates import empty_nearest
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.search_plan import nearest_table

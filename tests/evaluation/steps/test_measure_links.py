@@ -22,7 +22,7 @@ from dupq.evaluation.steps.measure_run import (
     said_by,
     searched_links,
 )
-from dupq.links.split import Split
+from dupq.links import Split
 from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
 from dupq.text.keys import Sites
 

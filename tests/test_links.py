@@ -1,14 +1,16 @@
-"""Which known duplicates a run calibrates on, against sets of Python."""
+"""What links and labelled pairs say together, and which of them a run calibrates on, against sets of Python."""
 
 from collections.abc import Callable
 
+import networkx
 import numpy as np
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.links.split import represented_split, run_split
+from dupq.links import LabelledPairs, known_pairs, represented_split, run_split
+from dupq.settings.training import TrainingSettings
 
 PARTS = ("train", "development", "test")
 KEYS = st.integers(0, 20)
@@ -177,3 +179,29 @@ def test_two_sets_that_a_copy_makes_one_are_of_the_part_that_is_calibrated_on_le
 def test_a_link_between_a_question_and_its_copy_is_none_of_representatives() -> None:
     found = represented_split(pairs_of([(2, 3)]), seen_of({2: "development"}), representing({3: 2}))
     assert len(found.questions) == len(found.sets) == len(found.parts) == 0
+
+
+SETTINGS = TrainingSettings()
+PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40)
+
+
+def table(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
+
+
+@given(PAIRS, PAIRS, PAIRS, st.integers(1, 3))
+def test_links_and_labels_are_joined_and_contradictions_left_out(
+    linked: list[tuple[int, int]], same: list[tuple[int, int]], others: list[tuple[int, int]], step: int
+) -> None:
+    keys = {key for key in range(61) if key % (step + 1)}
+    labelled = LabelledPairs(table(same), table(others))
+    found = known_pairs(table(linked), labelled, np.array(sorted(keys)), SETTINGS)
+    links = {pair for pair in [*linked, *same] if set(pair) <= keys}
+    assert {tuple(pair) for pair in found.links.tolist()} == links
+    graph = networkx.Graph(links)
+    held_out = set(found.split.questions_of("development", "test").tolist())
+    together = {pair for pair in set(others) if set(pair) <= set(graph) and networkx.has_path(graph, *pair)}
+    wrong = {pair for pair in others if set(pair) <= keys and pair not in together and not set(pair) & held_out}
+    assert {tuple(pair) for pair in found.wrong.tolist()} == wrong
+    absent = [pair for pairs in (set(same), set(others)) for pair in pairs if not set(pair) <= keys]
+    assert list(found.counts.values()) == [len(absent), len(together)]

@@ -1,1 +1,0 @@
-"""Known duplicates: links, pair files, the sets they form, and their split."""
