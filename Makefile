@@ -41,7 +41,7 @@ setup: .venv/ready
 
 dedup: .venv/ready
 ifeq ($(DUMP),)
-	@$(JOB) -m dupq.sample $(OUT)/dump
+	@$(JOB) -m examples.sample $(OUT)/dump
 	@$(JOB) jobs/from_dump.py --dump $(OUT)/dump --output $(OUT) --truth $(OUT)/dump/truth.tsv --ray none
 else
 	@$(JOB) jobs/from_dump.py --dump $(DUMP) --output $(OUT) --preset $(PRESET)

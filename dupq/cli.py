@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import importlib
 import inspect
+import itertools
 import logging
 import math
 import sys
@@ -763,16 +764,38 @@ def _do_the_jobs(gpus: int | None) -> None:
     from dupq.job.gpus import gpus_for
     from dupq.pipelines.arguments import FromDumpJob
     from dupq.pipelines.train import from_dump
-    from dupq.sample.questions import write_sample
 
     cluster.connect("local")
     gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
     with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
-        sample = write_sample(f"{folder}/dump", questions=300)
+        dump = _write_small_dump(folder)
         for language in ("english", "german"):  # whose word vectors are learned from nothing
             assignments = (*_SHORT, f"text.language={language}")
-            job = FromDumpJob((str(sample.archive),), f"{folder}/{language}", "dupq", None, assignments, gpus)
+            job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
             from_dump(job, job.check())
+
+
+def _write_small_dump(folder: str) -> str:
+    """Write a dump of 300 questions into a local folder and return its URI: each is there twice, half are linked."""
+    from dupq import storage
+
+    verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")
+    things = ("bread", "shirts", "carpets", "bicycles", "mirrors", "windows", "chairs", "roses", "pans", "boots")
+    titles = ("How do I {} {} {}?", "What is the best way to {} {} {}?")
+    row = '<row Id="{}" PostTypeId="1" CreationDate="2024-01-01T00:00:00.000" Score="1" Title="{}" Body="{}" Tags="" />'
+    link = '<row Id="{0}" CreationDate="2024-01-02T00:00:00.000" PostId="{0}" RelatedPostId="{1}" LinkTypeId="3" />'
+    posts: list[str] = []
+    links: list[str] = []
+    for words in itertools.product(verbs, things, places):
+        body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;".format(*words)
+        for title in titles:
+            posts.append(row.format(len(posts) + 1, title.format(*words), body))
+        if len(posts) % 4:
+            links.append(link.format(len(posts), len(posts) - 1))
+    for file, root, rows in (("Posts.xml", "posts", posts), ("PostLinks.xml", "postlinks", links)):
+        lines = "\r\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<{root}>", *rows, f"</{root}>"])
+        storage.write_bytes(f"{folder}/warm.example.com/{file}", lines.encode())
+    return f"{folder}/warm.example.com"
 
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dupq.sample.archive import Dice, document
+from examples.sample.archive import Dice, document
 
 FOLDER = Path(__file__).with_suffix("")
 LANGUAGES = ("english", "russian", "portuguese", "arabic", "turkish", "korean", "japanese", "chinese", "thai")

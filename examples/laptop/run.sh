@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." # relative paths are below the repository
 export PATH=$PWD/.venv/bin:$PATH
 
 if [ -z "$DUMP" ]; then
-    python -m dupq.sample "$OUT/dump"
+    python -m examples.sample "$OUT/dump"
     DUMP=$OUT/dump
 fi
 

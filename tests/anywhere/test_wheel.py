@@ -82,7 +82,7 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
         name for name in sources if "__pycache__" not in name
     }
     read = ["py.typed", "clusters/prior.json", "encoders/base/encoder.npz", "settings/presets/dupq.toml"]
-    read += ["sample/questions.toml", "report/page.html.jinja", "report/static/main.js"]
+    read += ["report/page.html.jinja", "report/static/main.js"]
     assert {f"dupq/{name}" for name in read} < names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     for module, (_, extra) in system.PACKAGES.items():

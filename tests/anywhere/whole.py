@@ -24,7 +24,7 @@ def from_dump(folder: Path) -> str:
     """The archive and the folder of runs below `folder`."""
     dump, output = folder / "dump", folder / "out"
     settings = [word for epochs in EPOCHS for word in ("--set", epochs)]
-    subprocess.run([sys.executable, "-m", "dupq.sample", dump, "--questions", "300"], check=True)
+    subprocess.run([sys.executable, "-m", "examples.sample", dump, "--questions", "300"], check=True)
     given = ["--dump", dump, "--output", output, "--preset", "dupq", "--truth", dump / "truth.tsv", *settings]
     subprocess.run([sys.executable, JOB, *given], check=True)
     assert (output / "runs").is_dir()

@@ -13,7 +13,7 @@ from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import log, progress
-from dupq.sample.archive import SampleFiles
+from examples.sample.archive import SampleFiles
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dupq.sample.archive import Block, Dice, Kind, Language, Meaning, Question, SampleFiles, write_archive
+from examples.sample.archive import Block, Dice, Kind, Language, Meaning, Question, SampleFiles, write_archive
 
 Words = Mapping[str, Sequence[str]]
 
@@ -82,7 +82,7 @@ def write_sample(folder: str | Path, questions: int = 2000, seed: int = 1) -> Sa
 
 
 class Riddles:
-    """What the riddles are written in; see `dupq.sample.archive.Language`."""
+    """What the riddles are written in; see `examples.sample.archive.Language`."""
 
     def __init__(self) -> None:
         """Read the grammar."""

@@ -13,8 +13,8 @@ from lxml import etree, html
 from scipy import sparse
 
 from dupq.errors import SettingError
-from dupq.sample.archive import SITE, SampleFiles
-from dupq.sample.questions import main, meanings, write_sample
+from examples.sample.archive import SITE, SampleFiles
+from examples.sample.questions import main, meanings, write_sample
 
 NOTE = re.compile(r"<blockquote>.*?</blockquote>", re.DOTALL)
 CODE = re.compile(r"<pre>.*?</pre>|<code>.*?</code>", re.DOTALL)

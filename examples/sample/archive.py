@@ -319,7 +319,7 @@ def duplicate_note(site: str, question_id: int, title: str) -> str:
 
 def _packed(members: dict[str, bytes]) -> bytes:
     """A 7z archive whose bytes depend on the members alone, not on the clock or the umask."""
-    require("py7zr", "dupq.sample")
+    require("py7zr", "examples.sample")
     import py7zr
 
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:

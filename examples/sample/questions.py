@@ -1,6 +1,6 @@
 """The built-in sample archive: questions as people ask them, written from `questions.toml`.
 
-    python -m dupq.sample FOLDER [--questions N] [--seed N]
+    python -m examples.sample FOLDER [--questions N] [--seed N]
 
 writes `sample.stackexchange.com.7z` and `truth.tsv`. A question's meaning is an intent and a value for each of its
 slots; voices ask the same in other words.
@@ -9,7 +9,6 @@ slots; voices ask the same in other words.
 import argparse
 import functools
 import html
-import importlib.resources
 import itertools
 import re
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dupq.errors import DupqError
-from dupq.sample.archive import Block, Dice, Kind, Language, Meaning, Question, SampleFiles, write_archive
+from examples.sample.archive import Block, Dice, Kind, Language, Meaning, Question, SampleFiles, write_archive
 
 _ORIGINALS_PER_INTENT = 20
 _SHARES: dict[Kind, tuple[float, float]] = {"copy": (0.05, 0.3), "near_copy": (0.08, 0.4), "rephrasing": (0.15, 0.65)}
@@ -41,7 +40,7 @@ def write_sample(folder: str | Path, questions: int = 1000, seed: int = 1) -> Sa
 
 @functools.cache
 def _toml() -> dict[str, Any]:
-    return tomllib.loads((importlib.resources.files("dupq.sample") / "questions.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
 
 
 def meanings(originals: int) -> list[Meaning]:
@@ -91,7 +90,7 @@ def _filled(text: str, meaning: Meaning, dice: Dice) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m dupq.sample",
+        prog="python -m examples.sample",
         description="Write a small made-up dump with planted duplicates, and the truth about them.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
