@@ -18,7 +18,7 @@ from dupq.archive import link_files
 from dupq.clusters.components import components, represented
 from dupq.encoders.description import PARTS
 from dupq.errors import DupqError
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
 from dupq.text.keys import Sites, are_among, distinct, parse_id
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.links import LabelledPairs, known_pairs, represented_split, run_split
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 
 PARTS = ("train", "development", "test")
 KEYS = st.integers(0, 20)

@@ -21,9 +21,12 @@ from dupq.settings.sections import (
     NeighbourSettings,
     RunSettings,
     Section,
+    TeacherSettings,
     TextSettings,
+    TitleBodySettings,
+    TrainingSettings,
+    WordVectorSettings,
 )
-from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
 from dupq.system import papers
 
 DEFAULT_PRESET = "dupq"

@@ -9,7 +9,7 @@ from torch import nn
 
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.links import Split
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
 from dupq.training.optimisation import TEMPERATURE, distillation, papers_training, score_matrix

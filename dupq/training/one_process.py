@@ -10,7 +10,7 @@ import torch
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.text_reader import Reader
 from dupq.settings.config import Settings
-from dupq.settings.training import TitleBodySettings
+from dupq.settings.sections import TitleBodySettings
 from dupq.text.keys import ID_BITS
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds

@@ -13,7 +13,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from dupq.encoders.protocol import Embedding, Encoder, is_nothing
 from dupq.neighbours.embeddings import Kind
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
 from dupq.text.questions import PADDING
 

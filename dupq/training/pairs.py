@@ -10,7 +10,7 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.links import Split
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import ID_BITS
 
 NEGATIVE_POOL = 100_000  # questions that negatives are drawn from, of the training part or of none

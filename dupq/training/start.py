@@ -9,7 +9,7 @@ import numpy as np
 from dupq.encoders.saved import BASE, Start, load, unpack
 from dupq.errors import SettingError
 from dupq.settings.config import Settings
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq.text.questions import FIRST_WORD, Vocabulary
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, 
 from dupq.encoders.text_reader import Reader
 from dupq.errors import DupqError
 from dupq.settings.config import Settings
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.start import known_vectors, read_start, shared_words

@@ -5,8 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.sections import CountOrZero, MoreThanZero, Section, TextSettings
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import CountOrZero, MoreThanZero, Section, TextSettings, TrainingSettings
 
 
 class PaperText(TextSettings):

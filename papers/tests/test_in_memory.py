@@ -11,7 +11,7 @@ from dupq.encoders.text_reader import Reader
 from dupq.errors import SettingError
 from dupq.links import split_links
 from dupq.settings import config
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.tables import TEXTS
 from dupq.training import loop
 from dupq.training.word_vectors import make_word_vectors

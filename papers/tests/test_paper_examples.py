@@ -13,8 +13,7 @@ from dupq.clusters.components import components
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Labels, usable
 from dupq.links import split_links
-from dupq.settings.sections import TextSettings
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TextSettings, TrainingSettings
 from dupq.training.pairs import Pairs
 from dupq_papers.data.example_files import read_experiment, write_experiment
 from dupq_papers.data.examples import ExampleSettings, Experiment, experiment, official_experiment

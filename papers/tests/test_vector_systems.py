@@ -19,7 +19,7 @@ from made_collections import (
 )
 from ranked_systems import check, cosines
 
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq_papers.systems.mnet import MNet, tagged_vectors, with_tags
 from dupq_papers.systems.simbow import SimBow
 from dupq_papers.systems.vectors import WordVectors

@@ -5,7 +5,7 @@ from made_collections import (
     collection_of,
 )
 
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq_papers.settings import PaperText
 from dupq_papers.systems.vectors import AS_STORED, Sentences, bags, trained_on
 

@@ -9,7 +9,7 @@ from dupq.encoders.encoding import build
 from dupq.errors import DupqError
 from dupq.links import read_lines, read_pairs, split_links
 from dupq.settings import config
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
 from dupq.training.loop import epoch_examples

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.settings.training import TitleBodySettings
+from dupq.settings.sections import TitleBodySettings
 from dupq.text.keys import ID_BITS
 from dupq.text.token_arrays import TokenIds
 from dupq.training import one_process

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dupq.errors import SettingError
 from dupq.links import split_links
 from dupq.settings import config
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.training.pairs import with_random_negatives
 
 SETTINGS = TrainingSettings()

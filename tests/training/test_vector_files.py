@@ -9,7 +9,7 @@ from gensim.models import KeyedVectors
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq.training.vector_files import read_vectors
 from dupq.training.word_vectors import make_word_vectors
 

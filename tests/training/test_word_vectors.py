@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.errors import DupqError
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import WordVectorSettings
 from dupq.training import word_vectors
 from dupq.training.word_vectors import SENTENCE_WORDS, make_word_vectors
 

@@ -27,7 +27,7 @@ from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.report import charts
 from dupq.runs.layout import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
 from dupq.training.pairs import positives
 from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at

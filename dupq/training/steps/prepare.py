@@ -30,7 +30,7 @@ from dupq.job.table import Each, Files, Read, Table, Total, Whole
 from dupq.links import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct, hash_limit, without
 from dupq.text.normalisation import WORD_COUNTS

@@ -13,7 +13,7 @@ import xxhash
 from dupq.encoders.description import PARTS
 from dupq.evaluation.known_duplicates import chosen
 from dupq.links import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negatives
 from dupq_papers.data.pair_sets import PairSet
 from dupq_papers.data.semeval_scores import Candidates

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from dupq.errors import DupqError
 from dupq.links import Split, split_links
-from dupq.settings.sections import TextSettings
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TextSettings, TrainingSettings
 from dupq.tables import TEXTS
 from dupq_papers.data import pair_sets
 from dupq_papers.data.examples import ExampleSettings, Experiment, experiment, official_experiment

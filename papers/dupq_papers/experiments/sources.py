@@ -11,7 +11,7 @@ from dupq.archive import Shard, link_files, question_shards, read_shard
 from dupq.encoders.description import PARTS
 from dupq.errors import DupqError
 from dupq.links import known_duplicates, split_links
-from dupq.settings.training import TrainingSettings
+from dupq.settings.sections import TrainingSettings
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 from dupq_papers.data.text_files import read_text

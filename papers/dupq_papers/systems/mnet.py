@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dupq.settings.sections import TextSettings
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import TextSettings, WordVectorSettings
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.cosine import CosineRanker
 from dupq_papers.systems.vectors import AS_STORED, Sentences, WordVectors, bags, trained_on

@@ -12,8 +12,7 @@ import pyarrow as pa
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from dupq.settings.sections import TextSettings
-from dupq.settings.training import WordVectorSettings
+from dupq.settings.sections import TextSettings, WordVectorSettings
 from dupq.text.normalisation import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training import word_vectors
