@@ -6,6 +6,7 @@ nearer than the farthest one that this lists. What it would change in the words'
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -146,10 +147,7 @@ class Scorer:
         listing = []
         for side in (0, 1):
             ranks = self.pairs.ranks[side][own]
-            found = [
-                self._lift(lists, key, rank) for key, rank in zip(pairs[:, side].tolist(), ranks.tolist(), strict=True)
-            ]
-            listing += [ranks, np.array(found, np.float32)]
+            listing += [ranks, self._lifts(lists, pairs[:, side], ranks)]
         columns = [*pairs.T, self.pairs.similarities[own], *listing, *common]
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
         scale, sides = self._scale(), self._sides(compared, keys, [])
@@ -157,10 +155,14 @@ class Scorer:
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
-    def _lift(self, lists: dict[int, np.ndarray], key: int, rank: int) -> float:
-        if rank == UNLISTED:
-            return 0.0
-        return float(listing_of(lists[key][None, :].astype(np.float64), self._highest).lifts[0, rank - 1])
+    def _lifts(self, lists: dict[int, np.ndarray], keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """Return the lifts (float32) of what questions list at these ranks; 0 where UNLISTED."""
+        scores = np.full((len(keys), max(map(len, lists.values()), default=1)), -np.inf)
+        for row, key in enumerate(keys.tolist()):
+            own = lists.get(key, _NOTHING)
+            scores[row, : len(own)] = own
+        lifts = listing_of(scores, self._highest).lifts
+        return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(keys)), np.maximum(ranks, 1) - 1])
 
     def _scored(self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """The probabilities of rows of COMPARED; `more` are rows of `keys` that list others, and titles' cosines."""
@@ -180,7 +182,7 @@ class Scorer:
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
 
-    @property
+    @cached_property
     def _highest(self) -> float:
         return read_measure(self._run.encoder_uri).highest
 
