@@ -2,14 +2,13 @@
 
 **It notices every edit.** By itself numba compiles a cached function anew if its own file has changed. Functions and
 constants of other files are part of what was compiled too, and after an edit of these the old code would go on running.
-Here the name of a cached file holds a hash of all files of dupq that the function's file imports, directly or by way
-of others; that is less than the whole package, so that an edit of the report, say, does not cost minutes of compiling.
-Cached files of other code are never opened, as they may name classes that are gone, and are removed when new ones come.
+Here the name of a cached file holds a hash of all files of dupq that compiled code comes from. Cached files with
+another hash are never opened, as they may name classes that are gone, and are removed when new ones come.
 
-**It takes no place for granted.** A function is looked for in each of these folders and kept in the first that can be
-written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the user's cache folder, a folder of this user's own
-among the temporary ones. So an image may bring compiled code that nobody may write to. Where no folder can be written,
-each process compiles for itself.
+**Any user in any container can run it.** A function is looked for in each of these folders and kept in the first that
+can be written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the user's cache folder, a folder of this
+user's own among the temporary ones. So an image may bring compiled code that nobody may write to. Where no folder can
+be written, each process compiles for itself.
 
 Functions of other packages are cached as numba does it.
 """
@@ -40,10 +39,10 @@ __all__ = ["Integer", "compile_seconds", "numba"]
 Integer = int | np.int64  # in compiled code, where both are the same
 
 PACKAGE = Path(__file__).resolve().parent
-_FOR_TYPES = re.compile(rb"^if TYPE_CHECKING:\n(?:[ \t]+[^\n]*\n|\n)+", re.MULTILINE)
-_IMPORT = re.compile(
-    rb"^[ \t]*(?:from|import)[ \t]+dupq((?:\.\w+)*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.MULTILINE
-)
+_IMPORTED = re.compile(
+    rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE
+)  # by files with compiled functions
+_CONSTANTS = ("text/questions.py", "text/tokens.py")  # files with constants that compiled functions use
 _LONG_SECONDS = 3.0  # after which a user wonders
 _log = logging.getLogger(__name__)
 caching: Any = _numbas_caching  # these have no types
@@ -58,41 +57,23 @@ def compile_seconds() -> float:
     return float(_timer.duration) if _timer.done else 0.0
 
 
-def source_stamp(path: str) -> str:
-    """A hash of the file at `path`, of dupq, and of all of dupq's files that it imports, directly or not."""
-    digests: dict[Path, bytes] = {}
-    waiting = [Path(path).resolve()]
-    while waiting:
-        place = waiting.pop()
-        if place not in digests:
-            status = place.stat()
-            digests[place], imported = _read(place, status.st_mtime_ns, status.st_size)
-            waiting += imported
-    return hashlib.sha256(b"".join(digests[place] for place in sorted(digests))).hexdigest()
-
-
-def imports(source: bytes) -> list[Path]:
-    """The files of dupq that a source imports, anywhere in it but where only types are meant.
-
-    The package's own `__init__.py` counts only if it is imported by name: it leads to the API, and so to everything.
-    """
-    found: set[Path] = set()
-    for module, names in _IMPORT.findall(_FOR_TYPES.sub(b"", source)):
-        place = PACKAGE.joinpath(*module.decode().split(".")[1:])
-        for part in (place, *(place / name.decode() for name in re.findall(rb"\w+", names))):
-            found |= {part.with_suffix(".py"), part / "__init__.py"}
-    return sorted(place for place in found if place.is_file())
-
-
 @functools.cache
-def _read(place: Path, modified_ns: int, size: int) -> tuple[bytes, list[Path]]:
-    """A file's digest and what it imports; its time and size are arguments so that a changed file is read again."""
-    source = place.read_bytes()
-    return hashlib.sha256(source).digest(), imports(source)
+def source_stamp() -> str:
+    """Return a hash of the files of dupq that compiled code comes from."""
+    digest = hashlib.sha256()
+    for path in compiled_files():
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiled_files() -> list[Path]:
+    """Return the files of dupq that have compiled functions, or constants that these use."""
+    constants = {PACKAGE / name for name in _CONSTANTS}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path in constants or _IMPORTED.search(path.read_bytes())]
 
 
 class _Locator(caching._CacheLocator):
-    """What numba asks of a place: nothing but the names of files depends on it here."""
+    """What numba asks of a folder: nothing but the names of files depends on it here."""
 
     def __init__(self, py_file: str) -> None:
         self._py_file = py_file
@@ -101,10 +82,10 @@ class _Locator(caching._CacheLocator):
         return str(Path(self._py_file).parent / "__pycache__")  # of many; numba shows it only
 
     def get_source_stamp(self) -> str:
-        return source_stamp(self._py_file)
+        return source_stamp()
 
     def get_disambiguator(self) -> str:
-        return f"dupq_{source_stamp(self._py_file)[:16]}"
+        return f"dupq_{source_stamp()[:16]}"
 
 
 class _Code(caching.CompileResultCacheImpl):
@@ -154,13 +135,13 @@ class KernelCache(caching.FunctionCache):
                 file.save(key, code)
             except OSError:  # may not be written, or is full
                 continue
-            _remove_others(folder, Path(self._py_file).stem, self._impl.locator.get_disambiguator())
+            _remove_others(folder, self._impl.locator.get_disambiguator())
             return
         _warn_once()
 
 
 def _folders(source: Path, make: bool) -> Iterator[Path]:
-    """Yield where compiled code of files in the folder `source` is looked for, and kept if that can be written."""
+    """Yield the folders for compiled code of files in the folder `source`."""
     name = caching._CacheLocator.get_suitable_cache_subpath(str(source / "_"))
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR, name).absolute()
@@ -173,10 +154,10 @@ def _folders(source: Path, make: bool) -> Iterator[Path]:
         yield own / "kernels" / name
 
 
-@functools.cache  # once a module and process, not for each of its functions
-def _remove_others(folder: Path, module: str, kept: str) -> None:
-    """Remove the cache of a module's functions as they were before."""
-    for file in folder.glob(f"{module}.*-dupq*.nb[ic]"):
+@functools.cache  # once per process, not for each function
+def _remove_others(folder: Path, kept: str) -> None:
+    """Remove the cache of functions as they were before."""
+    for file in folder.glob("*-dupq*.nb[ic]"):
         if f"-{kept}." not in file.name:
             with contextlib.suppress(OSError):  # another process removed it first, or nobody may
                 file.unlink()

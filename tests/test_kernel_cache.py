@@ -15,10 +15,10 @@ from numba.core.caching import FunctionCache
 from dupq import kernel_cache
 
 PACKAGE = Path(kernel_cache.__file__).parent
-CONSTANTS = "FACTOR = 10\n"
 HELPER = """
 from dupq.kernel_cache import numba
-from dupq.constants import FACTOR
+
+FACTOR = 10
 
 @numba.njit(nogil=True, cache=True, inline="always")
 def grown(value):
@@ -43,12 +43,12 @@ def package(tmp_path: Path) -> Path:
 
 
 def small_package(parent: Path) -> Path:
-    """A small dupq: a kernel, which uses one of another file, which uses a constant of a third."""
+    """A small dupq: a kernel, which uses one of another file."""
     folder = parent / "dupq"
     folder.mkdir()
     for name in ("__init__.py", "kernel_cache.py", "local_files.py"):
         shutil.copy(PACKAGE / name, folder / name)
-    sources = {"constants": CONSTANTS, "helper": HELPER, "caller": CALLER, "report": "COLOUR = 'red'\n"}
+    sources = {"helper": HELPER, "caller": CALLER, "report": "COLOUR = 'red'\n"}
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source)
     return folder
@@ -73,7 +73,7 @@ def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_p
     assert asked(package, cache) == (19, 1)  # what it does not use may change
     (package / "helper.py").write_text(HELPER.replace("+ 1", "+ 2"))
     assert asked(package, cache) == (29, 0)
-    (package / "constants.py").write_text("FACTOR = 100\n")
+    (package / "helper.py").write_text(HELPER.replace("+ 1", "+ 2").replace("10", "100"))
     assert asked(package, cache) == (299, 0)
     (package / "caller.py").write_text("# moved down\n" + CALLER)
     assert asked(package, cache) == (299, 0)
@@ -83,7 +83,7 @@ def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_p
 
 def test_without_a_folder_of_its_own_the_cache_is_beside_the_source(package: Path) -> None:
     assert asked(package, None) == (19, 0)
-    (package / "constants.py").write_text("FACTOR = 100\n")
+    (package / "helper.py").write_text(HELPER.replace("10", "100"))
     assert asked(package, None) == (199, 0)
     assert len(list(package.rglob("*.nb?"))) == 2
     assert asked(package, None) == (199, 1)
@@ -107,50 +107,32 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-class Imports(ast.NodeVisitor):
-    """The modules that a source imports, but for types."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def visit_If(self, node: ast.If) -> None:
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.generic_visit(node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        assert node.level == 0  # no relative imports
-        self.names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-
-    def visit_Import(self, node: ast.Import) -> None:
-        self.names += [alias.name for alias in node.names]
-
-
-def imports_as_python_reads_them(source: bytes) -> set[Path]:
-    found = Imports()
-    found.visit(ast.parse(source))
-    places = [PACKAGE.joinpath(*name.split(".")[1:]) for name in found.names if name.split(".")[0] == "dupq"]
-    expected = {path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")}
-    return {path for path in expected if path.is_file()}
-
-
-def test_kernels_depend_on_no_stage_no_report_and_no_storage() -> None:
-    """Else an edit of these would cost minutes of compiling."""
-    far = {"api", "cli", "execution", "pipelines", "report", "runs", "stages", "storage.py", "training"}
-    for place in sources():
-        if re.search(rb"(?m)^from dupq.kernel_cache import .*\bnumba\b", place.read_bytes()):
-            waiting, reached = [place], set()
-            while waiting:
-                found = waiting.pop()
-                if found not in reached:
-                    reached.add(found)
-                    waiting += kernel_cache.imports(found.read_bytes())
-            assert not far & {path.relative_to(PACKAGE).parts[0] for path in reached}, place
-
-
-def test_no_import_of_any_file_is_missed() -> None:
-    for place in sources():
-        source = place.read_bytes()
-        assert imports_as_python_reads_them(source) <= set(kernel_cache.imports(source)), place
+def test_what_compiled_functions_use_is_in_files_whose_edits_are_seen() -> None:
+    files = set(kernel_cache.compiled_files())
+    for path in files:
+        tree = ast.parse(path.read_bytes())
+        assigned = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in ast.walk(node)
+            if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+        }
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
+        waiting = [line for function in functions if "njit" in ast.dump(function) for line in function.body]
+        used: set[str] = set()
+        while waiting:  # names in compiled functions, and those that constants with such names are made from
+            names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
+            waiting += [assigned[name] for name in names - used if name in assigned]
+            used |= names
+        imported = [
+            node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "dupq.kernel_cache"
+        ]
+        for node in imported:
+            folder = PACKAGE.parent / str(node.module).replace(".", "/")
+            for alias in node.names:
+                if str(node.module).startswith("dupq") and (alias.asname or alias.name) in used:
+                    assert files & {folder.with_suffix(".py"), folder / f"{alias.name}.py"}, (path, alias.name)
 
 
 def test_every_compiled_function_is_cached_so() -> None:
