@@ -54,8 +54,8 @@ from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
 from dupq.runs import writer
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import embeddings_table
+from dupq.runs.records import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings

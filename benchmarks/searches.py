@@ -30,9 +30,9 @@ from dupq.neighbours.embeddings import Embeddings, Measure, gathered
 from dupq.neighbours.search_plan import nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import read_embeddings
 from dupq.runs.reader import open_run
+from dupq.runs.records import NeighbourFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.text.keys import Sites
 

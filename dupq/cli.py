@@ -119,21 +119,21 @@ def _set_up(parser: Parser, name: str) -> None:
 
 def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
     """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
-    from dupq.runs import log, progress
+    from dupq.runs import progress
 
     try:
         arguments = parser.parse_args(given)
     except DupqError as error:
         _log.error(str(error))
         sys.exit(error.exit_code)
-    log.show_as(getattr(arguments, "log", "plain"))
+    progress.show_as(getattr(arguments, "log", "plain"))
     ends.at_end(_say, _leave)
     code = _done(arguments)
     ends.ended(code)
     if code:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):  # the error too
-        log.write_kept()
+        progress.write_kept()
     if code == ClusterError.EXIT_CODE:
         ends.leave(code)
     sys.exit(code)
@@ -141,7 +141,7 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
 
 def _done(arguments: argparse.Namespace) -> int:
     """Return the exit code of a job that is done; what was wrong is logged."""
-    from dupq.runs import log
+    from dupq.runs import progress
     from dupq.system import require
 
     try:
@@ -155,28 +155,28 @@ def _done(arguments: argparse.Namespace) -> int:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
     finally:
-        log.clear()
+        progress.clear()
     return 0
 
 
 def _say(line: str, code: int) -> None:
     """Say what ends the job in its midst."""
-    from dupq.runs import log
+    from dupq.runs import progress
 
     if code in ends.CODES.values():
-        log.progress_line(_log, line)
+        progress.progress_line(_log, line)
     else:
         _log.error(line)
 
 
 def _leave(code: int) -> None:
     """Let no reader wait for a job that ends in its midst, and no other job."""
-    from dupq.runs import lease, log, progress
+    from dupq.runs import lease, progress
 
     progress.end_as("cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
-        log.write_kept()
+        progress.write_kept()
 
 
 def _made(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
@@ -493,8 +493,7 @@ def _dedup_options(parser: Parser) -> None:
 
 def _dedup(arguments: argparse.Namespace) -> None:
     """Find the duplicate questions of an archive."""
-    from dupq.pipelines.arguments import DedupJob
-    from dupq.pipelines.gates import Gates
+    from dupq.pipelines.arguments import DedupJob, Gates
 
     settings = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
     below = f"{arguments.questions.rstrip('/')}/"
@@ -688,8 +687,7 @@ def _prune(arguments: argparse.Namespace) -> None:
     """Remove runs that nothing needs, and what they and trainings left behind."""
     from datetime import UTC, datetime
 
-    from dupq.runs.inventory import Keep
-    from dupq.runs.pruning import prune
+    from dupq.runs.inventory import Keep, prune
 
     keep = Keep(arguments.keep, arguments.keep_monthly)
     for line in prune(arguments.output, arguments.encoder, keep, datetime.now(UTC), arguments.dry_run):

@@ -402,7 +402,7 @@ TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", p
 # How much it says that a question has a term; a row for each bucket.
 RARITIES = pa.schema([_required("rarity", pa.float32())])
 
-# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/job/task_files.py).
+# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/job/table.py).
 
 KEYS = pa.schema([_required("key", pa.int64())])
 

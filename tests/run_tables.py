@@ -12,8 +12,7 @@ from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
 from dupq.clusters.steps.score_pairs import TermTables, terms_table
-from dupq.job import task_files
-from dupq.job.table import Spread, Table
+from dupq.job.table import Spread, Table, one_batch, write_parts
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 
@@ -74,7 +73,7 @@ def write_terms(
         rows = np.flatnonzero(np.arange(len(keys)) % shards == number)
         spread = [rows[partition_of(keys[rows], parts) == part] for part in range(parts)]
         tables = (terms_table(pa.array(keys[some]), Words(*(column.take(some) for column in words))) for some in spread)
-        task_files.write_parts(uri, map(task_files.one_batch, tables), TERMS)
+        write_parts(uri, map(one_batch, tables), TERMS)
     return TermTables(Spread(files, TERMS, parts), rarity)
 
 

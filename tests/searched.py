@@ -19,8 +19,8 @@ from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.runs import writer
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import embeddings_table
+from dupq.runs.records import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import NEAREST, embeddings

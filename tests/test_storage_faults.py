@@ -19,8 +19,8 @@ from dupq import storage, tables
 from dupq.cli import main
 from dupq.dump import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.job import task_files
-from dupq.runs import log
+from dupq.job.table import read_part, write_parts
+from dupq.runs import progress
 from dupq.runs.table_view import stored
 from dupq.system import recording
 
@@ -63,7 +63,7 @@ def _write_table(folder: str) -> None:
 
 
 def _write_parts(folder: str) -> None:
-    task_files.write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
+    write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
 
 
 def _write_many(folder: str) -> None:
@@ -91,7 +91,7 @@ READS: dict[str, Callable[[str], object]] = {
     "read a stream": _read_stream,
     "read a table": lambda folder: storage.read_table(f"{folder}/table.parquet"),
     "read pieces": _read_pieces,
-    "read an exchanged part": lambda folder: task_files.read_part([f"{folder}/parts"], 0),
+    "read an exchanged part": lambda folder: read_part([f"{folder}/parts"], 0),
     "kind of a file": lambda folder: storage.kind(f"{folder}/text"),
     "kind of a folder": storage.kind,
     "kind of nothing": lambda folder: storage.kind(f"{folder}/nothing"),
@@ -276,9 +276,9 @@ def test_a_wait_that_is_no_moments_matter_is_told(
 ) -> None:
     monkeypatch.setattr(s3_patience, "_TOLD_AFTER", 0.02)
     proxy.faults = [Fault("status", times=10)]
-    log.show_as("json")
+    progress.show_as("json")
     assert not storage.exists(f"{folder}/text")
-    log.show_as("plain")
+    progress.show_as("plain")
     told = json.loads(capsys.readouterr().err)
     assert told["level"] == "warning"
     assert told["message"] == "s3://dupq/faults/text: throttled (503); trying again for 60 s"
@@ -364,11 +364,11 @@ def test_a_small_file_takes_one_request_and_an_exchanged_part_two(folder: str, p
     _write_table(folder)
     rows = pa.table([range(50_000), ["t"] * 50_000, list(map(str, range(50_000)))], schema=tables.TEXTS)
     parts = [rows.slice(0, 100), rows.slice(100), rows.slice(0, 30_000)]
-    task_files.write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
+    write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
     for read, wanted in (
         (lambda: storage.read_table(f"{folder}/table.parquet"), 1),
-        (lambda: task_files.read_part([f"{folder}/parts"], 0), 2),
-        (lambda: task_files.read_part([f"{folder}/parts"], 1), 2),
+        (lambda: read_part([f"{folder}/parts"], 0), 2),
+        (lambda: read_part([f"{folder}/parts"], 1), 2),
     ):
         proxy.requests.clear()
         read()

@@ -18,7 +18,7 @@ from dupq.encoders.steps.encode import encode_texts
 from dupq.encoders.text_reader import Fitness
 from dupq.job import cluster
 from dupq.job.gpus import Gpus
-from dupq.runs.layout import Encoding
+from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites

@@ -16,8 +16,8 @@ from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import embeddings_table
+from dupq.runs.records import NeighbourFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites

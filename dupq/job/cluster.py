@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dupq.errors import ClusterError, SettingError
 from dupq.job import ends, nodes
 from dupq.local_files import can_write, own_folder
-from dupq.runs import log
+from dupq.runs import progress
 
 _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 10
@@ -267,7 +267,7 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
     said = f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
     if not may_grow():
         raise ClusterError(f"{said}; ask for less, or join a larger cluster with --ray")
-    log.progress_line(_log, f"waiting for nodes: {said}")
+    progress.progress_line(_log, f"waiting for nodes: {said}")
 
 
 def may_grow() -> bool:

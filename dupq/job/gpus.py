@@ -14,7 +14,7 @@ import ray
 from dupq import system
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.runs import log
+from dupq.runs import progress
 
 # Processes that each keep one GPU for a job.
 #
@@ -140,7 +140,7 @@ def gpus_for(wanted: int | None) -> Gpus:
         said = f"--gpus {wanted}: the cluster has {there}"
         if not cluster.may_grow():
             raise ClusterError(f"{said}; ask for fewer, or join a larger cluster with --ray")
-        log.progress_line(_log, f"{said} now; it is asked for more when they are needed")
+        progress.progress_line(_log, f"{said} now; it is asked for more when they are needed")
     trouble = _trouble(_nodes_with_gpus()) if there else None
     if trouble is not None:
         raise ClusterError(f"--gpus {wanted}: {trouble}; mend its driver or torch, or run with --gpus none")

@@ -1,7 +1,7 @@
 """Tables made from others by `map`, `gather`, `shuffle` and `look_up`, and JSON made from tables by `record`.
 
 A step is a plain function: tables in, a table out, or `Counted`. It is called once per partition, and opens nothing. A
-partition that an earlier attempt finished is skipped (dupq/job/task_files.py).
+partition that an earlier attempt finished is skipped (dupq/job/table.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +14,19 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.archive import Shard, partition_of
-from dupq.job import task_files
-from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table, Whole
-from dupq.job.task_files import Counts, skip_or
+from dupq.job.table import (
+    Counts,
+    Partitioned,
+    PerTask,
+    Readable,
+    Shards,
+    Spread,
+    Table,
+    Whole,
+    one_batch,
+    skip_or,
+    write_parts,
+)
 from dupq.job.tasks import Report, run_tasks
 from dupq.runs import writer
 from dupq.text.keys import places_among
@@ -273,8 +283,8 @@ def _write(made: Table | Spread, part: int, table: pa.Table, counts: Mapping[str
     rows = _rows_for(made, part, table)
     some = table if made.schema is None else table.select(made.schema.names).cast(made.schema)
     some = some.replace_schema_metadata(None).combine_chunks()
-    batches = (task_files.one_batch(some.take(pa.array(indices))) for indices in rows)
-    task_files.write_parts(made.file(part), batches, some.schema)
+    batches = (one_batch(some.take(pa.array(indices))) for indices in rows)
+    write_parts(made.file(part), batches, some.schema)
 
 
 def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:

@@ -14,13 +14,11 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.archive import path_with_site, read_shard, table_files
 from dupq.job.run import Run
-from dupq.job.table import Read, Shards
-from dupq.job.task_files import Counts, skip_or
+from dupq.job.table import Counts, Read, Shards, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.runs import writer
-from dupq.runs.layout import RunLayout
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import is_intact
+from dupq.runs.records import RunLayout, is_intact
 from dupq.settings.sections import TextSettings
 from dupq.storage import read_whole
 from dupq.system import side_by_side

@@ -18,7 +18,7 @@ from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster, nodes
 from dupq.job.gpus import WORKERS, hide_unless_given
-from dupq.job.task_files import Counts
+from dupq.job.table import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
 

@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 
 from dupq.archive import partition_of
 from dupq.clusters.components import components, forest, joinable, represented
-from dupq.job import task_files
 from dupq.job.run import Counted, Run
-from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole
+from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole, one_batch
 from dupq.job.tasks import CAP
 from dupq.near_duplicates.asking import Asking
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
@@ -268,7 +267,7 @@ def sets_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table], wanted: pa.
     for table, content in zip(texts, contents, strict=True):
         rows = pa.array(are_among(keys, table["key"].to_numpy()))
         tables.append(pa.table([*table.columns, content["signs"]], schema=_COMPARED).filter(rows))
-    batch = task_files.one_batch(pa.concat_tables(tables))
+    batch = one_batch(pa.concat_tables(tables))
     sets = shingle_sets(compared(batch["title"], batch["text"]), size)
     lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
     table = pa.table([batch["key"], lists, batch["title"], batch["signs"]], schema=SHINGLE_SETS)

@@ -49,11 +49,10 @@ from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, lists_made
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
-from dupq.pipelines.arguments import DedupJob
-from dupq.pipelines.gates import check_rows
+from dupq.pipelines.arguments import DedupJob, check_rows
 from dupq.pipelines.open_dedup import Opened, end_again, open_dedup
 from dupq.runs import writer
-from dupq.runs.layout import RunLayout
+from dupq.runs.records import RunLayout
 from dupq.settings.config import Settings
 from dupq.tables import CONTENT_HASHES, CONTENTS
 

@@ -15,7 +15,7 @@ from dupq.job.run_inputs import copy_inputs, encoder_content, input_files
 from dupq.job.tasks import run_tasks
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.runs import progress, writer
-from dupq.runs.layout import Encoding
+from dupq.runs.records import Encoding
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.steps import language_of_shards, make_distinct_texts

@@ -34,7 +34,7 @@ from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
 from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.runs import lease, log, writer
+from dupq.runs import lease, progress, writer
 from dupq.runs.progress import Line
 from dupq.system import side_by_side
 from dupq.tables import REJECTS
@@ -70,7 +70,7 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     finally:
         run.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        log.clear()
+        progress.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
     if not errors:
         return peak

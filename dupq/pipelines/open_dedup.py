@@ -14,12 +14,11 @@ from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.job.run_inputs import Input, copy_inputs, encoder_content, input_files
-from dupq.job.task_files import Counts
+from dupq.job.table import Counts
 from dupq.job.tasks import Report, run_tasks
-from dupq.pipelines.arguments import DedupJob
-from dupq.pipelines.gates import check_gates
+from dupq.pipelines.arguments import DedupJob, check_gates
 from dupq.report import page
-from dupq.runs import progress, pruning, writer
+from dupq.runs import inventory, progress, writer
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
@@ -89,7 +88,7 @@ class Opened:
         check_gates(self.job.gates, read_metrics(run.uri), run.uri)
         run.succeed()
         if not self.settings.run.keep_work:
-            pruning.tidy_at_end(run.uri)
+            inventory.tidy_at_end(run.uri)
         progress.end(run.uri, "finished")
 
 
@@ -121,9 +120,9 @@ def end_again(opened: Opened) -> None:
     if run.is_to_be_latest:
         with run.held():
             run.point_latest()
-    if not opened.settings.run.keep_work and pruning.tidy_at_end(run.uri, really=False):
+    if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
         with contextlib.suppress(LeaseError), run.held():  # who has it is at the end of the same run, and tidies too
-            pruning.tidy_at_end(run.uri)
+            inventory.tidy_at_end(run.uri)
 
 
 def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> tuple[DedupJob, writer.Run]:

@@ -24,8 +24,8 @@ from dupq.job.run import make_tables
 from dupq.job.run_inputs import Input, copy_inputs, input_files
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
-from dupq.runs import log, progress, writer
-from dupq.runs.layout import TrainingFiles
+from dupq.runs import progress, writer
+from dupq.runs.records import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
@@ -101,7 +101,7 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
     questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
     known = links if storage.list_files(links, ".parquet") else None
     train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
-    log.leave()  # the training's run: what dedup's check says is not of it
+    progress.leave()  # the training's run: what dedup's check says is not of it
     runs = storage.join(job.output, "runs")
     given, settings = (questions, encoder, runs, known, job.truth), job.settings_of("dedup")
     return dedup(DedupJob(*given, assignments=settings, gpus=job.gpus, teacher=job.teacher))

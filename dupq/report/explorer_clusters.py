@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.decision import Rarity, Titled, in_words
-from dupq.runs.layout import RunLayout
 from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.runs.records import RunLayout
 from dupq.tables import RARITIES
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import BUCKETS, bucket_of

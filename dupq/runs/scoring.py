@@ -22,9 +22,9 @@ from dupq.encoders.description import read_measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.layout import RunLayout
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Run
+from dupq.runs.records import RunLayout
 from dupq.settings import config
 from dupq.tables import COMPARED, RARITIES
 from dupq.text.keys import Sites

@@ -4,7 +4,7 @@ A run's name is a hash of what it is made from: the inputs' content, the encoder
 and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes
 what an earlier one left undone, also with other workers, GPUs or sizes of blocks. A stage is finished when its record
 is in `stages/` and all that it names is there as it was written (records.py); within a stage, so is each unit of
-work by its mark (dupq/job/task_files.py). `_SUCCESS` is written last and names what lasts of the run, and then
+work by its mark (dupq/job/table.py). `_SUCCESS` is written last and names what lasts of the run, and then
 `latest.json` beside the runs points here.
 """
 

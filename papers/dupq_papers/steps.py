@@ -21,7 +21,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.job.task_files import Counts, finished, skip_or
+from dupq.job.table import Counts, finished, skip_or
 from dupq.job.tasks import run_tasks
 from dupq.runs.writer import TRAINING_VERSIONS
 from dupq.settings import config

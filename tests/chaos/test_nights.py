@@ -20,8 +20,7 @@ from moments import Moments
 from small_archive import Small, undisturbed
 
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.runs.inventory import Keep
-from dupq.runs.pruning import prune
+from dupq.runs.inventory import Keep, prune
 
 _KEPT = 3  # runs
 _BYTES = 2_000  # a question of a run; here it takes 1,500

@@ -17,7 +17,7 @@ from tqdm import TMonitor
 
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train
-from dupq.runs import log
+from dupq.runs import progress
 
 
 def _do_each_job(folder: Path) -> None:
@@ -36,7 +36,7 @@ with (
     without_ray(),
 ):
     _do_each_job(Path(place))
-    log.leave()
+    progress.leave()
 for thread in threading.enumerate():
     if isinstance(thread, TMonitor):  # bm25s has started it
         thread.exit()

@@ -16,7 +16,7 @@ from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.errors import ClusterError
 from dupq.job import cluster, nodes, tasks
 from dupq.job.tasks import run_tasks
-from dupq.runs import log
+from dupq.runs import progress
 from dupq.training.steps import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -119,9 +119,9 @@ def test_what_a_growing_cluster_waits_for_is_a_line_of_the_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "may_grow", lambda: True)
-    log.show_as("json")
+    progress.show_as("json")
     cluster.check_fits("fit", 1000, 0)
-    log.show_as("plain")
+    progress.show_as("plain")
     assert json.loads(capsys.readouterr().err)["message"].startswith("waiting for nodes: fit needs 1000 CPU(s)")
 
 

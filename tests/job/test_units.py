@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.job.task_files import mark_of, skip_or
+from dupq.job.table import mark_of, skip_or
 from dupq.system import Written, recording
 
 

@@ -19,9 +19,9 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError, GateError, LeaseError, SettingError
+from dupq.pipelines.arguments import Gates
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
-from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs import lease

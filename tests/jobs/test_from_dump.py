@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, from_dump
-from dupq.runs import log, progress
+from dupq.runs import progress
 from examples.sample.archive import SampleFiles
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
@@ -63,7 +63,7 @@ def test_what_dedup_says_is_not_kept_with_the_trainings_run(tmp_path: Path, monk
         progress.end(f"{tmp_path}/training", "finished")
 
     def refused(job: object) -> None:
-        assert log.place.run is None
+        assert progress.current.run is None
         logger.error("of dedup")
 
     for name, other in {"ingest": lambda *_: None, "train": trained, "dedup": refused}.items():

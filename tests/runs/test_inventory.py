@@ -11,8 +11,7 @@ import pytest
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.runs import inventory, progress
-from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, status
-from dupq.runs.pruning import prune, tidy
+from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, prune, status, tidy
 from dupq.runs.records import Output, Success
 
 NOW = datetime.now(UTC)

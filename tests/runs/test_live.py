@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dupq.runs import log, progress
+from dupq.runs import progress
 from dupq.runs.progress import Line, pace
 
 LOGGER = logging.getLogger("dupq.tests.live")
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def no_line_left() -> Iterator[None]:
     yield
-    log.clear()
+    progress.clear()
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -85,11 +85,11 @@ def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "dumb")
     Line("texts", 3).show(1)
     monkeypatch.setenv("TERM", "xterm")
-    log.show_as("json")
+    progress.show_as("json")
     try:
         Line("texts", 3).show(1)
     finally:
-        log.show_as("plain")
+        progress.show_as("plain")
     assert shown.getvalue() == ""
 
 
@@ -107,11 +107,11 @@ def test_elsewhere_it_is_a_plain_line_a_minute(
 
 def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ticking(monkeypatch, 100.0)
-    log.show_as("json")
+    progress.show_as("json")
     try:
         Line("pairs", 5).show(1)
     finally:
-        log.show_as("plain")
+        progress.show_as("plain")
     told = json.loads(capsys.readouterr().err)
     figures = {"step": "pairs", "done": 1, "total": 5, "per_second": 0.01, "seconds_left": 400, "memory_mb": None}
     assert {name: told[name] for name in figures} == figures
@@ -124,4 +124,4 @@ def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, said: str) -> N
 
 
 def test_times_are_given_in_minutes_and_hours() -> None:
-    assert [log.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]
+    assert [progress.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]

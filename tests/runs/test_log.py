@@ -9,7 +9,7 @@ import pytest
 
 from dupq import storage
 from dupq.errors import StorageError
-from dupq.runs import log, progress
+from dupq.runs import progress
 
 LOGGER = logging.getLogger("dupq.tests.log")
 
@@ -17,14 +17,14 @@ LOGGER = logging.getLogger("dupq.tests.log")
 @pytest.fixture(autouse=True)
 def plain_again() -> Iterator[None]:
     yield
-    log.show_as("plain")
+    progress.show_as("plain")
 
 
 def test_a_line_is_shown_as_it_is_and_errors_and_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     LOGGER.info("texts  10 in")
     LOGGER.warning("slow")
     LOGGER.error("x: no such file")
-    log.progress_line(LOGGER, "texts: 1/2, 3 s left")
+    progress.progress_line(LOGGER, "texts: 1/2, 3 s left")
     shown = capsys.readouterr()
     assert shown.out == "texts  10 in\nwarning: slow\n"
     assert shown.err == "error: x: no such file\ntexts: 1/2, 3 s left\n"
@@ -33,7 +33,7 @@ def test_a_line_is_shown_as_it_is_and_errors_and_progress_on_stderr(capsys: pyte
 def test_as_json_a_line_is_an_object_with_time_level_stage_and_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    log.show_as("json")
+    progress.show_as("json")
     with progress.of_stage(f"{tmp_path}/0123456789abcdef", "texts", {}):
         LOGGER.info("two\nlines, à", extra={"told": {"rows_out": 7}})
     line = json.loads(capsys.readouterr().out)
@@ -48,7 +48,7 @@ def test_as_json_a_line_is_an_object_with_time_level_stage_and_run(
 
 
 def test_a_traceback_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    log.show_as("json")
+    progress.show_as("json")
     try:
         raise ValueError("seven")
     except ValueError:

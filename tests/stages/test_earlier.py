@@ -12,7 +12,7 @@ from dupq.archive import TEXT_COLUMNS, Shard
 from dupq.job import run_inputs
 from dupq.job.run import Run
 from dupq.job.table import Read, Shards
-from dupq.runs.layout import RunLayout
+from dupq.runs.records import RunLayout
 from dupq.settings.sections import TextSettings
 from dupq.tables import CONTENTS, QUESTIONS, TEXTS
 from dupq.text.steps import TextTables, make_texts

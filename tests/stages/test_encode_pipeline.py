@@ -22,7 +22,7 @@ from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.errors import DupqError
 from dupq.job.gpus import NO_GPUS
 from dupq.job.tasks import Report
-from dupq.runs.layout import Encoding
+from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS

@@ -12,7 +12,7 @@ from dupq.errors import DupqError
 from dupq.job import cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.tasks import Report
-from dupq.runs.layout import Encoding
+from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites

@@ -29,13 +29,12 @@ from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
 from dupq.encoders.steps.encode import gpus_to_make
-from dupq.job import task_files
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.run_inputs import LEFT_OUT, Earlier, earlier_vectors, find_contents
-from dupq.job.table import Each, Shards, Slices, Table
+from dupq.job.table import Each, Shards, Slices, Table, read_all
 from dupq.runs import writer
-from dupq.runs.layout import RunLayout
+from dupq.runs.records import RunLayout
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
 
@@ -154,7 +153,7 @@ def _vectors_then(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray
         return found
     for name in names:
         file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
-        keys, vectors = _columns(pa.Table.from_batches(task_files.read_all(file)))
+        keys, vectors = _columns(pa.Table.from_batches(read_all(file)))
         places, are_here = places_among(keys & MAXIMUM_ID, ids)  # which are of one site
         found[are_here] = vectors[places[are_here]]
     return found

@@ -42,13 +42,12 @@ from dupq.job.run_inputs import (
     hashes_in,
     read_embeddings,
 )
-from dupq.job.table import Each, Table, Whole
-from dupq.job.task_files import Counts, skip_or
+from dupq.job.table import Counts, Each, Table, Whole, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs import writer
-from dupq.runs.layout import Encoding, RunLayout
 from dupq.runs.question_tables import embeddings_table, sorted_keys
+from dupq.runs.records import Encoding, RunLayout
 from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_whole

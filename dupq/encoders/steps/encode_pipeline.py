@@ -17,7 +17,7 @@ from dupq.encoders.steps.encode import AT_ONCE, Crew, Embedder, Place, Work, enc
 from dupq.errors import DupqError
 from dupq.job import nodes
 from dupq.job.gpus import WORKERS
-from dupq.job.task_files import finished
+from dupq.job.table import finished
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
 from dupq.system import Written, note, side_by_side

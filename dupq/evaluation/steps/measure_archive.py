@@ -17,7 +17,7 @@ from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known, usable
 from dupq.evaluation.measures import Scorer
 from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
-from dupq.job.task_files import Counts
+from dupq.job.table import Counts
 from dupq.links import known_duplicates, read_lines
 from dupq.runs.question_tables import all_keys, read_embeddings
 from dupq.settings.config import Settings

@@ -31,8 +31,7 @@ from dupq.archive import Shard
 from dupq.job import cluster
 from dupq.job.gpus import are_given
 from dupq.job.run import Counted, Run, write_spread
-from dupq.job.table import Files, One, PerTask, Several, Spread, Table
-from dupq.job.task_files import Counts, skip_or
+from dupq.job.table import Counts, Files, One, PerTask, Several, Spread, Table, skip_or
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.candidates import Nearest
 from dupq.neighbours.embeddings import Embeddings, Measure
@@ -52,8 +51,8 @@ from dupq.neighbours.search_plan import (
     waves,
 )
 from dupq.neighbours.steps.blocks import Questions, SearchRequest, blocks_of, listed, one_thread
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import read_embeddings
+from dupq.runs.records import NeighbourFiles
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 from dupq.text.keys import Sites

@@ -43,9 +43,8 @@ from dupq.neighbours.steps.search_all import (
     seconds,
     write_lists,
 )
-from dupq.runs.layout import NeighbourFiles
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import is_intact
+from dupq.runs.records import NeighbourFiles, is_intact
 from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST

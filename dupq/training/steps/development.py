@@ -16,12 +16,11 @@ from dupq import storage
 from dupq.encoders.description import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
-from dupq.job.table import Each, Table
-from dupq.job.task_files import Counts
+from dupq.job.table import Counts, Each, Table
 from dupq.job.tasks import Report, run_tasks
 from dupq.links import Known, Split
 from dupq.report import charts
-from dupq.runs.layout import TrainingFiles
+from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary

@@ -21,11 +21,10 @@ from dupq import storage, system
 from dupq.errors import DupqError
 from dupq.job import cluster, nodes
 from dupq.job.gpus import WORKERS, Gpus, if_faster
-from dupq.job.table import Table, Whole
-from dupq.job.task_files import Counts
+from dupq.job.table import Counts, Table, Whole
 from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.report import charts
-from dupq.runs.layout import TrainingFiles
+from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating

@@ -24,11 +24,10 @@ from dupq.encoders.steps.encode import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
-from dupq.job.table import Each, One, PerTask, Several, Table, Whole
-from dupq.job.task_files import Counts, finished, skip_or
+from dupq.job.table import Counts, Each, One, PerTask, Several, Table, Whole, finished, skip_or
 from dupq.runs import writer
-from dupq.runs.layout import TEACHERS, TrainingFiles
 from dupq.runs.question_tables import key_span
+from dupq.runs.records import TEACHERS, TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.system import forget, side_by_side

@@ -15,13 +15,12 @@ from dupq.archive import Shard
 from dupq.clusters.calibration import FEATURES, TeacherModel
 from dupq.clusters.steps.ask_teacher import COLUMNS, Reading, ask_teacher, cosines_in
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
-from dupq.job import task_files
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
-from dupq.job.table import Shards, Table
+from dupq.job.table import Shards, Table, read_part
 from dupq.job.tasks import Report
 from dupq.runs import writer
-from dupq.runs.layout import RunLayout
+from dupq.runs.records import RunLayout
 from dupq.settings.config import Settings
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
 from dupq.text.keys import Sites
@@ -108,7 +107,7 @@ class Archive:
     def vectors(self) -> dict[tuple[str, int], bytes]:
         """What is kept, by question."""
         uris = [file.uri for file in storage.list_files(f"{self.uri}/work/teacher/vectors", ".arrow")]
-        rows = [row for home in range(PARTS) for batch in task_files.read_part(uris, home) for row in batch.to_pylist()]
+        rows = [row for home in range(PARTS) for batch in read_part(uris, home) for row in batch.to_pylist()]
         names = [self.sites.unpack(np.array([row["key"]])) for row in rows]
         found = {
             (site, int(number)): np.array(row["vector"], np.float16).tobytes()

@@ -19,9 +19,8 @@ from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.decision import Scale, arounds, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
 from dupq.clusters.steps.score_pairs import TermTables, choose_threshold, score_pairs
-from dupq.job import task_files
 from dupq.job.run import Run
-from dupq.job.table import Each, Spread, Table, Whole
+from dupq.job.table import Each, Spread, Table, Whole, one_batch, write_parts
 from dupq.job.tasks import Report
 from dupq.neighbours.steps.search_all import directed_in
 from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
@@ -154,8 +153,8 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Writte
     for name, some in (("one", rows[::2]), ("other", rows[1::2])):
         homes = [home_of(min(row["query"], row["neighbour"]), parts) for row in some]
         own = ([row for row, home in zip(some, homes, strict=True) if home == part] for part in range(parts))
-        batches = (task_files.one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
-        task_files.write_parts(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
+        batches = (one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
+        write_parts(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
     return Written(directed_in(f"{run}/directed", parts), terms)
 
 
