@@ -20,6 +20,7 @@ from dupq.archive import table_files
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer_clusters, explorer_data, page, summary
+from dupq.report.counts import at_thresholds, counted
 from dupq.report.explorer_clusters import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, telling
 from dupq.report.explorer_data import script_text
 from dupq.report.page import environment
@@ -105,12 +106,15 @@ class Contents:
 
     def pair(self, asked: Asked) -> Shown:
         """Two questions with their texts, and what speaks for the pair, if they are one."""
-        keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
-        texts, (one, other) = self._texts(keys, "body_html"), sorted(keys)
-        ends = "site_left = ? AND question_id_left = ? AND site_right = ? AND question_id_right = ?"
-        rows = self._found.rows(f"SELECT * FROM pairs WHERE {ends} ORDER BY source LIMIT 1", *one, *other)
-        sides = dict(zip(("left", "right"), (self._shown(key, texts) for key in keys), strict=True))
+        (left, right), rows = self._pair(asked)
+        texts = self._texts((left, right), "body_html")
+        sides = {"left": self._shown(left, texts), "right": self._shown(right, texts)}
         return {**sides, "evidence": self._evidence.of(rows[0], texts) if rows else ""}
+
+    def odds(self, asked: Asked) -> Shown:
+        """What each kind of evidence adds to the log-odds of a pair of the encoder; nothing of another one."""
+        _, rows = self._pair(asked)
+        return next(iter(explorer_data.odds_of(self.run, rows).values()), {})
 
     def question(self, asked: Asked) -> Shown:
         """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
@@ -127,11 +131,11 @@ class Contents:
 
     def steps(self, _: Asked) -> Shown:
         """What the slider shows. All pairs are read."""
-        return {"steps": explorer_data.at_thresholds(self.run)}
+        return {"steps": at_thresholds(self.run, counted(self.run))}
 
     def verdict(self, asked: Asked) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""
-        keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
+        keys = self._ends(asked)
         texts = self._texts(keys)
         with self._judging:
             titles = {key: texts[key].title if key in texts else None for key in keys}
@@ -224,6 +228,16 @@ class Contents:
             for row, own in zip(rows, known, strict=True)
         ]
 
+    def _pair(self, asked: Asked) -> tuple[tuple[Key, Key], list[TableRow]]:
+        """Return the two questions as they were asked for, and their row of `pairs`, if there is one."""
+        ends = self._ends(asked)
+        columns = "site_left = ? AND question_id_left = ? AND site_right = ? AND question_id_right = ?"
+        values = (value for key in sorted(ends) for value in key)
+        return ends, self._found.rows(f"SELECT * FROM pairs WHERE {columns} ORDER BY source LIMIT 1", *values)
+
+    def _ends(self, asked: Asked) -> tuple[Key, Key]:
+        return self._key(asked.get("left", "")), self._key(asked.get("right", ""))
+
     def _key(self, text: str) -> Key:
         """What the scripts call a question by: the place of its site, a dot, and its id."""
         place, number = (_whole(part or "0") for part in text.partition(".")[::2])
@@ -247,7 +261,7 @@ def _chosen(values: Mapping[str, str], name: str) -> str:
 ADDRESS = "127.0.0.1"
 _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
 _FIELDS = 30  # of a request, at most
-_ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "question", "steps")}
+_ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "odds", "question", "steps")}
 _ANSWERED |= {("POST", "verdict")}
 _HEADERS = {
     "Cache-Control": "no-store",

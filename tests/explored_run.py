@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
+from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, Key, build_run, cluster_id
 from scipy import sparse
 
 from dupq import storage, tables
@@ -11,6 +11,7 @@ from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.question_tables import embeddings_table
+from dupq.runs.reader import link
 from dupq.settings import config
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
@@ -61,6 +62,8 @@ def write_worklist(run: str, work: list[tuple[Key, Key]]) -> None:
         {
             "rank": place,
             **dict(zip(tables.WORKLIST.names[1:5], (*left, *right), strict=True)),
+            **{f"title_{end}": TITLES.get(key) for end, key in (("left", left), ("right", right))},
+            **{f"link_{end}": link(key) for end, key in (("left", left), ("right", right))},
             "probability": 0.5 / place,
             "expected_right": 0.5,
             "evidence": f"titles share '<b>{place}</b>'",

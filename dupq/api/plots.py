@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.errors import DupqError
-from dupq.report.figures import where_lost
+from dupq.report.charts import where_lost
+from dupq.report.counts import ENCODER, STEPS, counted
 from dupq.runs.reader import Run
 
-_BINS = 50  # of probabilities
 _SIZE = {"width": 480, "height": 220}
 
 
@@ -24,17 +24,12 @@ class Plots:
 
     def probabilities(self) -> alt.LayerChart:
         """Return how many pairs of the encoder there are of each probability, and how many of them are known links."""
-        edges = np.linspace(0, 1, _BINS + 1)
-        counts, known = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
-        for table in self._run.pairs.files(["source", "probability", "known_link"]):
-            own = table.filter(pc.equal(table["source"], "encoder"))
-            counts += np.histogram(own["probability"].to_numpy(), edges)[0]
-            linked = own.filter(pc.fill_null(own["known_link"], False))
-            known += np.histogram(linked["probability"].to_numpy(), edges)[0]
+        counts, edges = counted(self._run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
+        columns = (column[ENCODER].reshape(-1, 2).sum(axis=1).tolist() for column in (counts.pairs, counts.known))
         rows = [
             {"from": low, "to": high, "bottom": 0.5, "pairs": count, "which": which}
-            for which, column in (("all", counts), ("known links", known))
-            for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), column.tolist(), strict=True)
+            for which, column in zip(("all", "known links"), columns, strict=True)
+            for low, high, count in zip(edges[:-1], edges[1:], column, strict=True)
             if count
         ]
         bars = alt.Chart(alt.Data(values=rows)).mark_rect()

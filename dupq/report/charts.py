@@ -1,37 +1,24 @@
-"""Small bar charts as tables and inline SVG: records in, markup out.
+"""The report's charts: the counts and measures of one run as bars in tables; and the learning curve of a training.
 
-Colours are classes of the page, so a chart follows its light and dark scheme and prints. Every bar carries
-its value as text: nothing is said by length or colour alone. All text is escaped.
+Colours are classes of the page, so a chart follows its light and dark scheme and prints. Every bar carries its value as
+text: nothing is said by length or colour alone. All text is escaped. A chart whose numbers the run does not have is
+empty markup, and the page leaves it out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
-from dupq.report.summary import counted, number
+from dupq.report.counts import ENCODER, STEPS, Counts, steps_of
+from dupq.report.summary import counted, number, score, share, words
+from dupq.runs.reader import Run
+from dupq.runs.records import LinkQuality, Metrics, PlantedMeasures
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
-
-
-def round_step(span: float, most: int) -> float:
-    """The least of 1, 2 and 5 times the powers of ten that cuts `span`, more than 0, into at most `most` steps."""
-    power = 10.0 ** math.floor(math.log10(span / most))
-    return next(step for step in (power, 2 * power, 5 * power, 10 * power, 20 * power) if span <= most * step)
-
-
-def ticks(low: float, high: float, most: int = 10) -> list[tuple[float, str]]:
-    """The round places from `low` to `high`, and what is written there; about `most`."""
-    step = round_step(high - low, most)
-    decimals = max(0, math.ceil(-math.log10(step) - 1e-9))
-    places = range(math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6) + 1)
-    return [(place * step, f"{place * step:.{decimals}f}") for place in places]
-
-
-_WIDTH = 720
-_PLOT_TOP, _PLOT_BOTTOM, _PLOT_LEFT = 44, 224, 84
 
 
 class Bar(NamedTuple):
@@ -41,13 +28,6 @@ class Bar(NamedTuple):
     value: float
     text: str
     tone: str = "one"  # one, two or three: a colour of the page
-
-
-class Mark(NamedTuple):
-    """A place on a histogram's axis that matters, such as a threshold."""
-
-    value: float
-    label: str
 
 
 def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
@@ -71,94 +51,149 @@ def meter(value: float, maximum: float, tone: str = "one") -> Markup:
     return Markup(
         '<svg class="meter" viewBox="0 0 100 8" aria-hidden="true" preserveAspectRatio="none">'
         '<rect class="{}" width="{:.1f}" height="8"/></svg>'
-    ).format(tone, _length(value, maximum, 100))
+    ).format(tone, max(1.0, min(1.0, value / maximum) * 100) if value >= 1e-9 and maximum > 0 else 0)
 
 
-def histogram(
-    title: str,
-    description: str,
-    edges: Sequence[float],
-    counts: Sequence[int],
-    mark: Mark | None = None,
-    inner: Sequence[int] | None = None,
-    axes: tuple[str, str] = ("", ""),
-) -> Markup:
-    """Counts between consecutive `edges` on a logarithmic axis, with `mark` as a line across.
-
-    A bin of one stands out from an empty one: heights follow log(1 + count). `inner` are parts of the counts, in front.
-    `axes` names what is across, and what is up.
-    """
-    low, high = edges[0], edges[-1]
-    decades = max(1, math.ceil(math.log10(1 + max(counts))))
-    parts = [_grid_line(10**power, decades) for power in range(decades + 1)]
-    for left, right, count in zip(edges, edges[1:], counts, strict=False):
-        parts.append(_column((left, right), count, (low, high), decades))
-    for left, right, count in zip(edges, edges[1:], inner or [], strict=False):
-        if count:
-            parts.append(_column((left, right), count, (low, high), decades, "two"))
-    parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
-    if mark and low <= mark.value <= high:
-        parts.append(_mark(mark, low, high))
-    parts.append(
-        Markup(
-            '<text class="axis" x="{}" y="{}" text-anchor="middle">{}</text><text class="axis" x="0" y="16">{}</text>'
-        ).format((_PLOT_LEFT + _WIDTH) / 2, _PLOT_BOTTOM + 44, *axes)
-    )
-    return _svg(title, description, _PLOT_BOTTOM + 52, Markup("").join(parts))
+SITES = 20  # of recall by site
+FEWEST = 10  # pairs of a bar of reliability
+_TENTHS = 10
+_SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
+_FUNNEL = [
+    ("questions", "Questions", "one"),
+    ("exact_copies", "Exact copies of another", "one"),
+    ("near_duplicate_pairs", "Near-duplicate pairs", "two"),
+    ("representatives", "Representatives, encoded", "one"),
+    ("encoder_pairs_above_threshold", "Encoder pairs above the threshold", "two"),
+    ("clusters", "Clusters", "three"),
+    ("questions_in_clusters", "Questions in clusters", "one"),
+]
 
 
-def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], decades: int, tone: str = "one") -> Markup:
-    x, end, y = _across(bin[0], *ends), _across(bin[1], *ends), _up(count, decades)
-    said = f"{bin[0]:.4g} to {bin[1]:.4g}: {counted(count, 'known link') if tone == 'two' else number(count)}"
-    return Markup(
-        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-    ).format(tone, x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, said)
+def funnel(metrics: Metrics) -> Markup:
+    """What is left of the questions, step by step."""
+    questions = metrics.get("questions")
+    records = []
+    for name, label, tone in _FUNNEL:
+        count = metrics.get(name)
+        if isinstance(count, int):
+            of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
+            records.append(Bar(label, count, number(count) + of_all, tone))
+    return _bars("From questions to clusters", "Counts after each step.", records)
 
 
-def _grid_line(count: int, decades: int) -> Markup:
-    return _across_the_plot(_up(count, decades), f"{count:,}")
+def nearest(links: LinkQuality) -> Markup:
+    """How many known duplicates are among the nearest questions of each other."""
+    shares = links.get("among_nearest") or {}
+    records = [
+        Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
+        for n, value in sorted(shares.items(), key=lambda item: int(item[0]))
+    ]
+    return _bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
-def _across_the_plot(y: float, label: str) -> Markup:
-    return Markup(
-        '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-        '<text class="axis" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-    ).format(_PLOT_LEFT, _WIDTH, y, y, _PLOT_LEFT - 8, y + 4, label)
+def reliability(links: LinkQuality) -> Markup:
+    """What the model says of pairs with a test question, beside how many of them are linked."""
+    bins = links.get("calibration") or {}
+    columns = (bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right"))
+    records = []
+    for low, high, pairs, said, linked in _merged(list(zip(*columns, strict=True))):
+        label = f"{low:.2f} to {high:.2f}"
+        records.append(Bar(f"{label}: mean probability", said, f"{share(said)} of {counted(int(pairs), 'pair')}"))
+        records.append(Bar("linked", linked, share(linked), "two"))
+    description = "By probability, of the candidate pairs with a question of the test part."
+    return _bars("Probability and links", description, records, 1)
 
 
-def _tick(value: float, label: str, low: float, high: float) -> Markup:
-    return Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-        _across(value, low, high), _PLOT_BOTTOM + 20, label
-    )
+def _merged(bins: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Bins of at least FEWEST pairs each, unless there are fewer: a share of two pairs tells nothing."""
+    kept: list[tuple[float, ...]] = []
+    for index, found in enumerate(bins):
+        is_short = sum(later[2] for later in bins[index:]) < FEWEST  # what is left joins the last
+        kept.append(_both(kept.pop(), found) if kept and (kept[-1][2] < FEWEST or is_short) else found)
+    return kept
 
 
-def _mark(mark: Mark, low: float, high: float) -> Markup:
-    x = _across(mark.value, low, high)
-    anchor = "end" if x > (_PLOT_LEFT + _WIDTH) / 2 else "start"
-    return Markup(
-        '<line class="mark" x1="{:.1f}" x2="{:.1f}" y1="22" y2="{}"/>'
-        '<text class="mark-label" x="{:.1f}" y="34" text-anchor="{}">{}</text>'
-    ).format(x, x, _PLOT_BOTTOM, x - 6 if anchor == "end" else x + 6, anchor, mark.label)
+def _both(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """Two bins of reliability, next to each other, as one."""
+    weights = [one[2], other[2]]
+    said, linked = (float(np.average([one[place], other[place]], weights=weights)) for place in (3, 4))
+    return one[0], other[1], sum(weights), said, linked
 
 
-def _across(value: float, low: float, high: float) -> float:
-    return _PLOT_LEFT + (value - low) / (high - low) * (_WIDTH - _PLOT_LEFT - 12)
+def lost(links: LinkQuality) -> Markup:
+    """Where the known duplicates of the test part were lost."""
+    records = [
+        Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
+        for name, value in where_lost(links).items()
+    ]
+    return _bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
 
 
-def _up(count: int, decades: int) -> float:
-    return _PLOT_BOTTOM - math.log10(1 + count) / math.log10(1 + 10**decades) * (_PLOT_BOTTOM - _PLOT_TOP)
+def where_lost(links: LinkQuality) -> dict[str, float]:
+    """Return the shares of the known duplicates of the test part, by where they are; empty if there are none."""
+    grouped, listed = links.get("in_one_cluster"), links.get("listed_apart")
+    if not links.get("test_links") or grouped is None or listed is None:
+        return {}
+    return {
+        "in one cluster": grouped,
+        "a candidate pair, not joined": listed,
+        "no candidate pair": 1 - grouped - listed,
+    }
 
 
-def _length(value: float, longest: float, room: float) -> float:
-    if value < 1e-9 or longest <= 0:
-        return 0
-    return max(1.0, min(1.0, value / longest) * room)
+def recall_by_site(links: LinkQuality) -> Markup:
+    """The share of the test links in one cluster, by the left question's site; of the sites with the most links."""
+    sites = links.get("by_site") or {}
+    if len(sites) < 2:
+        return Markup("")
+    largest = sorted(sites, key=lambda site: (-sites[site]["links"], site))[:SITES]
+    records = [
+        Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
+        for name, row in ((site, sites[site]) for site in largest)
+    ]
+    return _bars("Known duplicates in one cluster, by site", "Of the links of the test part.", records, 1)
 
 
-def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
-    return Markup(
-        '<div><svg class="chart" role="img" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>{}</svg></div>'
-    ).format(_WIDTH, height, title, description, content)
+def probabilities(counts: Counts, threshold: float | None) -> Markup:
+    """How sure the encoder's pairs are, by tenths of probability; bars are as long as the logarithms of the counts."""
+    tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
+    if not sum(tenths[0]):
+        return Markup("")
+    own = -1 if threshold is None else int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
+    records = []
+    for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
+        label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
+        said = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
+        said += [f"threshold {score(threshold)}"] * (tenth == own)
+        records.append(Bar(label, math.log1p(pairs), ", ".join(said)))
+    return _bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
+
+
+def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
+    """How many of the pairs that were planted into the archive are in one cluster."""
+    shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
+    records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
+    return _bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
+
+
+def cluster_sizes(run: Run) -> Markup:
+    """How many clusters there are of each size."""
+    counts = np.zeros(len(_SIZES) - 1, np.int64)
+    for stats in run.cluster_stats.files(["size"]):
+        counts += np.histogram(stats["size"].to_numpy(), _SIZES)[0]
+    ranges = zip(_SIZES, _SIZES[1:], counts.tolist(), strict=False)
+    records = [Bar(_range(low, high), count, number(count)) for low, high, count in ranges if count]
+    return _bars("Clusters by number of questions", "Clusters of each size.", records)
+
+
+def _bars(title: str, description: str, records: list[Bar], maximum: float | None = None) -> Markup:
+    return bars(title, description, records, maximum) if records else Markup("")
+
+
+def _range(left: float, right: float) -> str:
+    if right == float("inf"):
+        return f"{left:,.0f} questions or more"
+    return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"
 
 
 # what epochs are measured by, the first that there is

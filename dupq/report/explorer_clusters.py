@@ -5,6 +5,7 @@ pairs, and what speaks for a pair.
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 import networkx as nx
@@ -21,14 +22,9 @@ from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import BUCKETS, bucket_of
 from dupq.text.tokens import LINK_MARK, html_to_text
 
-# The questions and the pairs of the clusters that the page shows, in one pass over each table.
-#
-# A pass holds one file and its finds.
-
 QUESTIONS_HELD = 40  # of a cluster
 PAIRS = 120  # of a cluster
 EXCERPT = 500  # characters of a body
-_ROWS = 100_000  # held before those beyond QUESTIONS_HELD are dropped
 _HTML = 8_000  # characters of a body that its excerpt is made from
 
 
@@ -48,64 +44,31 @@ class Members(NamedTuple):
     reason: str | None
 
 
-class Contents(NamedTuple):
-    """What the run and its archive say of the clusters and the questions that the page shows."""
-
-    members: dict[str, Members]  # by cluster
-    pairs: dict[str, list[TableRow]]  # the rows of `pairs` that join two of these members, by cluster, in any order
-    texts: dict[Key, Text]  # of the members and of other questions; those no longer in the archive are left out
-
-
-def gather(run: Run, cluster_ids: set[str], keys: set[Key]) -> Contents:
-    """Return the contents of clusters, and the texts of the questions `keys` too."""
-    own = members(run, cluster_ids)
-    shown = keys.union(*(some.keys for some in own.values()))
-    texts = {
+def texts_of(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
+    """Return the texts of questions, without those that are no longer in the archive."""
+    return {
         key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or [])
-        for key, row in run.question_rows(shown, ["title", "body_html", "score", "tags"])
+        for key, row in run.question_rows(keys, ["title", "body_html", "score", "tags"])
     }
-    return Contents(own, _pairs(run, own), texts)
-
-
-def clusters_of(run: Run, keys: set[Key]) -> set[str]:
-    """The ids of the clusters of questions."""
-    ids = pa.array(sorted({number for _, number in keys}), pa.int64())
-    found: set[str] = set()
-    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
-        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
-        found |= {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in keys}
-    return found
 
 
 def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
-    """At most QUESTIONS_HELD questions of each cluster, by id."""
-    wanted = pa.array(sorted(cluster_ids), pa.string())
-    kept: list[pa.Table] = []
-    most = _ROWS
-    for table in run.clusters.files(["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]):
-        kept.append(table.filter(pc.is_in(table["cluster_id"], wanted)))
-        if sum(map(len, kept)) > most:
-            kept = [_first(pa.concat_tables(kept))]
-            most = _ROWS + 2 * len(kept[0])
+    """Return at most QUESTIONS_HELD questions of each cluster, by id."""
+    columns = ["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]
+    rows = run.clusters.arrow(columns, pc.field("cluster_id").isin(pa.array(sorted(cluster_ids), pa.string())))
+    order = [("cluster_id", "ascending"), ("is_canonical", "descending")]
+    rows = rows.sort_by([*order, ("site", "ascending"), ("question_id", "ascending")])
+    ids, indices = rows["cluster_id"].to_numpy(), np.arange(len(rows))
+    begins = np.maximum.accumulate(np.where(np.r_[True, ids[1:] != ids[:-1]][: len(ids)], indices, 0))
     found: dict[str, Members] = {}
-    for row in _first(pa.concat_tables(kept)).to_pylist() if kept else []:
+    for row in rows.filter(pa.array(indices - begins < QUESTIONS_HELD)).to_pylist():
         own = found.setdefault(row["cluster_id"], Members([], row["canonical_reason"]))
         own.keys.append((row["site"], row["question_id"]))
     return found
 
 
-def _first(rows: pa.Table) -> pa.Table:
-    """The first QUESTIONS_HELD rows of each cluster."""
-    columns = [("cluster_id", "ascending"), ("is_canonical", "descending")]
-    rows = rows.sort_by([*columns, ("site", "ascending"), ("question_id", "ascending")])
-    ids = rows["cluster_id"].to_numpy()
-    begins = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]]) if len(ids) else np.zeros(0, np.int64)
-    lengths = np.diff(np.r_[begins, len(ids)])
-    places = np.arange(len(ids)) - np.repeat(begins, lengths)
-    return rows.filter(pa.array(places < QUESTIONS_HELD))
-
-
-def _pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
+def joined_pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
+    """Return the rows of `pairs` that join two of these members, by cluster, in any order."""
     home = {key: cluster_id for cluster_id, own in of_clusters.items() for key in own.keys}
     ids = pa.array(sorted({number for _, number in home}), pa.int64())
     found: dict[str, list[TableRow]] = defaultdict(list)
@@ -155,24 +118,17 @@ def _without_unfinished_tag(html: str) -> str:
 Order = list[tuple[str, str]]  # columns, each "ascending" or "descending"
 
 
-class Selection:
-    """The first `limit` rows, in an order, nulls last, of all the tables added; never more are held."""
+def first_rows(tables: Iterable[pa.Table], limit: int, order: Order) -> list[TableRow]:
+    """Return the first `limit` rows of all tables in an order, nulls last; never more than those and a table are held.
 
-    def __init__(self, limit: int, order: Order) -> None:
-        """If no two rows are equal in `order`, the answer depends neither on the files nor on their order."""
-        self._limit = limit
-        self._order = order
-        self._kept: pa.Table | None = None
-
-    def add(self, table: pa.Table) -> None:
-        """Let the rows of `table` compete."""
-        pool = table if self._kept is None else pa.concat_tables([self._kept, table])
+    If no two rows are equal in `order`, the answer depends neither on the files nor on their order.
+    """
+    kept: pa.Table | None = None
+    for table in tables:
+        pool = table if kept is None else pa.concat_tables([kept, table])
         # select_k_unstable is faster, but until pyarrow 26 it fails without rows, and up to 24 it drops nulls
-        self._kept = pool.take(pc.sort_indices(pool, sort_keys=self._order)[: self._limit])
-
-    def rows(self) -> list[TableRow]:
-        """The rows that won, first to last."""
-        return [] if self._kept is None else self._kept.to_pylist()
+        kept = pool.take(pc.sort_indices(pool, sort_keys=order)[:limit])
+    return [] if kept is None else kept.to_pylist()
 
 
 class Evidence:
@@ -208,6 +164,12 @@ CLUSTERS = 6_000  # at most, in each order and in all
 MEANING_PAIRS = 3_000  # whose clusters are candidates
 TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
 
+_ALIKE_IN_MEANING = (
+    (pc.field("source") == "encoder")
+    & pc.field("joined")
+    & (pc.field("title_overlap") < TITLE_OVERLAP)
+    & (pc.field("text_overlap") < TEXT_OVERLAP)
+)
 _BY_ID = ("cluster_id", "ascending")
 _ORDERS: list[Order] = [
     [("size", "descending"), _BY_ID],
@@ -216,29 +178,20 @@ _ORDERS: list[Order] = [
 ]
 
 
-def is_alike_in_meaning(pairs: pa.Table) -> pa.ChunkedArray:
-    """Which rows of `pairs` are the encoder's, joined, and share few words (bool)."""
-    return pc.and_(pc.and_(pc.equal(pairs["source"], "encoder"), pairs["joined"]), share_few_words(pairs))
-
-
-def share_few_words(pairs: pa.Table) -> pa.ChunkedArray:
-    """Which rows of `pairs` share few words, as far as that was counted (bool)."""
-    limits = (("title_overlap", TITLE_OVERLAP), ("text_overlap", TEXT_OVERLAP))
-    few = [pc.fill_null(pc.less(pairs[name], limit), False) for name, limit in limits]
-    return pc.and_(*few)
-
-
 def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:
-    """At most `most` rows of the run's `cluster_stats`, of clusters of two and more, the most telling first."""
-    wanted = [_changed(run, most), _alike_in_meaning(run)]
-    selections = [Selection(most, order) for order in _ORDERS] + [Selection(most, _ORDERS[0]) for _ in wanted]
-    for table in run.cluster_stats.files():
-        several = table.filter(pc.greater(table["size"], 1))
-        for selection in selections[: len(_ORDERS)]:
-            selection.add(several)
-        for selection, ids in zip(selections[len(_ORDERS) :], wanted, strict=True):
-            selection.add(several.filter(pc.is_in(several["cluster_id"], ids)))
-    return _in_turn([selection.rows() for selection in selections], most)
+    """Return at most `most` rows of the run's `cluster_stats`, of clusters of two and more, the most telling first."""
+
+    def several(is_wanted: pc.Expression | None = None) -> Iterator[pa.Table]:
+        for table in run.cluster_stats.files():
+            rows = table.filter(pc.greater(table["size"], 1))
+            yield rows if is_wanted is None else rows.filter(is_wanted)
+
+    orders = [first_rows(several(), most, order) for order in _ORDERS]
+    for ids in (_changed(run, most), _alike_in_meaning(run)):
+        is_among = pc.field("cluster_id").isin(pa.array(sorted(ids), pa.string()))
+        orders.append(first_rows(several(is_among), most, _ORDERS[0]))
+    taken = {row["cluster_id"]: row for turn in zip_longest(*orders) for row in turn if row is not None}
+    return list(taken.values())[:most]
 
 
 def changes(run: Run, cluster_ids: list[str]) -> dict[str, list[str]]:
@@ -267,33 +220,19 @@ def _change_files(run: Run) -> Iterator[pa.Table]:
         yield from run.changes.files(["kind", "cluster_id", "size"])
 
 
-def _changed(run: Run, most: int) -> pa.Array:
-    selection = Selection(most, [("size", "descending"), _BY_ID])
-    for table in _change_files(run):
-        selection.add(table.filter(pc.is_valid(table["cluster_id"])))  # the others are gone
-    return pa.array(sorted({row["cluster_id"] for row in selection.rows()}), pa.string())
+def _changed(run: Run, most: int) -> set[str]:
+    """Return the ids of the largest clusters that changed; the others are gone."""
+    rows = (table.filter(pc.is_valid(table["cluster_id"])) for table in _change_files(run))
+    return {row["cluster_id"] for row in first_rows(rows, most, [("size", "descending"), _BY_ID])}
 
 
-def _alike_in_meaning(run: Run) -> pa.Array:
-    """The clusters of the surest such pairs."""
-    columns = ["site_left", "question_id_left", "site_right", "question_id_right"]
-    order: Order = [("probability", "descending"), *((name, "ascending") for name in columns)]
-    selection = Selection(MEANING_PAIRS, order)
-    more = ["source", "probability", "title_overlap", "text_overlap", "joined"]
-    for table in run.pairs.files([*columns, *more]):
-        selection.add(table.filter(is_alike_in_meaning(table)))
-    return pa.array(sorted(clusters_of(run, {ends_of(row)[0] for row in selection.rows()})), pa.string())
-
-
-def _in_turn(orders: list[list[TableRow]], most: int) -> list[TableRow]:
-    chosen: dict[str, TableRow] = {}
-    places = [iter(order) for order in orders]
-    while places and len(chosen) < most:
-        left = []
-        for rows in places:
-            fresh = next((row for row in rows if row["cluster_id"] not in chosen), None)
-            if fresh is not None and len(chosen) < most:
-                chosen[fresh["cluster_id"]] = fresh
-                left.append(rows)
-        places = left
-    return list(chosen.values())
+def _alike_in_meaning(run: Run) -> set[str]:
+    """Return the clusters of the surest such pairs."""
+    keys = ["site_left", "question_id_left", "site_right", "question_id_right"]
+    order: Order = [("probability", "descending"), *((name, "ascending") for name in keys)]
+    files = run.pairs.files([*keys, "source", "probability", "title_overlap", "text_overlap", "joined"])
+    pairs = first_rows((table.filter(_ALIKE_IN_MEANING) for table in files), MEANING_PAIRS, order)
+    left = {ends_of(row)[0] for row in pairs}
+    ids = pc.field("question_id").isin(pa.array(sorted({number for _, number in left}), pa.int64()))
+    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], ids).to_pylist()
+    return {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in left}

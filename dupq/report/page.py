@@ -8,20 +8,18 @@ style sheet that are in it, by their hashes, so that a slip could not run anythi
 import base64
 import functools
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import charts, explorer_clusters, figures, summary
-from dupq.report.explorer_clusters import Text
-from dupq.report.explorer_data import BUDGET, chosen, explorer_data, script_text
-from dupq.report.findings import Findings, findings
+from dupq.report import charts, explorer_clusters, summary
+from dupq.report.counts import SOURCES, at_thresholds, counted
+from dupq.report.explorer_data import explorer_data, script_text, shown_title
 from dupq.report.summary import grounds
-from dupq.runs.reader import Key, Run, link, open_run
+from dupq.runs.reader import Run, open_run
 from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
 
 _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
@@ -76,7 +74,6 @@ def meaning(name: str) -> str:
     return next((said for part, said in _MEANINGS.items() if part in name), "")
 
 
-TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
 
 _SETTINGS = [
@@ -93,25 +90,12 @@ _SETTINGS = [
 ]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A question as it is listed; `url` is None where its site is no host name."""
-
-    site: str
-    question_id: int
-    title: str
-    note: str
-    score: int | None
-    url: str | None
-
-
-@dataclass(frozen=True)
-class Cap:
+class Cap(NamedTuple):
     """A limit that was reached, and how often."""
 
     stage: str
     name: str
-    count: int
+    times: int
     meaning: str  # what it means for the reader; empty for a limit that is not known here
 
 
@@ -129,14 +113,7 @@ def render(run_uri: str) -> str:
 
 
 def _render(run: Run) -> str:
-    return environment().get_template("page.html.jinja").render(_context(run, findings(run), *gathered(run)))
-
-
-def gathered(run: Run, budget: int = BUDGET) -> tuple[dict[Key, Text], dict[str, object]]:
-    """Return the texts of what is shown, and the explorer's data of about `budget` characters."""
-    show = chosen(run)
-    held = explorer_clusters.gather(run, show.cluster_ids, show.keys)
-    return held.texts, explorer_data(run, show, held, budget)
+    return environment().get_template("page.html.jinja").render(_context(run))
 
 
 @functools.cache
@@ -151,12 +128,13 @@ def environment() -> jinja2.Environment:
     )
     for name in ("number", "counted", "score", "share", "duration", "memory", "words"):
         environment.filters[name] = getattr(summary, name)
+    environment.filters["shown_title"] = shown_title
     return environment
 
 
-def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[str, object]) -> dict[str, object]:
-    metrics, stages = run.metrics, run.manifest.get("stages") or []
-    links = metrics.get("links")
+def _context(run: Run) -> dict[str, object]:
+    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], counted(run)
+    links, explorer = metrics.get("links"), {**explorer_data(run), "steps": at_thresholds(run, counts)}
     script, css = page_script(), page_styles()
     return {
         "policy": policy(script, css),
@@ -179,7 +157,7 @@ def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[s
         "settings": _settings(run.config, metrics),
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
-        "recall_sites": figures.SITES,
+        "recall_sites": charts.SITES,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
@@ -187,18 +165,20 @@ def _context(run: Run, found: Findings, texts: dict[Key, Text], explorer: dict[s
         "drift": metrics.get("drift"),
         "told": metrics.get("verdicts"),
         "not_measured": metrics.get("not_measured") or {},
-        "found": found,
-        "entry": lambda key: _entry(key, texts.get(key)),
+        "sources": {
+            source: (int(counts.pairs[row].sum()), int(counts.joining[row].sum()), int(counts.known[row].sum()))
+            for row, source in enumerate(SOURCES)
+        },
         "meter": charts.meter,
         "charts": {
-            "funnel": figures.funnel(metrics),
-            "nearest": figures.nearest(links or {}),
-            "reliability": figures.reliability(links or {}),
-            "planted": figures.planted(metrics.get("planted") or {}),
-            "probabilities": figures.probabilities(found, metrics.get("threshold")),
-            "lost": figures.lost(links or {}),
-            "recall_by_site": figures.recall_by_site(links or {}),
-            "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
+            "funnel": charts.funnel(metrics),
+            "nearest": charts.nearest(links or {}),
+            "reliability": charts.reliability(links or {}),
+            "planted": charts.planted(metrics.get("planted") or {}),
+            "probabilities": charts.probabilities(counts, metrics.get("threshold")),
+            "lost": charts.lost(links or {}),
+            "recall_by_site": charts.recall_by_site(links or {}),
+            "cluster_sizes": charts.cluster_sizes(run),
         },
     }
 
@@ -214,24 +194,6 @@ def _links_found(links: LinkQuality | None) -> float | None:
     return own.get("links_found") if own else None
 
 
-def _entry(key: Key, question: Text | None) -> Entry:
-    site, question_id = key
-    title, note = _clip(question)
-    return Entry(site, question_id, title, note, question.score if question else None, link(key))
-
-
-def _clip(question: Text | None) -> tuple[str, str]:
-    """A title to be shown, and a remark where it is not the whole title."""
-    if question is None:
-        return "Question", "not in the question tables"
-    title = " ".join(question.title.split())
-    if not title:
-        return "Untitled", "the title is empty"
-    if len(title) <= TITLE_LENGTH:
-        return title, ""
-    return title[:TITLE_LENGTH] + "…", f"shortened from {len(question.title):,} characters"
-
-
 def _caps(stages: list[ManifestStage]) -> list[Cap]:
     return [
         Cap(stage["name"], name, count, meaning(name))
@@ -242,16 +204,12 @@ def _caps(stages: list[ManifestStage]) -> list[Cap]:
 
 
 def _settings(config: dict[str, Any], metrics: Metrics) -> dict[str, Any]:
-    values = {path: _setting(config, path) for path in _SETTINGS}
+    names = (path.split(".") for path in _SETTINGS)
+    values = {f"{section}.{name}": (config.get(section) or {}).get(name) for section, name in names}
     threshold = values["clusters.threshold"]
     if threshold is not None and threshold < 0:
         values["clusters.threshold"] = f"{summary.score(metrics.get('threshold'))}, chosen for calibration.precision"
     return values
-
-
-def _setting(config: dict[str, Any], path: str) -> Any:
-    section, _, name = path.partition(".")
-    return (config.get(section) or {}).get(name)
 
 
 def _sites(metrics: Metrics) -> list[tuple[str, int]]:

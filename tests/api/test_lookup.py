@@ -15,8 +15,10 @@ from dupq.clusters.calibration import FEATURES, KINDS
 from dupq.clusters.evidence import UNLISTED, listing_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
-from dupq.report import page
+from dupq.report.explorer_data import explorer_data
+from dupq.runs.queries import open_queries
 from dupq.runs.scoring import _placed
+from dupq.serve import Contents
 from dupq.text.questions import question_text
 
 SITE = "sample.stackexchange.com"
@@ -89,12 +91,19 @@ def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
         run.explain(*((near[f"site_{side}"], near[f"question_id_{side}"]) for side in ("left", "right"))).evidence  # noqa: B018
 
 
-def test_the_report_shows_what_the_evidence_of_a_pair_adds(small_runs) -> None:
-    data = page.gathered(dupq.open_run(small_runs.loose))[1]
-    pairs = [pair for one in data["clusters"] for pair in one["pairs"] if pair["source"] == "encoder"]
+def test_the_report_and_the_server_show_what_the_evidence_of_a_pair_adds(small_runs) -> None:
+    run = dupq.open_run(small_runs.loose)
+    data = explorer_data(run)
+    pairs = [(one, pair) for one in data["clusters"] for pair in one["pairs"] if pair["source"] == "encoder"]
     assert pairs
-    for pair in pairs:
+    for _, pair in pairs:
         assert expit(sum(value for _, value in pair["odds"])) == pytest.approx(pair["probability"], abs=5e-3)
+    cluster, pair = pairs[0]
+    ends = (data["questions"][cluster["questions"][end]] for end in pair["ends"])
+    asked = {side: f"0.{question['id']}" for side, question in zip(("left", "right"), ends, strict=True)}
+    tables = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "questions")}
+    with open_queries(run, tables) as found:
+        assert Contents(run, found).odds(asked) == {"odds": pair["odds"]}
 
 
 def test_probabilities_are_unknown_where_the_archive_is_gone(small_runs, tmp_path) -> None:

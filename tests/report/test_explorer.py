@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import shlex
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,10 @@ from scipy import sparse
 from dupq import storage, tables
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import parts_of
-from dupq.report import explorer_clusters, explorer_data, page
-from dupq.report.explorer_data import script_text
-from dupq.runs.reader import Run, open_run
-from dupq.runs.table_view import TableView, in_memory
-from dupq.text.keys import Sites
+from dupq.report import counts, explorer_clusters, page
+from dupq.report.explorer_data import explorer_data, script_text
+from dupq.runs.reader import open_run
+from dupq.runs.table_view import in_memory
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(run: str) -> dict:
-    return page.gathered(open_run(run))[1]
+    return explorer_data(open_run(run))
 
 
 def cluster(data: dict, keys: list) -> dict:
@@ -51,7 +49,9 @@ def keys_of(data: dict, places: list[int]) -> list[tuple[str, int]]:
 def test_the_page_holds_the_data_as_text_that_nothing_ends(run: str, data: dict) -> None:
     parsed = html.fromstring(page.render(run))
     held = parsed.get_element_by_id("run-data").text
-    assert json.loads(held) == json.loads(json.dumps(data))
+    parts = json.loads(held)
+    assert parts.pop("steps")["pairs"]
+    assert parts == json.loads(json.dumps(data))
     assert "<" not in held
     assert TITLES[(CS, 1)] in [question.get("title") for question in data["questions"]]
 
@@ -121,8 +121,8 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    held = explorer_clusters.gather(open_run(own), set(), {(CS, 1), (TRAVEL, 5)})
-    assert {key: text.title for key, text in held.texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
+    texts = explorer_clusters.texts_of(open_run(own), {(CS, 1), (TRAVEL, 5)})
+    assert {key: text.title for key, text in texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
 
 
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
@@ -133,7 +133,7 @@ def test_changes_since_the_last_run_are_told(data: dict) -> None:
 
 
 def test_whatever_changed_is_taken(run: str) -> None:
-    assert explorer_clusters._changed(open_run(run), 9).to_pylist() == sorted(map(cluster_id, (PAIR, TRIPLE, COPIES)))
+    assert explorer_clusters._changed(open_run(run), 9) == set(map(cluster_id, (PAIR, TRIPLE, COPIES)))
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
@@ -143,7 +143,7 @@ def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -
 
 
 def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
-    small = page.gathered(open_run(run), budget=3_000)[1]
+    small = explorer_data(open_run(run), budget=3_000)
     assert 0 < len(small["clusters"]) < 4
     places = {place for one in small["clusters"] for place in one["questions"]} | {
         p for r in small["review"] for p in r[:2]
@@ -151,31 +151,25 @@ def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
     assert places == set(range(len(small["questions"])))  # none is held that is not shown
 
 
-def test_tables_are_read_as_often_as_the_docs_say(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: Counter[str] = Counter()
-    files, question_rows = TableView.files, Run.question_rows
-    monkeypatch.setattr(
-        TableView, "files", lambda view, *of: passes.update([Path(view.place).name]) or files(view, *of)
-    )
-    monkeypatch.setattr(Run, "question_rows", lambda *of: passes.update(["questions"]) or question_rows(*of))
-    page.gathered(open_run(run))
-    often = {"pairs": 3, "clusters": 2, "cluster_stats": 1, "changes": 2, "questions": 1}  # and twice by `findings`
-    assert passes == often
-
-
 def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def text() -> str:
         return " ".join(html.fromstring(page.render(run)).get_element_by_id("explore").text_content().split())
 
     assert "All 4 clusters of the run are here." in text()
-    monkeypatch.setattr(page, "gathered", partial(page.gathered, budget=3_000))
+    monkeypatch.setattr(page, "explorer_data", partial(explorer_data, budget=3_000))
     assert "of the run's 4 clusters are here" in text()
 
 
-def test_telling_clusters_are_taken_in_turn() -> None:
-    one, two, three, four = ({"cluster_id": name} for name in "abcd")
-    assert explorer_clusters._in_turn([[one, two], [one, three, four]], 3) == [one, three, two]
-    assert explorer_clusters._in_turn([[one], []], 9) == [one]
+def test_telling_clusters_are_taken_in_turn(run: str) -> None:
+    found = [row["cluster_id"] for row in explorer_clusters.choose(open_run(run))]
+    stats = open_run(run).cluster_stats.arrow().to_pylist()
+    by_link = sorted(
+        (row for row in stats if row["size"] > 1), key=lambda row: (row["weakest_link"], row["cluster_id"])
+    )
+    assert found[0] == cluster_id(LARGE)
+    assert by_link[0]["cluster_id"] in found[:2]
+    assert by_link[-1]["cluster_id"] in found[:3]
+    assert [row["cluster_id"] for row in explorer_clusters.choose(open_run(run), 2)] == found[:2]
 
 
 def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
@@ -253,18 +247,18 @@ def random_pairs(seed: int) -> list[dict]:
     ]
 
 
-def survey(rows: list[dict], threshold: float | None = None) -> explorer_data.Steps | None:
+def survey(rows: list[dict], threshold: float | None = None) -> counts.Steps | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
     run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
-    return explorer_data.at_thresholds(run)  # type: ignore[arg-type]
+    return counts.at_thresholds(run, counts.counted(run))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("most", [explorer_data.PAIRS, 40])
+@pytest.mark.parametrize("most", [counts.PAIRS, 40])
 def test_thresholds_count_the_components_that_networkx_finds(
     seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explorer_data, "PAIRS", most)
+    monkeypatch.setattr(counts, "PAIRS", most)
     rows = random_pairs(seed)
     found = survey(rows, 0.445)
     encoders = [row for row in rows if row["source"] == "encoder"]
@@ -294,28 +288,21 @@ def test_known_links_of_a_run_without_links_are_unknown() -> None:
     assert found["run_known"] is None
 
 
-@pytest.mark.parametrize("files", [1, 7])
-def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explorer_data, "PAIRS", 40)
+def test_no_more_pairs_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "PAIRS", 40)
     rows = random_pairs(1)
-    survey = explorer_data._Survey(Sites([CS]), None)
-    for place in range(files):
-        survey.add(pa.Table.from_pylist(rows[place::files], tables.PAIRS), "pairs")
+    found = survey(rows)
+    first = round(100 * found["threshold"][0])
     steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
-    assert sum(map(len, (own for _, own in survey._pieces))) == sum(step >= survey.first for step in steps) <= 40
-    assert sum(step >= survey.first - 1 for step in steps) > 40
-    assert survey.steps({})["left_out"] == sum(10 <= step < survey.first for step in steps)
+    assert sum(step >= first for step in steps) <= 40 < sum(step >= first - 1 for step in steps)
+    assert found["left_out"] == sum(10 <= step < first for step in steps)
 
 
-def test_a_run_with_too_many_pairs_at_every_step_has_no_slider_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explorer_data, "PAIRS", 2)
+def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "PAIRS", 2)
     rows = random_pairs(0)
     assert sum(row["joined"] for row in rows) > 2
     assert survey(rows) is None
-    counted = explorer_data._Survey(Sites([CS]), None)
-    for row in rows:
-        counted.add(pa.Table.from_pylist([row], tables.PAIRS), "pairs")
-        assert sum(len(own) for _, own in counted._pieces) <= 2
 
 
 @pytest.mark.parametrize(("own", "said"), [(0.8, "begins at the step at or below"), (0.05, "is below the slider")])
@@ -331,7 +318,7 @@ def test_the_slider_says_where_it_begins_and_what_is_left_out(
 
     assert said in text()
     assert "too many to be held" not in text()
-    monkeypatch.setattr(explorer_data, "PAIRS", 30)
+    monkeypatch.setattr(counts, "PAIRS", 30)
     assert "Below 0.42 is 1 more pair" in text()
 
 
@@ -340,19 +327,15 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     manifest = storage.read_json(storage.join(bare, "manifest.json"))
     manifest["inputs"] = {"questions": str(tmp_path / "gone")}
     storage.write_json(storage.join(bare, "manifest.json"), manifest)
-    found = page.gathered(open_run(bare))[1]
+    found = explorer_data(open_run(bare))
     assert all(question["gone"] for question in found["questions"])
     assert not any(pair["evidence"] for one in found["clusters"] for pair in one["pairs"])
     assert len(found["questions"]) <= len(QUESTIONS)
 
 
-def test_the_questions_of_a_cluster_are_the_same_however_few_are_held_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_large_cluster_the_first_questions_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_run(build_explored_run(str(tmp_path)))
     ids = [row["cluster_id"] for row in one.cluster_stats.arrow().to_pylist()]
+    whole = explorer_clusters.members(one, ids)
     monkeypatch.setattr(explorer_clusters, "QUESTIONS_HELD", 2)
-    wanted = explorer_clusters.members(one, ids)
-    assert {len(each.keys) for each in wanted.values()} == {2}
-    monkeypatch.setattr(explorer_clusters, "_ROWS", 0)
-    assert explorer_clusters.members(one, ids) == wanted
+    assert explorer_clusters.members(one, ids) == {name: (own.keys[:2], own.reason) for name, own in whole.items()}

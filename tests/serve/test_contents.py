@@ -16,6 +16,7 @@ from dupq import serve, storage
 from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report import explorer_clusters
 from dupq.report import page as report
+from dupq.report.explorer_data import explorer_data
 from dupq.runs.queries import open_queries
 from dupq.runs.reader import Run, ends_of, open_run
 from dupq.serve import Answer, Contents, RequestError, answer
@@ -162,7 +163,7 @@ def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
 
 
 def test_a_cluster_is_as_in_the_report(explored: Contents) -> None:
-    reported = report.gathered(explored.run)[1]
+    reported = explorer_data(explored.run)
     entries = {entry["cluster"]["id"]: entry["cluster"] for entry in explored.clusters({})["entries"]}
     assert len(entries) == len(reported["clusters"])
     for cluster in reported["clusters"]:
@@ -181,7 +182,8 @@ def test_a_cluster_is_as_in_the_report(explored: Contents) -> None:
 
 
 def test_the_slider_is_that_of_the_report(explored: Contents) -> None:
-    assert explored.steps({})["steps"] == report.gathered(explored.run)[1]["steps"]
+    held = html.fromstring(report.render(explored.run.uri)).get_element_by_id("run-data").text
+    assert explored.steps({})["steps"] == json.loads(held)["steps"]
 
 
 def test_a_question_is_looked_up_with_its_pairs_and_their_probabilities(explored: Contents) -> None:
@@ -212,6 +214,7 @@ def test_a_question_that_is_gone_from_the_archive_is_said_to_be(tmp_path: Path) 
     storage.delete(f"{tmp_path}/questions/site={CS}/part-00000.parquet")
     with opened(run) as held:
         assert held.pair({"left": "1.1", "right": "1.2"})["left"] == {"site": 1, "id": 1, "gone": True}
+        assert held.odds({"left": "1.1", "right": "1.2"}) == {}
 
 
 HOST = {"HTTP_HOST": "127.0.0.1:8321"}

@@ -96,8 +96,11 @@ def test_a_question_is_looked_up_and_the_slider_counts_when_it_is_asked_to(opene
     opened.click("#question button")
     opened.locator("#looked-up", has_text="in no cluster").wait_for()
     assert opened.locator("#looked-up td").all_inner_texts()[1:4] == ["0.790", "not joined", "Encoder"]
+    odds = '{"odds": [["titles", 1.5], ["all else", -0.2]]}'
+    opened.route("**/api/odds?*", lambda route: route.fulfill(body=odds, content_type="application/json"))
     opened.click("#looked-up button.pair")
     opened.locator("#looked-up .side").nth(1).wait_for()
+    assert "titles: 1.50; all else: -0.20" in opened.locator("#looked-up .waterfall").get_attribute("aria-label")
     opened.click("#count")
     opened.locator("#threshold").wait_for()
     assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "clusters", "questions")] == ["3", "4", "32"]

@@ -97,7 +97,7 @@ function comparison(run, source, left, right, pair) {
     sideBySide(run, left, right),
     element('p', { class: 'note' }, element('mark', {}, 'in both'), ' ', element('mark', { class: 'run' }, `${run.shingle} words in a row in both`),
       ' as written; the run compares stems, and whole texts.'),
-    element('h4', { class: 'part' }, 'Evidence'), evidence(run, pair), verdictButtons(source, left, right)].flat().filter(Boolean);
+    element('h4', { class: 'part' }, 'Evidence'), evidence(run, pair), madeOf(source, left, right, pair), verdictButtons(source, left, right)].flat().filter(Boolean);
 }
 
 function verdictButtons(source, left, right) {
@@ -120,6 +120,14 @@ function evidence(run, pair) {
     encoder: `In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`
       + (run.threshold === null ? '.' : `; from ${score(run.threshold)} on pairs may join.`),
   }[pair.source];
-  return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said),
-    pair.odds ? waterfall(pair) : null];
+  return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said)];
+}
+
+// The waterfall of an encoder's pair. A server works it out after the texts are there, so it comes a moment later.
+function madeOf(source, left, right, pair) {
+  if (pair.odds) return waterfall(pair);
+  if (!source.odds || !pair.evidence || pair.source !== 'encoder') return null;
+  const box = element('div');
+  source.odds(left, right, (odds) => box.replaceChildren(waterfall({ ...pair, odds })));
+  return box;
 }

@@ -25,7 +25,11 @@ function lookUp(run, source, found) {
   const { question, size, pairs } = found;
   const compared = element('div', { class: 'compared' });
   const other = (pair) => pair.questions[1];
-  const compare = (pair) => source.compared(null, pair, (...sides) => compared.replaceChildren(...comparison(run, source, ...sides)));
+  let chosen = null;
+  const compare = (pair) => {
+    chosen = pair;
+    source.compared(null, pair, (...sides) => chosen === pair && compared.replaceChildren(...comparison(run, source, ...sides)));
+  };
   const row = (pair) => element('tr', {},
     element('td', {}, element('button', { type: 'button', class: 'pair', on: { click: () => compare(pair) } }, 'Compare')),
     element('td', { class: 'count' }, score(pair.probability)),
@@ -42,6 +46,7 @@ function lookUp(run, source, found) {
 }
 
 const keyOf = (question) => `${question.site}.${question.id}`;
+const endsOf = (left, right) => ({ left: keyOf(left), right: keyOf(right) });
 const unread = (question) => ({ ...question, text: question.gone ? '' : '…' });
 
 function sourceOf(run) {
@@ -49,7 +54,7 @@ function sourceOf(run) {
   let running = new AbortController();
   const beside = (left, right, then) => {
     then(unread(left), unread(right), '');
-    ask('pair', { left: keyOf(left), right: keyOf(right) }, (found) => then(found.left, found.right, found.evidence));
+    ask('pair', endsOf(left, right), (found) => then(found.left, found.right, found.evidence));
   };
   return {
     count: run.count,
@@ -71,8 +76,9 @@ function sourceOf(run) {
       beside(left, right, (one, other, evidence) => then(one, other, { ...pair, evidence }));
     },
     beside,
+    odds: (left, right, then) => ask('odds', endsOf(left, right), ({ odds }) => odds && then(odds)),
     judged(left, right, verdict, then, ended) {
-      fetch(`/api/verdict?left=${keyOf(left)}&right=${keyOf(right)}&verdict=${verdict}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
+      fetch(`/api/verdict?${new URLSearchParams({ ...endsOf(left, right), verdict })}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
         .then(answered(then)).catch(failed).finally(ended);
     },
     start() {
