@@ -42,10 +42,9 @@ from dupq.near_duplicates.pairing import (
     distinct_pairs,
     most_titles,
     next_band,
-    titled_shingles,
-    without_boilerplate,
 )
-from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
+from dupq.near_duplicates.shingles import compared
+from dupq.near_duplicates.verification import compare, shingle_table
 from dupq.runs.question_tables import pairs_in
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.system import side_by_side
@@ -72,7 +71,6 @@ _GROWTH = 4  # of a bundle at most, as a task holds it
 _ROWS_PER_PARTITION = 1_000_000  # hashes, or keys of a band: 24 bytes each
 _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
-_PAIRS_AT_ONCE = 100_000  # with the shingle sets of their texts in memory
 _OVERSIZED = f"{CAP}buckets over {CHAIN.limit} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _INT32 = pa.int32()
@@ -268,11 +266,8 @@ def sets_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table], wanted: pa.
         rows = pa.array(are_among(keys, table["key"].to_numpy()))
         tables.append(pa.table([*table.columns, content["signs"]], schema=_COMPARED).filter(rows))
     batch = one_batch(pa.concat_tables(tables))
-    sets = shingle_sets(compared(batch["title"], batch["text"]), size)
-    lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
-    table = pa.table([batch["key"], lists, batch["title"], batch["signs"]], schema=SHINGLE_SETS)
-    titled = pa.table([*titled_shingles(sets, batch["title"], batch["text"]).T], schema=TITLED_SHINGLES)
-    return Counted(table, {"texts compared": len(table)}, titled)
+    table, titled = shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
+    return Counted(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
 
 
 def boilerplate_of(titled: pa.Table, most: int) -> Counted:
@@ -314,37 +309,6 @@ def verify(
     edges = forest(np.concatenate([copied, pairs[kept]]))
     verified = both.sort_by([("left", "ascending"), ("right", "ascending")])
     return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
-
-
-def compare(
-    pairs: np.ndarray, sets: Iterable[pa.RecordBatch], common: np.ndarray, asking: Asking, threshold: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Jaccard coefficient of each pair (sorted), and whether both ask the same if it reaches the threshold.
-
-    Some pairs at a time: `sets` are gone through for them, and only those of their questions are held.
-    """
-    coefficients, asks_same = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
-    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-        rows = slice(start, start + _PAIRS_AT_ONCE)
-        batch = _sets_among(sets, distinct(pairs[rows]))
-        left, right = np.searchsorted(batch["key"].to_numpy(), pairs[rows]).T
-        lists, titles, signs = (batch[name].combine_chunks() for name in ("shingles", "title", "signs"))
-        shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
-        coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
-        alike = np.flatnonzero(coefficients[rows] >= threshold)
-        asks_same[alike + start] = asking.all_same(titles, signs, left[alike], right[alike])
-    return coefficients, asks_same
-
-
-def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
-    """Return the rows of SHINGLE_SETS of `keys` (sorted), by their keys."""
-    tables = [SHINGLE_SETS.empty_table()]
-    for batch in sets:
-        inside = are_among(keys, batch["key"].to_numpy())
-        some = batch if inside.all() else batch.filter(pa.array(inside))
-        tables.append(pa.Table.from_batches([some.replace_schema_metadata(None)]))
-    table = pa.concat_tables(tables)
-    return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
 
 
 def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:

@@ -17,10 +17,11 @@ from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import Report
-from dupq.near_duplicates import steps
+from dupq.near_duplicates import steps, verification
 from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
+from dupq.near_duplicates.verification import compare
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
 from dupq.text.keys import Sites
@@ -266,9 +267,9 @@ def test_pairs_compared_some_at_a_time_have_the_same_coefficients(monkeypatch: p
     lists = [np.unique(generator.integers(0, 12, 8)).tolist() for _ in range(20)]
     batches = sets(*((key, shingles, "") for key, shingles in enumerate(lists)))
     pairs = np.array([(left, right) for left in range(20) for right in range(left + 1, 20)])
-    monkeypatch.setattr(steps, "_PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(verification, "_PAIRS_AT_ONCE", 7)
     asking = Asking("english", lambda word: True)
-    found, ask_same = steps.compare(pairs, batches, np.array([3], np.uint64), asking, 0.5)
+    found, ask_same = compare(pairs, batches, np.array([3], np.uint64), asking, 0.5)
     kept = [set(shingles) - {3} for shingles in lists]
     assert found.tolist() == [len(kept[i] & kept[j]) / len(kept[i] | kept[j]) for i, j in pairs]
     assert (ask_same == (found >= 0.5)).all()

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.generator.household import LANGUAGES, Question, write_site
 from dupq.errors import SettingError
 from dupq.near_duplicates.asking import Asking, signs_of
-from dupq.near_duplicates.in_memory import Said, near_pairs
+from dupq.near_duplicates.verification import Said, near_pairs
 from dupq.settings import config
 from dupq.settings.sections import WITHOUT_LEMMAS, Language, NearDuplicateSettings, TextSettings
 from dupq.text.languages import LEMMA_CODES, bare_korean, is_stop_word, language_of, lemmas, stems, stop_words
