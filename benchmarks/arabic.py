@@ -33,16 +33,15 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from dupq.archive import question_shards
-from dupq.encoders.description import read_split
 from dupq.encoders.encoding import encode
-from dupq.encoders.saved import SavedEncoder, load
+from dupq.encoders.saved import SavedEncoder, load, read_split
 from dupq.evaluation.measures import accuracy, best_threshold
 from dupq.job import cluster
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.tokens import tokens
 
 SITE = "arabic"

@@ -29,8 +29,7 @@ from minilm import INSTALL, MiniLM, model_folder
 
 from dupq.encoders import saved
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.saved import BASE, Start, unpack
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import BASE, Reader, Start, unpack
 from dupq.evaluation.measures import Ranker, retrieval_measures
 from dupq.evaluation.rankers import BM25, EncoderRanker
 from dupq.job import cluster
@@ -40,13 +39,13 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.loop import train_epoch
 from dupq.training.optimisation import as_training, falling, optimizer_for, seed_dropout
 from dupq.training.pairs import targets, targets_in_order
 from dupq.training.start import go_on_from, known_vectors, new_network
-from dupq.training.vector_files import Spelling, means
+from dupq.training.word_vectors import Spelling, means
 from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]

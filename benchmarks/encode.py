@@ -52,7 +52,7 @@ from dupq.job.tasks import measured
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, texts_table
 from dupq.text.token_arrays import TokenIds
 from dupq.text.tokens import html_to_text

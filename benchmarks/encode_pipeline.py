@@ -32,12 +32,10 @@ from encode import dimensions_of, long_questions, vocabulary_of
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.whole_job.server import s3
 from dupq import storage
-from dupq.encoders.description import read_description
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import SavedEncoder, load, save
+from dupq.encoders.saved import Fitness, SavedEncoder, load, read_description, save
 from dupq.encoders.steps.encode import Crew, Place, Work, encode_shard
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-from dupq.encoders.text_reader import Fitness
 from dupq.job import cluster
 from dupq.settings import config
 from dupq.tables import TEXTS

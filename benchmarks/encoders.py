@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from dupq import storage
-from dupq.encoders.description import read_description
+from dupq.encoders.saved import read_description
 from dupq.job import cluster
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest

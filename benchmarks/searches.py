@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.encoders.description import read_measure
+from dupq.encoders.saved import read_measure
 from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each

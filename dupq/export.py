@@ -15,7 +15,7 @@ import regex
 from pyarrow import csv
 
 from dupq import storage, tables
-from dupq.encoders.description import read_measure
+from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.report.explorer_clusters import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries

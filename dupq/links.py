@@ -16,7 +16,7 @@ import xxhash
 from dupq import storage
 from dupq.archive import link_files
 from dupq.clusters.components import components, represented
-from dupq.encoders.description import PARTS
+from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS

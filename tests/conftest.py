@@ -165,7 +165,7 @@ def trained_sample(of_all_processes: Path) -> TrainedSample:
     from inline import without_ray
     from riddles.grammar import write_sample
 
-    from dupq.encoders.description import encoder_at
+    from dupq.encoders.saved import encoder_at
 
     folder = of_all_processes / "trained-sample"
     archive, done = folder / "archive", folder / "done"

@@ -5,7 +5,7 @@ import pyarrow as pa
 from fabricated_run import COPIES, QUESTIONS, build_run
 
 from dupq import storage, tables
-from dupq.encoders.description import FORMAT
+from dupq.encoders.saved import FORMAT
 from dupq.settings import config
 
 DIMENSIONS = 5

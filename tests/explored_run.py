@@ -6,7 +6,7 @@ from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, 
 from scipy import sparse
 
 from dupq import storage, tables
-from dupq.encoders.description import FORMAT
+from dupq.encoders.saved import FORMAT
 from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import SavedEncoder, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import Fitness, SavedEncoder, save
 from dupq.settings import config
 from dupq.text.questions import Vocabulary
 

@@ -27,8 +27,8 @@ from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import SCORED_SIZE, decide, spread_of, words_of_texts
 from dupq.clusters.evidence import marks_of
+from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
-from dupq.encoders.text_reader import Reader
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.verification import NearPairs, Said, near_pairs

@@ -18,8 +18,7 @@ from dupq.clusters.calibration import Model
 from dupq.clusters.decision import Scale, arounds, features_in, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import load_reader
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import Asking, Title
 from dupq.neighbours.embeddings import Embeddings, Measure

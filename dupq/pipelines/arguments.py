@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, question_shards
 from dupq.dump.files import BY_NAME, Columns
-from dupq.encoders.description import encoder_at, read_settings, read_split
+from dupq.encoders.saved import encoder_at, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dupq import storage
 from dupq.archive import Shard, pinned, question_shards
 from dupq.encoders import description
-from dupq.encoders.description import encoder_at, read_description
+from dupq.encoders.saved import encoder_at, read_description
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.sampling import Judged, judged

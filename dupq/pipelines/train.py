@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.archive import Shard, answer_shards, pinned, question_shards
-from dupq.encoders.description import read_description, read_settings
-from dupq.encoders.saved import base_fingerprint
+from dupq.encoders.saved import base_fingerprint, read_description, read_settings
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.run import make_tables
 from dupq.job.run_inputs import Input, copy_inputs, input_files

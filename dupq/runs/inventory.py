@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.encoders.description import encoder_at
+from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.reader import latest_run

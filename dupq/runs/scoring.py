@@ -18,7 +18,7 @@ from dupq import storage
 from dupq.clusters.calibration import KINDS
 from dupq.clusters.decision import Scale, arounds, features_in, scale_of, scored_table, unlisted, words_of_texts
 from dupq.clusters.evidence import UNLISTED, Around, Words, around, listing_of, marks_of, shared
-from dupq.encoders.description import read_measure
+from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores

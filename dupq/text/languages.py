@@ -1,5 +1,5 @@
 """What depends on a text's language: stems and lemmas, stop words, the letters of Arabic, the endings of Korean words,
-the names of numbers and months; and finding out which language titles are in.
+the names of numbers and months; how an encoder reads words; and finding out which language titles are in.
 """
 
 import functools
@@ -13,9 +13,10 @@ import pyarrow as pa
 import regex
 import Stemmer
 
-from dupq.system import require
+from dupq.settings.sections import TextSettings
+from dupq.system import papers, require
 from dupq.text.token_arrays import distinct_words, token_texts
-from dupq.text.tokens import normal_form
+from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, normal_form
 
 _DIACRITICS = regex.compile(r"[\u0610-\u061A\u064B-\u065F\u0670\u06D6-\u06DC\u06DF-\u06E8\u06EA-\u06ED]")
 _STRETCHING = "\u0640"  # tatweel
@@ -172,6 +173,63 @@ def lemmas(language: str) -> Callable[[str], str]:
         return simplemma.lemmatize(word, code).lower() or word
 
     return lemma
+
+
+# The words of stored texts in the form that an encoder reads, as TextSettings say.
+#
+# The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This
+# comes between them and the vocabulary wherever an encoder reads a text; its settings are saved with it. Tokens of
+# code and links never change.
+
+
+class Normaliser:
+    """From a plain text to a stored one, and to the words that an encoder knows. Same text and settings, same words."""
+
+    def __init__(self, settings: TextSettings) -> None:
+        """Read as `settings` say; `normaliser_of` gives the papers' own where they have settings of theirs."""
+        forms: dict[str, Callable[[str], Callable[[str], str]]] = {"stems": stems, "lemmas": lemmas}
+        self._form = forms[settings.word_form](settings.language) if settings.word_form != "written" else str
+
+    def stored(self, texts: pa.Array) -> pa.Array:
+        """Return the tokens of plain texts, joined by single spaces (large_string)."""
+        return token_texts(texts)
+
+    def learned(self, texts: pa.Array) -> pa.Array:
+        """Return of stored texts what word vectors learn from, not yet in its form: all of it."""
+        return texts
+
+    def read(self, texts: pa.Array) -> pa.Array:
+        """Return of stored texts what an encoder reads, not yet in its form: all of it."""
+        return texts
+
+    def each_form(self, words: list[str]) -> list[str | None]:
+        """Return the form of each word; None for a word that its form leaves nothing of."""
+        return [word if _is_mark(word) else (word and self._form(word)) or None for word in words]
+
+    def all_words(self, text: str) -> list[str]:
+        """Return the words that word vectors learn from a stored text, in their forms."""
+        return self._in_form(self.learned(pa.array([text], pa.large_string())))
+
+    def words(self, text: str) -> list[str]:
+        """Return the words that an encoder reads of a stored text, in their forms."""
+        return self._in_form(self.read(pa.array([text], pa.large_string())))
+
+    def _in_form(self, one: pa.Array) -> list[str]:
+        text = one[0].as_py()
+        return [form for form in self.each_form(text.split(" ")) if form] if text else []
+
+
+def _is_mark(token: str) -> bool:
+    return token == LINK_TOKEN or token.startswith(CODE_PREFIX)
+
+
+def normaliser_of(settings: TextSettings) -> Normaliser:
+    """Return what reads texts by these settings: the papers' own normaliser where they have settings of theirs."""
+    if type(settings) is TextSettings:
+        return Normaliser(settings)
+    [reading] = papers("reading")
+    found: Normaliser = reading.PaperNormaliser(settings)
+    return found
 
 
 _DIGIT = re.compile(r"[0-9]")

@@ -17,8 +17,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import places_among
-from dupq.text.languages import stems
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of, stems
 from dupq.text.token_arrays import TokenIds, buckets_of, distinct_words, strings_of
 from dupq.text.tokens import html_to_text
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import torch
 
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import Reader
 from dupq.settings.config import Settings
 from dupq.settings.sections import TitleBodySettings
 from dupq.text.keys import ID_BITS

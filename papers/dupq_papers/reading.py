@@ -15,8 +15,7 @@ import regex
 
 from dupq.system import require
 from dupq.text import languages
-from dupq.text.languages import is_stop_word
-from dupq.text.normalisation import Normaliser
+from dupq.text.languages import Normaliser, is_stop_word
 from dupq.text.tokens import (
     CODE_END,
     CODE_PREFIX,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import Reader
 from dupq.errors import SettingError
 from dupq.links import split_links
 from dupq.settings import config

@@ -18,8 +18,7 @@ from explored_run import WORDS, build_explored_run
 
 from dupq import __version__, system
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import SavedEncoder, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import Fitness, SavedEncoder, save
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import Vocabulary

@@ -46,9 +46,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
 
 
 def _save_encoder(questions: str, output: str) -> None:
-    from dupq.encoders.description import SPLIT
-    from dupq.encoders.saved import SavedEncoder, save
-    from dupq.encoders.text_reader import fitness
+    from dupq.encoders.saved import SPLIT, SavedEncoder, fitness, save
     from dupq.runs.table_view import stored
     from dupq.tables import QUESTIONS
     from dupq.text.questions import texts_table

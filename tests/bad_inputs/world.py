@@ -14,10 +14,8 @@ import safetensors.numpy
 from fabricated_run import CS, TRAVEL
 
 from dupq import storage
-from dupq.encoders.description import SPLIT
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import DESCRIBED, SavedEncoder, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import DESCRIBED, SPLIT, Fitness, SavedEncoder, save
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
 from dupq.tables import LINKS

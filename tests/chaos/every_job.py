@@ -9,7 +9,7 @@ from disturbed import Job, contents, latest, tables_of
 from small_archive import ingest_job, job_of, training_job
 
 from dupq import storage
-from dupq.encoders.description import FILES, encoder_at
+from dupq.encoders.saved import FILES, encoder_at
 from dupq.pipelines.dedup import dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import ingest

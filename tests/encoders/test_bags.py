@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dupq.encoders.bags import Bag, inverse_document_frequencies
 from dupq.encoders.encoding import build, encode, rebuild
-from dupq.encoders.saved import SavedEncoder, load, load_reader, read_weights, save, weights
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import Fitness, SavedEncoder, load, load_reader, read_weights, save, weights
 from dupq.errors import DupqError
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings

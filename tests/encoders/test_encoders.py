@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.encoders.description import read_description
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import batches, padded_length
-from dupq.encoders.saved import SavedEncoder, load, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import Fitness, SavedEncoder, load, read_description, save
 from dupq.errors import DupqError
 from dupq.settings import config
 from dupq.text.questions import Vocabulary

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dupq.encoders.encoding import build
-from dupq.encoders.text_reader import Fitness, Reader, fitness
+from dupq.encoders.saved import Fitness, Reader, fitness
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings, TextSettings
 from dupq.tables import TEXTS

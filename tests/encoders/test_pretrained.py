@@ -9,8 +9,7 @@ import sentence_stand_in
 from sentence_stand_in import unit
 
 from dupq.encoders.encoding import build, encode, rebuild
-from dupq.encoders.saved import SavedEncoder, load, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import Fitness, SavedEncoder, load, save
 from dupq.errors import DupqError
 from dupq.settings import config
 from dupq.settings.config import Settings

@@ -9,7 +9,7 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.archive import question_shards
 from dupq.clusters.components import components
-from dupq.encoders.description import read_development_links, read_split
+from dupq.encoders.saved import read_development_links, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import unseen, usable
 from dupq.links import Split, known_duplicates, split_links

@@ -22,10 +22,8 @@ from encoder_settings import QUICK_LEARNER
 from riddles.grammar import write_sample
 
 from dupq import storage
-from dupq.encoders.description import SPLIT, encoder_at
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import SavedEncoder, load, read_weights, save
-from dupq.encoders.text_reader import Reader, fitness
+from dupq.encoders.saved import SPLIT, Reader, SavedEncoder, encoder_at, fitness, load, read_weights, save
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
@@ -33,7 +31,7 @@ from dupq.runs import writer
 from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, texts_table, token_ids
 
 ANSWERS = Path(__file__).parent / "answers.json"

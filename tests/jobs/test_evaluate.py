@@ -9,8 +9,7 @@ import torch
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.description import FILES
-from dupq.encoders.saved import load, save
+from dupq.encoders.saved import FILES, load, save
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.pipelines import evaluate as pipeline

@@ -9,7 +9,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.description import read_measure
+from dupq.encoders.saved import read_measure
 from dupq.neighbours.embeddings import gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.dedup import DedupJob, dedup

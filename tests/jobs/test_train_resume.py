@@ -20,8 +20,7 @@ from inline import without_ray
 from riddles.grammar import write_sample
 
 from dupq import storage
-from dupq.encoders.description import encoder_at, read_description
-from dupq.encoders.saved import load
+from dupq.encoders.saved import encoder_at, load, read_description
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train

@@ -13,8 +13,8 @@ from inline import without_ray
 from riddles.grammar import write_sample
 
 from dupq import storage
-from dupq.encoders.description import Description, encoder_at, read_description
 from dupq.encoders.encoding import presets_without_links
+from dupq.encoders.saved import Description, encoder_at, read_description
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train

@@ -15,7 +15,7 @@ import ray
 from random_bag import WORDS, saved_encoder
 
 from dupq import storage
-from dupq.encoders.description import read_description
+from dupq.encoders.saved import read_description
 from dupq.encoders.steps import encode
 from dupq.encoders.steps.encode import Crew, Place, Work, crew_for, encode_shard, encode_shards, gpus_to_make
 from dupq.encoders.steps.encode_pipeline import encode_by_pipeline

@@ -10,8 +10,7 @@ import torch
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.description import encoder_at
-from dupq.encoders.saved import load, save
+from dupq.encoders.saved import encoder_at, load, save
 from dupq.errors import DupqError, SettingError
 from dupq.job.table import Table
 from dupq.pipelines.train import TrainingJob, train

@@ -16,7 +16,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
-from dupq.text.normalisation import WORD_COUNTS, normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.training.steps import teach, words_and_ids
 from dupq.training.steps.development import TitleBuckets
@@ -27,6 +27,7 @@ from dupq.training.steps.words_and_ids import (
     IDS,
     SENTENCES,
     TITLES,
+    WORD_COUNTS,
     Words,
     bucket_of_titles,
     chosen_words,

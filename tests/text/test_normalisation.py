@@ -4,8 +4,7 @@ import pytest
 
 from dupq.settings.sections import TextSettings
 from dupq.text import languages
-from dupq.text.languages import is_stop_word, stop_words
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import is_stop_word, normaliser_of, stop_words
 
 
 def read(text: str, **settings: str) -> str:

@@ -12,8 +12,7 @@ from dupq.settings import config
 from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
-from dupq.training.loop import epoch_examples
-from dupq.training.mining import mine
+from dupq.training.loop import epoch_examples, mine
 from dupq.training.pairs import Rankings, chosen_pairs, positives, with_random_negatives
 from dupq.training.steps import prepare
 from dupq.training.steps.prepare import negative_pool

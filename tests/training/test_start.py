@@ -7,9 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from dupq.encoders.description import FITNESS_QUESTIONS
-from dupq.encoders.saved import SavedEncoder, Start, save
-from dupq.encoders.text_reader import Fitness
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, Start, save
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings

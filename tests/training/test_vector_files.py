@@ -10,8 +10,7 @@ from gensim.models import KeyedVectors
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.settings.sections import WordVectorSettings
-from dupq.training.vector_files import read_vectors
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training.word_vectors import make_word_vectors, read_vectors
 
 WORDS = ["bread", "brød", "خبز"]
 VECTORS = np.array([[0.5, -1, 2], [1, 0, 0.25], [3, 2, 1]], np.float32)

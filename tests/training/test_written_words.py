@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.vector_files import file_of_written_words, spellings
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training.word_vectors import file_of_written_words, make_word_vectors, spellings
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]

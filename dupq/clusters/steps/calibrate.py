@@ -41,7 +41,7 @@ from dupq.clusters.evidence import (
     title_leads,
 )
 from dupq.clusters.steps.score_pairs import TermTables, titles_only, words_of
-from dupq.encoders.description import FitnessEntry
+from dupq.encoders.saved import FitnessEntry
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Counted, Run

@@ -26,8 +26,7 @@ import ray
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.description import FITNESS_QUESTIONS, FitnessEntry, read_description
-from dupq.encoders.saved import read_vocabulary
+from dupq.encoders.saved import FITNESS_QUESTIONS, FitnessEntry, read_description, read_vocabulary
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
 #
 #     keys     the questions that it is measured on
 #     texts    their texts
-#     fitness  unknown words, and bodies that are found by their titles (dupq/encoders/text_reader.py)
+#     fitness  unknown words, and bodies that are found by their titles (dupq/encoders/saved.py)
 #
 # Memory: 8 bytes a question where they are chosen; a shard of texts.
 
@@ -94,8 +93,7 @@ def fitness_on(texts: pa.Table, encoder: str) -> Counted:
     """Return the fitness of the encoder on some texts."""
     import torch
 
-    from dupq.encoders.saved import load
-    from dupq.encoders.text_reader import fitness
+    from dupq.encoders.saved import fitness, load
 
     torch.set_num_threads(1)
     found = fitness(load(encoder).reader, texts.sort_by("key").combine_chunks())

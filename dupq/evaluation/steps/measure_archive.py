@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
+from dupq.encoders.saved import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known, usable
 from dupq.evaluation.measures import Scorer

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.description import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
+from dupq.encoders.saved import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
 from dupq.job.table import Counts, Each, Table
@@ -30,11 +30,11 @@ from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary
 
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
-    from dupq.encoders.text_reader import Reader
+    from dupq.encoders.saved import Reader
     from dupq.training.one_process import TitlesAndBodies
 
 FEWEST_QUESTIONS = 10  # of the development part
-FEWEST_TITLES = 50  # as of dupq/encoders/text_reader.py
+FEWEST_TITLES = 50  # as of dupq/encoders/saved.py
 TITLES_SHARE = 0.05  # of the questions with titles and bodies, at most training.development_pool
 
 
@@ -195,8 +195,7 @@ def save_encoder(prepared: Prepared, files: TrainingFiles, sites: Sites, setting
 def _save(prepared: Prepared, files: TrainingFiles, site_names: list[str], settings: Settings, about: About) -> Counts:
     import torch
 
-    from dupq.encoders.saved import SavedEncoder, save
-    from dupq.encoders.text_reader import Reader, fitness
+    from dupq.encoders.saved import Reader, SavedEncoder, fitness, save
     from dupq.training.checkpoints import Progress, measured_by
 
     torch.set_num_threads(1)

@@ -353,7 +353,7 @@ def _known_phase(task: _Task, epoch: int) -> _Phase:
 def _mined(task: _Task, epoch: int) -> np.ndarray | None:
     """Return the mined negatives of an epoch, found by the first worker for all."""
     from dupq.training import optimisation
-    from dupq.training.mining import mine
+    from dupq.training.loop import mine
 
     training = task.settings.training
     if not (training.mined_negatives and task.network.trainable):

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.description import FITNESS_QUESTIONS
+from dupq.encoders.saved import FITNESS_QUESTIONS
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
@@ -33,7 +33,6 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct, hash_limit, without
-from dupq.text.normalisation import WORD_COUNTS
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.steps.words_and_ids import (
     FREQUENT,
@@ -41,6 +40,7 @@ from dupq.training.steps.words_and_ids import (
     QUESTIONS_PER_BUCKET,
     SENTENCES,
     TITLES,
+    WORD_COUNTS,
     bucket_of_titles,
     chosen_words,
     count_words,
@@ -249,8 +249,7 @@ def make_start(
     from dupq.encoders.saved import weights
     from dupq.training.start import new_network
     from dupq.training.steps.teach import word_teacher
-    from dupq.training.vector_files import file_of_written_words
-    from dupq.training.word_vectors import vectors_of
+    from dupq.training.word_vectors import file_of_written_words, vectors_of
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     columns = together(() if written is None else written)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system
-from dupq.encoders.description import read_description
+from dupq.encoders.saved import read_description
 from dupq.encoders.steps.encode import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
@@ -35,7 +35,7 @@ from dupq.text.keys import key_hashes
 from dupq.training.pairs import DistillationTargets, targets
 from dupq.training.steps.prepare import Prepared
 from dupq.training.steps.words_and_ids import texts_among
-from dupq.training.vector_files import means, spellings
+from dupq.training.word_vectors import means, spellings
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder

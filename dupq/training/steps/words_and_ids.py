@@ -25,12 +25,13 @@ from dupq.job.tasks import CAP
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.text.keys import are_among, key_hashes
-from dupq.text.normalisation import WORD_COUNTS, forms_of, joined, most_frequent, normaliser_of, summed, word_counts
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
-from dupq.text.token_arrays import TokenIds
+from dupq.text.token_arrays import TokenIds, distinct_words
 from dupq.training.one_process import TitlesAndBodies, titles_and_bodies
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, check_words, with_start
 
+WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
 _CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
 _FILES_PER_PARTITION = 32  # so that one has 3 million counts at most, with 100,000 different words a file
 _TEXTS_AT_ONCE = 1_024
@@ -76,22 +77,46 @@ def reads_written_words(settings: Settings) -> bool:
 
 
 def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partitions: int) -> Counted:
-    """Return the corpus of some texts; the second table are the counts of their words, with partitions."""
-    found = forms_of(texts["text"], normaliser_of(settings))
-    is_read = np.zeros(len(texts), bool) if limit is None else key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
-    sentences = int((-(-found.lengths[is_read] // SENTENCE_WORDS)).sum())
-    counts = word_counts(found)
+    """Return the corpus of some texts; the second table are the counts of their words, with partitions.
+
+    A text without words is not in the corpus.
+    """
+    normaliser = normaliser_of(settings)
+    numbers, begins, words = distinct_words(normaliser.learned(texts["text"].combine_chunks()))
+    forms = pa.array(normaliser.each_form(words.to_pylist()), pa.large_string())
+    counts = summed(pa.table([forms, np.bincount(numbers, minlength=len(forms))], WORD_COUNTS.names).drop_null())
+    is_there = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
+    offsets = np.concatenate([[0], np.cumsum(is_there)])[begins]
+    lengths = np.diff(offsets)
+    is_read = lengths > 0
+    if limit is None:
+        is_read[:] = False
+    else:
+        is_read &= key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers[is_there])))
+    corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
     return Counted(
-        pa.table([joined(found, is_read)], schema=_CORPUS),
-        {"words": int(found.lengths.sum()), SENTENCES: sentences},
+        pa.table([corpus], schema=_CORPUS),
+        {"words": int(lengths.sum()), SENTENCES: int((-(-lengths[is_read] // SENTENCE_WORDS)).sum())},
         counts.append_column("partition", pa.array(hashes, pa.int64())),
     )
 
 
+def summed(counts: pa.Table) -> pa.Table:
+    """Return WORD_COUNTS with one row a word, sorted by word."""
+    by_word = counts.group_by("word", use_threads=False).aggregate([("count", "sum")])
+    return by_word.rename_columns(WORD_COUNTS.names).sort_by("word").cast(WORD_COUNTS)
+
+
+def most_frequent(counts: pa.Table, most: int) -> pa.Table:
+    """Return the first `most` of WORD_COUNTS, the most frequent words first, of equally frequent ones by the word."""
+    return counts.sort_by([("count", "descending"), ("word", "ascending")]).slice(0, most)
+
+
 def often_enough(counts: pa.Table, least: int, most: int) -> Counted:
     """Return the words of a partition that occur `least` times, the `most` frequent ones."""
-    together = summed([counts])
+    together = summed(counts)
     frequent = together.filter(pc.greater_equal(together["count"], least))
     return Counted(most_frequent(frequent, most), {"different words": len(together), FREQUENT: len(frequent)})
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.encoders.description import PARTS
+from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.training.pairs import Pairs
 from dupq_papers.data.examples import Experiment, Queries

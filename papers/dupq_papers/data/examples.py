@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from dupq.encoders.description import PARTS
+from dupq.encoders.saved import PARTS
 from dupq.evaluation.known_duplicates import chosen
 from dupq.links import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
 from dupq.settings.sections import TrainingSettings

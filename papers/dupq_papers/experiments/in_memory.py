@@ -13,14 +13,13 @@ import torch
 
 from dupq.encoders.encoding import counts_training_texts_only
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import Reader
 from dupq.errors import SettingError
 from dupq.links import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
-from dupq.training.loop import Sequences, epoch_examples, train_epoch
-from dupq.training.mining import mine
+from dupq.training.loop import Sequences, epoch_examples, mine, train_epoch
 from dupq.training.one_process import titles_and_bodies, train_title_body
 from dupq.training.optimisation import optimizer_for, rates, seed_dropout
 from dupq.training.start import new_network

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.encoders.encoding import network_settings
-from dupq.encoders.text_reader import Reader
+from dupq.encoders.saved import Reader
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.rankers import EncoderRanker

@@ -8,7 +8,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.archive import Shard, link_files, question_shards, read_shard
-from dupq.encoders.description import PARTS
+from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.links import known_duplicates, split_links
 from dupq.settings.sections import TrainingSettings

@@ -2,7 +2,7 @@
 
 from dupq.evaluation.known_duplicates import chosen
 from dupq.settings.config import Settings
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training.word_vectors import WordVectors, make_word_vectors
 from dupq_papers.systems.collection import Collection

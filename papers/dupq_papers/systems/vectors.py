@@ -1,6 +1,6 @@
 """Word vectors as the systems of the papers take them, and questions as bags of words.
 
-How a question is read into words is a `TextSettings` (dupq/text/normalisation.py), the same for the vectors and for
+How a question is read into words is a `TextSettings` (dupq/text/languages.py), the same for the vectors and for
 the system: a system that reads lemmas needs the vectors of lemmas.
 """
 
@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
 from dupq.settings.sections import TextSettings, WordVectorSettings
-from dupq.text.normalisation import normaliser_of
+from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training import word_vectors
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_tables import Question, key_of, on
 
-from dupq.encoders.description import PARTS
+from dupq.encoders.saved import PARTS
 from dupq.evaluation.steps.measure_run import (
     _lower_bound,
     link_quality,
