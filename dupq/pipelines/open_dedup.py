@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.archive import Shard, pinned, question_shards
-from dupq.encoders import description
-from dupq.encoders.saved import encoder_at, read_description
+from dupq.encoders.saved import FILES, encoder_at, read_description
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.sampling import Judged, judged
@@ -157,7 +156,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
 def _copied_inputs(job: DedupJob, prior: str) -> dict[str, list[Input]]:
     """What is read more than once, and so from copies."""
     given = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": prior}
-    encoder = {"encoder": input_files(job.encoder, "encoder", description.FILES)}
+    encoder = {"encoder": input_files(job.encoder, "encoder", FILES)}
     return encoder | {name: input_files(uri, name) for name, uri in given.items() if uri}
 
 
