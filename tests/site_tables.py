@@ -43,7 +43,7 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
         for part, _ in read_unit(unit, job, work):
             account.add(unit.file, part.info.counts)
             name = storage.name(next(iter(part.info.tables.values())).uri).removesuffix(".arrow")
-            assert find_part(name, work, unit.tables(job.reading.choice)) == part.info
+            assert find_part(name, work, unit.tables(answers)) == part.info
             reject_files += [part.rejects] if part.rejects else []
             for table, found in part.info.tables.items():
                 parts[table].append(found)

@@ -2,11 +2,9 @@
 of a site is counted exactly once, so that none is lost unnoticed.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,26 +13,19 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.dump.files import Member
-from dupq.dump.plain_posts import Plain, read_posts
-from dupq.dump.posts import (
-    UNJUDGED_ANSWERS,
-    BadField,
-    PostChoice,
-    link,
-    post,
-)
+from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, UNJUDGED_ANSWERS, Written, read_columns, written
 from dupq.dump.xml_files import (
     LIMIT,
-    MAXIMUM_ROW,
     ROW_START,
     BrokenRow,
-    RawRow,
+    PlainRow,
     Row,
     Segment,
     check_nothing_follows,
-    parse_row,
+    excerpt,
     read_closing,
     read_opening,
+    rows_in,
 )
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
@@ -59,14 +50,36 @@ KINDS = {
 }
 
 
+_FABRICATED = {str(number).encode() for number in FABRICATED_IDS}
+
+
 @dataclass(frozen=True)
 class Format:
-    """A kind of XML file: its root element, its tables, and what becomes of a row's attributes."""
+    """Posts.xml or PostLinks.xml by its root element, or a table like it, and which of its posts are wanted."""
 
     root: str
-    tables: tuple[str, ...]
-    parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
-    choice: PostChoice | None = None  # of posts, which may be read as columns
+    answers: bool = False
+    keeps_fabricated: bool = False  # tables from elsewhere have no fabricated posts, whatever their ids
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that its rows go to."""
+        if self.root == "postlinks":
+            return ("links",)
+        return ("questions", "answers") if self.answers else ("questions",)
+
+    def table_of(self, row: Written) -> str | None:
+        """Return the table that a row belongs to, or what else it counts as; None for a post without a type."""
+        post_type = row.get("PostTypeId", b"").decode()
+        if self.root == "postlinks":
+            return "links"
+        if not post_type:
+            return None
+        if row.get("Id") in _FABRICATED and not self.keeps_fabricated:
+            return "fabricated"
+        if post_type == QUESTION:
+            return "questions"
+        return "answers" if post_type == ANSWER and self.answers else "other_posts"
 
 
 @dataclass(frozen=True)
@@ -81,17 +94,6 @@ class Contents:
     tables: dict[str, pa.Table]
     rejects: pa.Table
     counts: dict[str, int]
-
-
-def posts_format(choice: PostChoice) -> Format:
-    """Posts.xml."""
-    tables = ("questions", "answers") if choice.answers else ("questions",)
-    return Format("posts", tables, partial(post, choice=choice), choice)
-
-
-def links_format() -> Format:
-    """PostLinks.xml."""
-    return Format("postlinks", ("links",), lambda row: ("links", link(row)))
 
 
 def read_segment(segment: Segment, file_format: Format, source: str) -> Contents:
@@ -109,65 +111,42 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
             return read_rows([], file_format, source)
     if segment.reaches_end:
         end = read_closing(data, file_format.root, source, segment.position)
-    begins = [match.start() for match in ROW_START.finditer(data, start, end)]
-    borders = np.array([start, *begins, end], np.int64)
-
-    def content(place: int) -> bytes:
-        return data[borders[place] : min(borders[place + 1], borders[place] + MAXIMUM_ROW + 1)]
-
-    is_usual = bool(begins) and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW
-    plain = None
-    if is_usual and file_format.choice is not None:
-        plain = read_posts(data, begins, end, file_format.choice)
-    odd = range(len(begins) + 1) if plain is None else [index + 1 for index in plain.odd]
-    raw = (RawRow(int(borders[place]) + segment.position, content(place)) for place in odd)
-    rows = itertools.chain.from_iterable(map(parse_row, raw))
-    return read_rows(rows, file_format, source, plain, borders[1:] + segment.position)
+    return read_rows(rows_in(data, start, end, segment.position), file_format, source)
 
 
-def read_rows(
-    rows: Iterable[Row | BrokenRow],
-    file_format: Format,
-    source: str,
-    plain: Plain | None = None,
-    begins: np.ndarray | None = None,
-) -> Contents:
-    """Return the contents of rows, in the order of the file, and of the `plain` rows between them.
-
-    `begins`: where the rows of the file begin.
-    """
-    counts = Counter(plain.others if plain else {})
-    counts["rows"] = sum(counts.values())
-    found: dict[str, list[dict[str, object]]] = {name: [] for name in file_format.tables}
-    positions: dict[str, list[int]] = {name: [] for name in found}
-    rejects = []
+def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, source: str) -> Contents:
+    """Return the contents of rows, which are in the order of the file."""
+    counts = Counter(rows=0)
+    chosen: dict[str, list[tuple[PlainRow | Row, Written]]] = {name: [] for name in file_format.tables}
+    rejects: list[BrokenRow] = []
     for row in rows:
         counts["rows"] += 1
-        if isinstance(row, Row) and row.forbidden:
-            counts["forbidden_characters"] += row.forbidden
-        try:
-            parsed = row if isinstance(row, BrokenRow) else file_format.parse(row.attributes)
-        except BadField as bad:
-            parsed = BrokenRow(row.position, str(bad), row.excerpt)
-        if isinstance(parsed, BrokenRow):
-            rejects.append({"source": source, **parsed._asdict()})
-        elif isinstance(parsed, str):
-            counts[parsed] += 1
+        if isinstance(row, BrokenRow):
+            rejects.append(row)
+            continue
+        attributes = row.attributes if isinstance(row, PlainRow) else written(row.attributes)
+        if isinstance(row, Row):
+            counts[_FORBIDDEN] += row.forbidden
+        table = file_format.table_of(attributes)
+        if table is None:
+            rejects.append(BrokenRow(row.position, "no PostTypeId", excerpt(row.content)))
+        elif table in chosen:
+            chosen[table].append((row, attributes))
         else:
-            found[parsed[0]].append(parsed[1])
-            positions[parsed[0]].append(row.position)
+            counts[table] += 1
     tables = {}
-    for name, own in found.items():
-        table = pa.Table.from_pylist(own, KINDS[name].schema)
-        if plain and begins is not None:
-            counts["rows"] += len(plain.tables[name])
-            order = np.argsort(np.append(begins[plain.indices[name]], positions[name]), kind="stable")
-            table = pa.concat_tables([plain.tables[name], table]).take(order) if own else plain.tables[name]
+    for name, own in chosen.items():
+        table, faults = read_columns([attributes for _, attributes in own], name)
+        for index, reason in faults.items():
+            row = own[index][0]
+            rejects.append(BrokenRow(row.position, reason, excerpt(row.content)))
         tables[name], dropped = sort_rows(KINDS[name], table)
         counts["duplicate_ids"] += len(dropped)
         counts[name] = len(tables[name])
+    rejects.sort(key=lambda reject: reject.position)
     counts["rejects"] = len(rejects)
-    return Contents(tables, pa.Table.from_pylist(rejects, REJECTS), counts)
+    rejected = pa.Table.from_pylist([{"source": source, **reject._asdict()} for reject in rejects], REJECTS)
+    return Contents(tables, rejected, counts)
 
 
 def sort_rows(kind: Kind, table: pa.Table) -> tuple[pa.Table, np.ndarray]:

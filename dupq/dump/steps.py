@@ -92,7 +92,7 @@ def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, fl
     """
     give_back()
     reset_peak()
-    tables = unit.tables(job.reading.choice)
+    tables = unit.tables(job.answers)
     begun: deque[Future[ReadPart]] = deque()
     parsers = _PARSERS if unit.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:

@@ -10,8 +10,7 @@ from typing import NamedTuple, cast
 
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
-from dupq.dump.parsing import Contents, Format, links_format, posts_format, read_rows, read_segment
-from dupq.dump.posts import PostChoice
+from dupq.dump.parsing import Contents, Format, read_rows, read_segment
 from dupq.dump.streams import UnpackLimits, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SIZE, BrokenRow, Row, Segment, Stream, cut
@@ -27,7 +26,7 @@ _PIECE_BYTES = 16 << 20  # of their text
 class Reading:
     """How a dump is read."""
 
-    choice: PostChoice
+    answers: bool
     limits: UnpackLimits
     columns: Columns = BY_NAME  # of tables from elsewhere
 
@@ -44,7 +43,7 @@ class Ingest:
     @property
     def reading(self) -> Reading:
         """How dumps are read."""
-        return Reading(PostChoice(self.answers), UnpackLimits(), self.columns)
+        return Reading(self.answers, UnpackLimits(), self.columns)
 
     def tables(self, site: DumpSite) -> tuple[str, ...]:
         """The tables of a site that are written, besides the rejects."""
@@ -61,9 +60,9 @@ class Unit(NamedTuple):
     counts: bool = True  # whether the packed bytes of its file do: of the members of an archive, the first one's
     has_several: bool = False  # whether a table has more files
 
-    def tables(self, choice: PostChoice) -> tuple[str, ...]:
+    def tables(self, answers: bool) -> tuple[str, ...]:
         """What its rows are put into."""
-        return ("questions", "links", "ids") if self.table == "table" else format_of(self, choice).tables
+        return ("questions", "links", "ids") if self.table == "table" else format_of(self, answers).tables
 
 
 class Piece(NamedTuple):
@@ -97,11 +96,11 @@ def check_columns(site: DumpSite, reading: Reading) -> None:
         side_by_side(check, site.posts)
 
 
-def format_of(unit: Unit, choice: PostChoice) -> Format:
+def format_of(unit: Unit, answers: bool) -> Format:
     """What is read of a unit's rows."""
-    if unit.table == "table":
-        return posts_format(PostChoice(False, choice.maximum_body, keeps_fabricated=True))
-    return posts_format(choice) if unit.table == "posts" else links_format()
+    if unit.table == "links":
+        return Format("postlinks")
+    return Format("posts", keeps_fabricated=True) if unit.table == "table" else Format("posts", answers)
 
 
 def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
@@ -110,7 +109,7 @@ def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
     Memory: a piece for each that is being read, at most 16 MiB and the longest row. Raises DupqError for a file
     that is missing, damaged, of another format, or a bomb.
     """
-    file_format = format_of(unit, reading.choice)
+    file_format = format_of(unit, reading.answers)
     if unit.member.form == "xml":
         return _of_xml(unit, reading, file_format)
     return _of_table(unit, reading, file_format)

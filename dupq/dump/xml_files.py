@@ -3,11 +3,13 @@ lxml, each alone: so a broken row costs no other.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
 
+import numpy as np
 from lxml import etree
 
+from dupq.dump.posts import REFERENCES, Written, are_at
 from dupq.errors import DupqError
 
 # Cutting an XML file into segments of whole rows, the same ones whether it is read as a stream or in ranges.
@@ -196,12 +198,88 @@ class Row(NamedTuple):
         return excerpt(self.content)
 
 
+class PlainRow(NamedTuple):
+    """A row in the form that dumps write, so that it need not be parsed."""
+
+    position: int
+    attributes: Written
+    content: bytes
+
+
 class BrokenRow(NamedTuple):
     """A row that is no XML, or text where only rows may be."""
 
     position: int
     reason: str
     excerpt: str
+
+
+# Rows in the form that dumps write: double quotes around values, few kinds of references, one space between attributes.
+# So the quotes of a row part names from values. All other rows are parsed, which gives the same at half the speed.
+
+_ATTRIBUTES = (  # but Id, which is the first
+    "PostTypeId ParentId AcceptedAnswerId CreationDate DeletionDate Score ViewCount Body OwnerUserId OwnerDisplayName "
+    "LastEditorUserId LastEditorDisplayName LastEditDate LastActivityDate Title Tags AnswerCount CommentCount "
+    "FavoriteCount ClosedDate CommunityOwnedDate ContentLicense PostId RelatedPostId LinkTypeId"
+)
+_NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRIBUTES.split()}}
+_ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with how many control characters
+
+
+def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainRow | Row | BrokenRow]:
+    """Yield the rows from `start` to `end` in the data of a segment, which is at byte `position` of the file."""
+    begins = [match.start() for match in ROW_START.finditer(data, start, end)]
+    borders = [*begins, end]
+    yield from parse_row(RawRow(position + start, data[start : borders[0]][: MAXIMUM_ROW + 1]))
+    characters = np.frombuffer(data, np.uint8)[:end]
+    controls = _per_row(np.flatnonzero(characters < ord(" ")), borders)
+    openings = _per_row(np.flatnonzero(characters == ord("<")), borders)
+    odd = _per_row(_non_characters(characters), borders) + _per_row(_other_references(characters), borders)
+    is_utf8 = _is_utf8(data)
+    for index, begin in enumerate(begins):
+        content = data[begin : min(borders[index + 1], begin + MAXIMUM_ROW + 1)]
+        *parts, tail = content.split(b'"')
+        attributes = dict(zip(map(_NAMES.get, parts[::2]), parts[1::2], strict=False))
+        if (
+            is_utf8
+            and len(content) <= MAXIMUM_ROW
+            and _ENDS.get(tail) == controls[index]
+            and openings[index] + odd[index] == 1
+            and 2 * len(attributes) == len(parts)
+            and None not in attributes
+        ):
+            yield PlainRow(position + begin, cast(Written, attributes), content)
+        else:
+            yield from parse_row(RawRow(position + begin, content))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _per_row(indices: np.ndarray, borders: Sequence[int]) -> np.ndarray:
+    """Return how many of the ascending `indices` are between each two borders."""
+    return np.diff(np.searchsorted(indices, borders))
+
+
+def _non_characters(characters: np.ndarray) -> np.ndarray:
+    """Return where U+FFFE and U+FFFF, which XML forbids, begin in UTF-8."""
+    first = np.flatnonzero(characters[:-2] == 0xEF)
+    return first[(characters[first + 1] == 0xBF) & (characters[first + 2] >= 0xBE)]
+
+
+def _other_references(characters: np.ndarray) -> np.ndarray:
+    """Return where references begin that dumps do not have, or that may reach over the end."""
+    left = np.flatnonzero(characters == ord("&"))
+    others = left[left > len(characters) - 6]
+    left = left[left <= len(characters) - 6]
+    for reference in REFERENCES:
+        left = left[~are_at(characters, left, reference)]
+    return np.append(left, others)
 
 
 def parse_row(row: RawRow) -> list[Row | BrokenRow]:

@@ -10,7 +10,6 @@ from xml_contents import document, link, question
 from dupq.dump import units as cutting
 from dupq.dump import xml_files
 from dupq.dump.files import DumpSite
-from dupq.dump.posts import PostChoice
 from dupq.dump.sites import find_sites
 from dupq.dump.streams import UnpackLimits
 from dupq.dump.units import Piece, Reading, units
@@ -19,7 +18,7 @@ LIMITS = UnpackLimits(ratio=200.0, total_bytes=1 << 40)
 
 
 def all_pieces(site: DumpSite) -> list[Piece]:
-    reading = Reading(PostChoice(), LIMITS)
+    reading = Reading(False, LIMITS)
     return [piece for unit in units(site) for piece in cutting.pieces(unit, reading)]
 
 

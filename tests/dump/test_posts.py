@@ -2,28 +2,56 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.dump.posts import BadField, PostChoice, link, post, tags
+from dupq.dump import posts
+from dupq.dump.parsing import Format, read_rows
+from dupq.dump.posts import tags
+from dupq.dump.xml_files import Row
 
 QUESTION = {"Id": "7", "PostTypeId": "1"}
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-WITH_ANSWERS = PostChoice(answers=True)
+class Rejected(Exception):  # noqa: N818
+    """Why a row was."""
+
+
+def read(attributes: Mapping[str, str], form: Format) -> tuple[str, dict[str, Any]] | str:
+    """The table and the row that attributes become, times in milliseconds, or what else they count as."""
+    contents = read_rows([Row(0, attributes, b"")], form, "Posts.xml")
+    for reject in contents.rejects.to_pylist():
+        raise Rejected(reject["reason"])
+    for name, table in contents.tables.items():
+        schema = pa.schema(
+            [pa.field(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in table.schema]
+        )
+        for row in table.cast(schema).to_pylist():
+            return name, row
+    (other,) = (name for name, count in contents.counts.items() if count and name != "rows")
+    return other
+
+
+def post(attributes: Mapping[str, str], answers: bool = False) -> tuple[str, dict[str, Any]] | str:
+    return read(attributes, Format("posts", answers))
 
 
 def question(attributes: Mapping[str, str]) -> dict[str, Any]:
     """The row that a question becomes."""
-    table, row = post(attributes, PostChoice())
+    table, row = post(attributes)
     assert table == "questions"
     return row
 
 
+def link(attributes: Mapping[str, str]) -> dict[str, Any]:
+    return read(attributes, Format("postlinks"))[1]
+
+
 def reason(parse: Callable[[dict[str, str]], Any], attributes: dict[str, str]) -> str:
-    with pytest.raises(BadField) as caught:
+    with pytest.raises(Rejected) as caught:
         parse(attributes)
     return str(caught.value)
 
@@ -188,14 +216,14 @@ ANSWER = {"Id": "8", "PostTypeId": "2", "ParentId": "7"}
 def test_an_answer_with_all_its_attributes() -> None:
     attributes = {**ANSWER, "Body": "<p>So.</p>", "Score": "-1", "Title": "none", "CreationDate": "not read"}
 
-    assert post(attributes, WITH_ANSWERS) == (
+    assert post(attributes, answers=True) == (
         "answers",
         {"answer_id": 8, "question_id": 7, "body_html": "<p>So.</p>", "score": -1},
     )
 
 
 def test_an_answer_with_nothing_but_its_ids() -> None:
-    assert post(ANSWER, WITH_ANSWERS) == (
+    assert post(ANSWER, answers=True) == (
         "answers",
         {"answer_id": 8, "question_id": 7, "body_html": "", "score": None},
     )
@@ -214,31 +242,29 @@ def test_an_answer_with_nothing_but_its_ids() -> None:
     ],
 )
 def test_an_answer_is_rejected_with_the_attribute_that_is_wrong(changes: dict[str, str], expected: str) -> None:
-    assert reason(lambda attributes: post(attributes, WITH_ANSWERS), {**ANSWER, **changes}) == expected
-    assert post({**ANSWER, **changes}, PostChoice()) == "other_posts"
+    assert reason(lambda attributes: post(attributes, answers=True), {**ANSWER, **changes}) == expected
+    assert post({**ANSWER, **changes}) == "other_posts"
 
 
-@pytest.mark.parametrize("choice", [PostChoice(), PostChoice(answers=True)])
-def test_posts_that_are_neither_questions_nor_wanted_answers_are_told_apart(choice: PostChoice) -> None:
-    assert post({"Id": "8", "PostTypeId": "5"}, choice) == "other_posts"
-    assert post({"Id": "8", "PostTypeId": "02"}, choice) == "other_posts"
-    assert post({"Id": "1000000001", "PostTypeId": "1"}, choice) == "fabricated"
-    assert post({"Id": "1000000010", "PostTypeId": "2"}, choice) == "fabricated"
-    assert post({"Id": "1000000010", "PostTypeId": "1"}, choice) == "fabricated"
+@pytest.mark.parametrize("answers", [False, True])
+def test_posts_that_are_neither_questions_nor_wanted_answers_are_told_apart(answers: bool) -> None:
+    assert post({"Id": "8", "PostTypeId": "5"}, answers) == "other_posts"
+    assert post({"Id": "8", "PostTypeId": "02"}, answers) == "other_posts"
+    assert post({"Id": "1000000001", "PostTypeId": "1"}, answers) == "fabricated"
+    assert post({"Id": "1000000010", "PostTypeId": "2"}, answers) == "fabricated"
+    assert post({"Id": "1000000010", "PostTypeId": "1"}, answers) == "fabricated"
 
 
 @pytest.mark.parametrize(
     ("text", "is_kept"), [("x" * 12, True), ("x" * 13, False), ("é" * 6, True), ("é" * 7, False), ("😀" * 4, False)]
 )
-def test_a_body_is_measured_in_bytes_of_utf_8(text: str, is_kept: bool) -> None:
-    choice = PostChoice(maximum_body=12)
+def test_a_body_is_measured_in_bytes_of_utf_8(text: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posts, "MAXIMUM_BODY", 12)
 
     if is_kept:
-        assert post({**QUESTION, "Body": text}, choice)[1]["body_html"] == text
+        assert question({**QUESTION, "Body": text})["body_html"] == text
     else:
-        assert reason(lambda attributes: post(attributes, choice), {**QUESTION, "Body": text}) == (
-            "Body of more than 12 bytes"
-        )
+        assert reason(question, {**QUESTION, "Body": text}) == "Body of more than 12 bytes"
 
 
 LINK = {

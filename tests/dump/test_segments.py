@@ -9,19 +9,23 @@ from dump_files import COMPRESS
 from odd_rows import Mangler
 from xml_contents import answer, comparable, document, outcome, question, read, read_slowly
 
-from dupq.dump import parsing, xml_files
+from dupq.dump import posts, xml_files
 from dupq.dump.files import Member
-from dupq.dump.parsing import Format, links_format, posts_format
-from dupq.dump.posts import PostChoice
+from dupq.dump.parsing import Format
 from dupq.dump.streams import UnpackLimits, open_member
 from dupq.dump.xml_files import ROW_START, Segment, cut
 from dupq.errors import DupqError
 
 FORMATS = {
-    "posts": posts_format(PostChoice(answers=True, maximum_body=100)),
-    "questions": posts_format(PostChoice(maximum_body=100)),
-    "postlinks": links_format(),
+    "posts": Format("posts", answers=True),
+    "questions": Format("posts"),
+    "postlinks": Format("postlinks"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _small_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posts, "MAXIMUM_BODY", 100)
 
 
 def all_segments(content: bytes, size: int, first: int = 0, stop: int | None = None) -> list[Segment]:
@@ -86,13 +90,13 @@ def test_answers_that_are_not_wanted_are_judged_as_all_rows_are(body: bytes, beh
 def test_a_row_that_reaches_far_into_further_segments_is_one_reject(
     length: int, is_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (xml_files, parsing):
-        monkeypatch.setattr(module, "MAXIMUM_ROW", 1_000)
+    monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 1_000)
+    monkeypatch.setattr(posts, "MAXIMUM_BODY", 10_000)
     others = [question(number, Title="t") for number in (1, 2, 4, 5)]
     rows = [*others[:2], question(3, Body="x" * length), *([] if is_last else others[2:])]
     content = document(b"".join(rows))
 
-    contents = read(content, posts_format(PostChoice()), 100)
+    contents = read(content, Format("posts"), 100)
 
     is_rejected = length > 1_000
     kept = [1, 2, *([] if is_rejected else [3]), *([] if is_last else [4, 5])]

@@ -10,14 +10,14 @@ import pytest
 
 from dupq.dump.files import Columns, DumpSite, Member, locate
 from dupq.dump.parsing import Contents
-from dupq.dump.posts import PostChoice, spelt_tags
+from dupq.dump.posts import spelt_tags
 from dupq.dump.streams import UnpackLimits
 from dupq.dump.table_files import doubled, number_of
 from dupq.dump.units import Reading, check_columns, pieces, units
 from dupq.errors import DupqError
 from dupq.text.tokens import as_html, is_html
 
-READING = Reading(PostChoice(), UnpackLimits(ratio=200.0, total_bytes=1 << 40))
+READING = Reading(False, UnpackLimits(ratio=200.0, total_bytes=1 << 40))
 
 
 def read(path: Path, content: str | bytes | None = None, columns: Columns | None = None) -> Contents:
@@ -25,7 +25,7 @@ def read(path: Path, content: str | bytes | None = None, columns: Columns | None
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     site = DumpSite("faq", (Member(str(path)),), is_table=True)
-    reading = READING if columns is None else Reading(READING.choice, READING.limits, columns)
+    reading = READING if columns is None else Reading(False, READING.limits, columns)
     check_columns(site, reading)
     found = [piece.read() for unit in units(site) for piece in pieces(unit, reading)]
     assert len(found) == 1

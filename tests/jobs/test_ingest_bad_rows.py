@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
-from dupq.dump.parsing import Contents, Format, links_format, posts_format
-from dupq.dump.posts import PostChoice
+from dupq.dump import posts
+from dupq.dump.parsing import Contents, Format
 from dupq.errors import DupqError
 
-QUESTIONS = posts_format(PostChoice(maximum_body=2_000))
-WITH_ANSWERS = posts_format(PostChoice(answers=True, maximum_body=2_000))
-LINKS = links_format()
+QUESTIONS = Format("posts")
+WITH_ANSWERS = Format("posts", answers=True)
+LINKS = Format("postlinks")
 
 BEFORE = question(
     1, Title="Tom & <Ann>", Body="<p>é😀</p>\n", Tags="<a><b>", Score=-3, CreationDate="2012-03-06T19:06:05.667"
@@ -28,6 +28,11 @@ FORBIDDEN = "a character that XML forbids"
 BROKEN = "not well-formed"
 NO_UTF8 = "not UTF-8"
 OUTSIDE = "text outside rows"
+
+
+@pytest.fixture(autouse=True)
+def _small_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posts, "MAXIMUM_BODY", 2_000)
 
 
 def body(content: bytes) -> bytes:
