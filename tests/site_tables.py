@@ -10,8 +10,16 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account
-from dupq.dump.parts import Cutter, Part, find_part, sort_parts, write_accepted_ids
-from dupq.dump.steps import SCHEMAS, read_unit, write_shard
+from dupq.dump.steps import (
+    SCHEMAS,
+    Cutter,
+    Part,
+    find_parts,
+    read_unit,
+    sort_parts,
+    write_accepted_ids,
+    write_shard,
+)
 from dupq.dump.units import Ingest, units
 from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
@@ -40,12 +48,12 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     parts: dict[str, list[Part]] = {table: [] for table in job.tables(site)}
     reject_files = []
     for unit in units(site):
-        for part, _ in read_unit(unit, job, work):
-            account.add(unit.file, part.info.counts)
-            name = storage.name(next(iter(part.info.tables.values())).uri).removesuffix(".arrow")
-            assert find_part(name, work, unit.tables(answers)) == part.info
-            reject_files += [part.rejects] if part.rejects else []
-            for table, found in part.info.tables.items():
+        for piece, _ in read_unit(unit, job, work):
+            account.add(unit.file, piece.counts)
+            name = storage.name(next(iter(piece.parts.values())).uri).removesuffix(".arrow")
+            assert find_parts(name, work, unit.tables(answers)) == (piece.counts, piece.parts)
+            reject_files += [piece.rejects] if piece.rejects else []
+            for table, found in piece.parts.items():
                 parts[table].append(found)
     tables: dict[str, pa.Table] = {}
     accepted = str(folder / "accepted.parquet")

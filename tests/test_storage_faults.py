@@ -17,7 +17,7 @@ from fault_proxy import Fault, FaultProxy
 from dupq import patience as s3_patience
 from dupq import storage, tables
 from dupq.cli import main
-from dupq.dump import seven_zip
+from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.job.table import read_part, write_parts
 from dupq.runs import progress
@@ -379,4 +379,4 @@ def test_an_archive_that_may_not_be_read_is_not_called_damaged(folder: str, prox
     _write_text(folder)
     proxy.faults = [Fault("status", status=403, code="AccessDenied", method="GET")]
     with pytest.raises(StorageError, match=r"faults/text: no right to read it"):
-        seven_zip.read_header(f"{folder}/text")
+        read_header(f"{folder}/text")

@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dupq import storage
-from dupq.dump import seven_zip
 from dupq.dump.files import OTHER_TABLES, DumpSite, Member, dump_table, is_table, passed_over, without_compression
-from dupq.dump.streams import contents_of
+from dupq.dump.streams import names_in_zip, read_header
 from dupq.errors import DupqError, SettingError
 from dupq.local_files import NOWHERE
 from dupq.system import side_by_side
@@ -138,16 +137,16 @@ def _tables(listed: Mapping[str, _Listed]) -> dict[str, Sequence[_SiteTable | _B
 
 def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
     """The tables among the files below `uri` as the posts of one site, also those in .zip archives."""
-    name = without_compression(storage.name(uri))
+    stem = without_compression(storage.name(uri))
     if files == [uri]:
-        name = name.rpartition(".")[0]
+        stem = stem.rpartition(".")[0]
     members = []
     for file in sorted(files):
         if file.lower().endswith(".zip"):
-            members += [Member(file, found.name) for found in contents_of(file) if _is_read(found.name)]
+            members += [Member(file, name) for name in names_in_zip(file) if _is_read(name)]
         elif is_table(file):
             members.append(Member(file))
-    return [_SiteTable(site or _ODD.sub("-", name).strip("-"), "posts", member, _FOREIGN) for member in members]
+    return [_SiteTable(site or _ODD.sub("-", stem).strip("-"), "posts", member, _FOREIGN) for member in members]
 
 
 def _is_read(name: str) -> bool:
@@ -207,7 +206,7 @@ def _archived(uri: str) -> list[_SiteTable]:
     if _split(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
         return []
     members: dict[_TableName, Member] = {}
-    for file in seven_zip.read_header(uri):
+    for file in read_header(uri):
         held = _TABLE_FILES.get(file.name.rsplit("/", 1)[-1].lower())
         if held in members:
             raise DupqError(f"{uri}: holds {members[held].name} and {file.name}; expected is one site only")

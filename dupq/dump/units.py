@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
 from dupq.dump.parsing import Contents, Format, read_rows, read_segment
-from dupq.dump.streams import UnpackLimits, local_copy, open_member
+from dupq.dump.streams import local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SIZE, BrokenRow, Row, Segment, Stream, cut
 from dupq.settings.sections import IngestSettings
@@ -23,27 +23,13 @@ _PIECE_BYTES = 16 << 20  # of their text
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a dump is read."""
-
-    answers: bool
-    limits: UnpackLimits
-    columns: Columns = BY_NAME  # of tables from elsewhere
-
-
-@dataclass(frozen=True)
 class Ingest:
-    """One call of the stage: where it writes, and how it reads."""
+    """One call of the stage: where it writes, and how it reads a dump."""
 
     output: str
     settings: IngestSettings
     answers: bool = False
     columns: Columns = BY_NAME  # of tables from elsewhere
-
-    @property
-    def reading(self) -> Reading:
-        """How dumps are read."""
-        return Reading(self.answers, UnpackLimits(), self.columns)
 
     def tables(self, site: DumpSite) -> tuple[str, ...]:
         """The tables of a site that are written, besides the rejects."""
@@ -85,13 +71,13 @@ def units(site: DumpSite) -> list[Unit]:
     ]
 
 
-def check_columns(site: DumpSite, reading: Reading) -> None:
+def check_columns(site: DumpSite, columns: Columns) -> None:
     """Raise DupqError for a table from elsewhere that cannot be opened, or of which it is not clear how to read it."""
     if site.is_table:
 
         def check(member: Member) -> None:
-            with local_copy(member, reading.limits) as path:
-                check_table(path, member.source, member.form, reading.columns)
+            with local_copy(member) as path:
+                check_table(path, member.source, member.form, columns)
 
         side_by_side(check, site.posts)
 
@@ -103,16 +89,16 @@ def format_of(unit: Unit, answers: bool) -> Format:
     return Format("posts", keeps_fabricated=True) if unit.table == "table" else Format("posts", answers)
 
 
-def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
+def pieces(unit: Unit, job: Ingest) -> Iterator[Piece]:
     """The pieces of a unit in their order.
 
     Memory: a piece for each that is being read, at most 16 MiB and the longest row. Raises DupqError for a file
     that is missing, damaged, of another format, or a bomb.
     """
-    file_format = format_of(unit, reading.answers)
+    file_format = format_of(unit, job.answers)
     if unit.member.form == "xml":
-        return _of_xml(unit, reading, file_format)
-    return _of_table(unit, reading, file_format)
+        return _of_xml(unit, file_format)
+    return _of_table(unit, job.columns, file_format)
 
 
 def _unit_count(member: Member) -> int:
@@ -121,8 +107,8 @@ def _unit_count(member: Member) -> int:
     return 1
 
 
-def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece]:
-    for segment, packed in _packed(unit, reading) if unit.member.is_packed else _stretch(unit):
+def _of_xml(unit: Unit, file_format: Format) -> Iterator[Piece]:
+    for segment, packed in _packed(unit) if unit.member.is_packed else _stretch(unit):
 
         def read(segment: Segment = segment) -> Contents:
             return read_segment(segment, file_format, unit.member.source)
@@ -130,9 +116,9 @@ def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece
         yield Piece(_name(unit, segment.number), packed, read)
 
 
-def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
+def _packed(unit: Unit) -> Iterator[tuple[Segment, int]]:
     taken = 0
-    with open_member(unit.member, reading.limits) as stream:
+    with open_member(unit.member) as stream:
         for segment in cut(cast(Stream, stream)):
             reached = round(stream.share * stream.packed_bytes) * unit.counts
             yield segment, reached - taken
@@ -148,10 +134,10 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
             yield segment, len(segment.data)
 
 
-def _of_table(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece]:
+def _of_table(unit: Unit, columns: Columns, file_format: Format) -> Iterator[Piece]:
     size, member = storage.size(unit.member.uri) * unit.counts, unit.member
-    with local_copy(member, reading.limits) as path:
-        rows = read_table(path, member.source, member.form, unit.table, reading.columns)
+    with local_copy(member) as path:
+        rows = read_table(path, member.source, member.form, unit.table, columns)
         for number, batch in enumerate(_batches(rows)):
 
             def read(batch: list[Row | BrokenRow] = batch) -> Contents:

@@ -69,7 +69,7 @@ class IngestJob:
         found = find_sites(dumps, self.site, self.columns.is_given, own)
         stage = Ingest(output, settings, self.answers, self.columns)
         for site in found.sites:
-            check_columns(site, stage.reading)
+            check_columns(site, self.columns)
         return Checked(found, stage)
 
 

@@ -1,6 +1,6 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/parts.py`); while parts come in,
+Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/steps.py`); while parts come in,
 tasks write shards of them. Many sites go side by side. Each has a thread on the driver, which holds no texts.
 
 All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for are its shards put
@@ -27,8 +27,7 @@ from dupq.archive import all_counts
 from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
-from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts, write_accepted_ids
-from dupq.dump.steps import ReadPart
+from dupq.dump.steps import Cutter, Part, ReadPiece, Shard, rejects_uri, sort_parts, write_accepted_ids
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
@@ -191,13 +190,13 @@ class _SiteIngest:
         doubled = 0
         try:
             with contextlib.closing(self._read_parts()) as read:
-                for unit, part in read:
-                    self._account.add(unit.file, part.info.counts)
-                    if part.rejects is not None:
-                        self._rejects.add(part.rejects)
-                    for table, rows in part.info.tables.items():
-                        self._parts[table].append(rows)
-                        shards = self._cutters[table].add(rows)
+                for unit, piece in read:
+                    self._account.add(unit.file, piece.counts)
+                    if piece.rejects is not None:
+                        self._rejects.add(piece.rejects)
+                    for table, part in piece.parts.items():
+                        self._parts[table].append(part)
+                        shards = self._cutters[table].add(part)
                         if table == "answers":  # which of them are accepted is known when all questions are there
                             answers += shards
                         else:
@@ -223,7 +222,7 @@ class _SiteIngest:
 
     def _reject_doubled(self) -> int:
         """Reject the rows whose id a later one has, and return how many these are."""
-        uri = rejects_uri(storage.join(self._work, "rejects"), "doubled")
+        uri = rejects_uri(self._work, "doubled")
         count, first = self._do(steps.reject_doubled, self._parts["ids"], uri)
         if count:
             self._rejects.add(uri)
@@ -240,8 +239,9 @@ class _SiteIngest:
         for target, uri in kept.items():
             storage.write_bytes(target, storage.read_bytes(uri))
         if not kept:  # a table without rows is a table too
-            kept[rejects_uri(folder, "none")] = ""
-            storage.write_table(rejects_uri(folder, "none"), REJECTS.empty_table(), REJECTS)
+            none = storage.join(folder, "part-none.parquet")
+            kept[none] = ""
+            storage.write_table(none, REJECTS.empty_table(), REJECTS)
         storage.clear(folder, kept)
 
     def _publish(self, made_from: dict[str, object]) -> None:
@@ -273,7 +273,7 @@ class _SiteIngest:
             self._lease.beat()
             self._lease.check()
 
-    def _read_parts(self) -> Generator[tuple[Unit, ReadPart]]:
+    def _read_parts(self) -> Generator[tuple[Unit, ReadPiece]]:
         """The parts of all units in order, while some units ahead are being read."""
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
@@ -281,16 +281,16 @@ class _SiteIngest:
                 while waiting and len(begun) < self._run.ahead():
                     unit = waiting.popleft()
                     begun.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
-                unit, parts = begun[0]
-                for reference in parts:
-                    part: ReadPart = self._result(reference, unit.member.source)
-                    self._read += part.packed
-                    self._run.add(part.packed)
-                    yield unit, part
+                unit, pieces = begun[0]
+                for reference in pieces:
+                    piece: ReadPiece = self._result(reference, unit.member.source)
+                    self._read += piece.packed
+                    self._run.add(piece.packed)
+                    yield unit, piece
                 begun.popleft()
         finally:
             # Of a site that has failed; read to its end, as Ray may end this process where it cancels what delivers.
-            rest = itertools.chain.from_iterable(parts for _, parts in begun)
+            rest = itertools.chain.from_iterable(pieces for _, pieces in begun)
             while not self._run.stop.is_set() and next(rest, None) is not None:
                 pass
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dupq import storage
 from dupq.dump.parsing import KINDS, Contents, sort_rows
-from dupq.dump.parts import Cutter, Part, Slice, all_rows, find_part, row_groups, sort_parts, write_part
+from dupq.dump.steps import Cutter, Part, Slice, all_rows, find_parts, sort_parts, write_parts, write_shard
 from dupq.tables import LINKS, QUESTIONS, REJECTS
 
 
@@ -20,22 +21,22 @@ def written(folder: Path, tables: list[pa.Table], table: str) -> list[Part]:
     parts = []
     for number, rows in enumerate(tables):
         contents = Contents({table: sort_rows(KINDS[table], rows)[0]}, REJECTS.empty_table(), {"rows": len(rows)})
-        info = write_part(contents, f"{number:04d}-x", str(folder), str(folder / "rejects"))
-        assert find_part(f"{number:04d}-x", str(folder), [table]) == info
-        parts.append(info.tables[table])
+        counts, found = write_parts(contents, f"{number:04d}-x", str(folder))
+        assert find_parts(f"{number:04d}-x", str(folder), [table]) == (counts, found)
+        parts.append(found[table])
     return parts
 
 
 def test_a_part_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
     tables = {"questions": questions([1, 5]), "links": LINKS.empty_table()}
-    info = write_part(Contents(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path), str(tmp_path))
+    counts, parts = write_parts(Contents(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path))
 
-    assert info.tables["questions"][1:] == (2, 1, 5)
-    assert info.tables["links"][1:] == (0, 0, 0)
-    assert all_rows(info.tables["questions"].uri).equals(tables["questions"])
-    assert find_part("0000-a", str(tmp_path), ["questions", "links"]) == info
-    Path(info.tables["questions"].uri).unlink()
-    assert find_part("0000-a", str(tmp_path), ["questions", "links"]) is None
+    assert parts["questions"][1:] == (2, 1, 5)
+    assert parts["links"][1:] == (0, 0, 0)
+    assert all_rows(parts["questions"].uri).equals(tables["questions"])
+    assert find_parts("0000-a", str(tmp_path), ["questions", "links"]) == (counts, parts)
+    Path(parts["questions"].uri).unlink()
+    assert find_parts("0000-a", str(tmp_path), ["questions", "links"]) is None
 
 
 def test_shards_are_cut_as_parts_come_in(tmp_path: Path) -> None:
@@ -87,6 +88,11 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     shards = [shard for part in found for shard in cutter.add(part)] + cutter.finish()
 
     assert left_out == {}
-    groups = [group for shard in shards for group in row_groups(shard)]
-    assert [len(group) for group in groups] == [7] * 8 + [4]
-    assert pa.concat_tables(groups).equals(sort_rows(KINDS["links"], links)[0].combine_chunks())
+    for shard in shards:
+        write_shard(shard, "links", str(tmp_path / "shards"), None)
+    files = storage.list_files(str(tmp_path / "shards"))
+    written_shards = [storage.read_table(file.uri, LINKS) for file in files]
+    assert [len(shard) for shard in written_shards] == [7] * 8 + [4]
+    assert (
+        pa.concat_tables(written_shards).combine_chunks().equals(sort_rows(KINDS["links"], links)[0].combine_chunks())
+    )

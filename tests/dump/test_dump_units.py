@@ -11,15 +11,13 @@ from dupq.dump import units as cutting
 from dupq.dump import xml_files
 from dupq.dump.files import DumpSite
 from dupq.dump.sites import find_sites
-from dupq.dump.streams import UnpackLimits
-from dupq.dump.units import Piece, Reading, units
-
-LIMITS = UnpackLimits(ratio=200.0, total_bytes=1 << 40)
+from dupq.dump.units import Ingest, Piece, units
+from dupq.settings.sections import IngestSettings
 
 
 def all_pieces(site: DumpSite) -> list[Piece]:
-    reading = Reading(False, LIMITS)
-    return [piece for unit in units(site) for piece in cutting.pieces(unit, reading)]
+    job = Ingest("", IngestSettings())
+    return [piece for unit in units(site) for piece in cutting.pieces(unit, job)]
 
 
 def lines(count: int) -> str:

@@ -11,13 +11,13 @@ import pytest
 from dupq.dump.files import Columns, DumpSite, Member, locate
 from dupq.dump.parsing import Contents
 from dupq.dump.posts import spelt_tags
-from dupq.dump.streams import UnpackLimits
 from dupq.dump.table_files import doubled, number_of
-from dupq.dump.units import Reading, check_columns, pieces, units
+from dupq.dump.units import Ingest, check_columns, pieces, units
 from dupq.errors import DupqError
+from dupq.settings.sections import IngestSettings
 from dupq.text.tokens import as_html, is_html
 
-READING = Reading(False, UnpackLimits(ratio=200.0, total_bytes=1 << 40))
+JOB = Ingest("", IngestSettings())
 
 
 def read(path: Path, content: str | bytes | None = None, columns: Columns | None = None) -> Contents:
@@ -25,9 +25,9 @@ def read(path: Path, content: str | bytes | None = None, columns: Columns | None
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     site = DumpSite("faq", (Member(str(path)),), is_table=True)
-    reading = READING if columns is None else Reading(False, READING.limits, columns)
-    check_columns(site, reading)
-    found = [piece.read() for unit in units(site) for piece in pieces(unit, reading)]
+    job = JOB if columns is None else Ingest("", IngestSettings(), columns=columns)
+    check_columns(site, job.columns)
+    found = [piece.read() for unit in units(site) for piece in pieces(unit, job)]
     assert len(found) == 1
     counts = dict(found[0].counts)
     assert counts.pop("rows") == sum(count for name, count in counts.items() if name != "forbidden_characters")
@@ -126,7 +126,7 @@ def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None
         (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')
     site = DumpSite("faq", (Member(f"{tmp_path}/a.csv"), Member(f"{tmp_path}/b.csv")), is_table=True)
 
-    found = [piece.read().tables["ids"] for unit in units(site) for piece in pieces(unit, READING)]
+    found = [piece.read().tables["ids"] for unit in units(site) for piece in pieces(unit, JOB)]
 
     numbers = [(row["question_id"], row["id"], row["position"]) for row in pa.concat_tables(found).to_pylist()]
     assert numbers[:2] == [(1, "a.csv:1", 2), (2, "a.csv:2", 5)]
