@@ -267,13 +267,8 @@ def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) 
 
 
 def _check_file(uri: str, wanted: pa.Schema) -> int:
-    with storage.open_input(uri) as stream:
-        try:
-            footer = pq.read_metadata(stream)
-            there = footer.schema.to_arrow_schema()
-        except (pa.ArrowException, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({' '.join(str(error).split())})") from error
-    conform(there.remove_metadata().empty_table(), wanted, uri)
+    footer = storage.read_footer(uri)
+    conform(footer.schema.to_arrow_schema().remove_metadata().empty_table(), wanted, uri)
     for field in wanted:
         if not field.nullable:
             _check_values(footer, field.name, uri)

@@ -1,12 +1,75 @@
-"""Local folders: one of this user's own for temporary files, and walking through a folder, links followed."""
+"""The local disk: writing a file whole, errors in the words of this project, a folder of this user's own for temporary
+files, and walking through a folder, links followed.
+"""
 
 import contextlib
 import errno
 import os
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
+
+from dupq.errors import DupqError, StorageError
+
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+@contextlib.contextmanager
+def errors(uri: str, doing: Literal["read", "written"]) -> Iterator[None]:
+    """Errors of the local disk in the words of this project."""
+    try:
+        yield
+    except OSError as error:
+        raise error_of(uri, error, doing) from error
+
+
+def error_of(uri: str, error: OSError, doing: Literal["read", "written"]) -> DupqError:
+    """Return what to raise for an error of the disk."""
+    reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+    if error.errno in _NO_RIGHT:
+        return StorageError(f"{uri}: cannot be {doing}: no right to ({reason}); give the user of this job that right")
+    if error.errno in _NO_SPACE:
+        return StorageError(f"{uri}: cannot be {doing}: no space left ({reason}); make room and start again")
+    if error.errno == errno.ENOENT and doing == "read":
+        return DupqError(f"{uri}: no such file")
+    if not error.errno or error.errno in _NOT_THERE:
+        return DupqError(f"{uri}: cannot be {doing} ({reason})")
+    return StorageError(f"{uri}: cannot be {doing} ({reason})")
+
+
+@contextlib.contextmanager
+def temporary(path: str) -> Iterator[str]:
+    """A temporary name beside `path` to write to first; removed if it still exists at the end."""
+    folder, file_name = os.path.split(path)
+    name = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with errors(path, "written"):
+            os.makedirs(folder, exist_ok=True)
+            yield name
+    finally:
+        with contextlib.suppress(OSError):  # never made, or its name is too long: the first error says so
+            os.unlink(name)
+
+
+def write(path: str, content: bytes) -> None:
+    """Write a file that would survive a loss of power."""
+    with open(path, "wb") as stream:
+        stream.write(content)
+    make_durable(path)
+
+
+def make_durable(path: str) -> None:
+    """Have the disk keep what was written to a file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def own_folder(parents: Iterable[str | Path] | None = None, make: bool = True) -> Path | None:

@@ -5,18 +5,29 @@ roles); the others take theirs from the environment or the machine.
 
 All operations raise StorageError: no such bucket, no right, wrong key, expired token, not reachable, throttled,
 damaged; and DupqError if there is no such file.
+
+A request is tried again and again, with growing waits, until patience ends. The environment says how long, as it says
+where S3 is, since each process of a cluster has to know: it is part of no run's identity.
+
+    DUPQ_S3_PATIENCE_SECONDS   600   from the first failure of an operation to giving up
+    DUPQ_S3_CONNECT_SECONDS     10   for a connection
+    DUPQ_S3_READ_SECONDS        60   without a byte of the answer
 """
 
 import functools
 import io
+import itertools
+import logging
 import math
 import os
+import random
 import re
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -25,11 +36,14 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.patience import Patience, code, patience, patiently
 from dupq.system import side_by_side
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+
+_log = logging.getLogger(__name__)
+Doing = Literal["read", "list", "write", "delete"]
+Result = TypeVar("Result")
 
 SCHEMES = ("s3", "gs", "az")
 _WRITER = "dupqwriter"  # metadata of what `create` wrote: who it was
@@ -53,6 +67,14 @@ class Listed(NamedTuple):
 
     relative: str
     size: int
+
+
+class Patience(NamedTuple):
+    """In seconds: for an operation from its first failure on, for a connection, and for the next byte."""
+
+    total: float
+    connect: float
+    read: float
 
 
 def endpoint() -> str | None:
@@ -154,7 +176,7 @@ def find(uri: str) -> Info | None:
         except FileNotFoundError:
             return None
         except Exception as error:
-            if code(error).startswith("4"):  # the answer to HEAD has no body, so only that to GET says what is wrong
+            if _code(error).startswith("4"):  # the answer to HEAD has no body, so only that to GET says what is wrong
                 obstore.get(store, key, options={"range": (0, 1)})
             raise
         meta = answer.meta
@@ -228,7 +250,7 @@ def create(uri: str, content: bytes) -> bool:
         try:
             obstore.put(store, key, content, attributes={_WRITER: writer}, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if code(error) == "ConditionalRequestConflict":  # another is being written, which may still fail
+            if _code(error) == "ConditionalRequestConflict":  # another is being written, which may still fail
                 raise
             return False
         return True
@@ -254,7 +276,7 @@ def delete(uri: str) -> None:
         try:
             obstore.delete(store, key)
         except FileNotFoundError as error:
-            if code(error) == "NoSuchBucket":
+            if _code(error) == "NoSuchBucket":
                 raise
 
     patiently(uri, "delete", remove)
@@ -290,7 +312,7 @@ class _Object:
         try:
             answer = obstore.get(self._store, self._key, options={"range": {"suffix": _TAIL}})
         except Exception as error:
-            if code(error) != "InvalidRange" and "non-partial response" not in str(error):
+            if _code(error) != "InvalidRange" and "non-partial response" not in str(error):
                 raise
             answer = obstore.get(self._store, self._key)  # an empty object has no last byte
         return answer.bytes().to_bytes(), answer.meta["size"], answer.meta["e_tag"] or ""
@@ -321,3 +343,141 @@ class _Object:
 
     def close(self) -> None:
         self.closed = True
+
+
+# Trying again, and saying what is wrong.
+
+
+def patience() -> Patience:
+    """As the environment has it. Raises SettingError for what is no number of seconds."""
+    return Patience(
+        _seconds("DUPQ_S3_PATIENCE_SECONDS", 600),
+        _seconds("DUPQ_S3_CONNECT_SECONDS", 10),
+        _seconds("DUPQ_S3_READ_SECONDS", 60),
+    )
+
+
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name)
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
+    return seconds
+
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # seconds: what the first and the last wait are at most
+_DOUBLINGS = 8  # from the one to the other
+_TOLD_AFTER, _TOLD_EVERY = 10.0, 60.0  # seconds that something fails before the log says so, and until it does again
+_CHANCE = random.Random()  # many workers that fail together must not try again together
+_warned = {"last": -math.inf}  # for all threads and files of a process
+
+
+def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
+    """What `work` gives, tried again while its error may pass by itself and patience lasts.
+
+    Waits grow from 0.1 to 20 seconds and are drawn from all between nothing and that (full jitter). `work` must be
+    one that may be done twice. Raises StorageError that says what is wrong, or DupqError if there is no such file.
+    """
+    started = None
+    for attempt in itertools.count():
+        try:
+            return work()
+        except DupqError:
+            raise
+        except Exception as error:  # obstore's have no base of their own
+            trouble = _trouble(error, doing)
+            now = time.monotonic()
+            started = now if started is None else started
+            left = started + patience().total - now
+            if not trouble.may_pass:
+                raise trouble.kind(f"{uri}: {trouble.text}") from error
+            if left <= 0:
+                tried = f"tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
+                raise trouble.kind(f"{uri}: {trouble.text}; {tried}") from error
+        if now - started >= _TOLD_AFTER and now - _warned["last"] >= _TOLD_EVERY:
+            _warned["last"] = now
+            extra = {"is_progress": True, "waited": now - started}
+            _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
+        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS))
+        time.sleep(min(left, _CHANCE.uniform(0, longest)))
+    raise AssertionError("never reached: the loop has no end")
+
+
+_STATUS, _CODE = re.compile(r"status code: (\d+)"), re.compile(r"<Code>(\w+)</Code>")
+_THROTTLED = "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503"
+_PASSING = {
+    **dict.fromkeys(_THROTTLED.split(), "throttled"),
+    **dict.fromkeys(("RequestTimeout", "OperationAborted", "ConditionalRequestConflict"), "the server fails"),
+    **dict.fromkeys(
+        ("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"),
+        "damaged on its way",
+    ),
+}
+_WRONG_KEY = ("SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException", "401")
+_WRONG_REGION = ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301")
+_REMEDIES = {
+    **dict.fromkeys(_WRONG_KEY, "wrong key ({code}); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
+        "expired token ({code}); get a new one, or give the machine a role",
+    ),
+    **dict.fromkeys(
+        ("AccessDenied", "AllAccessDisabled", "403"),
+        "no right to {doing} it ({code}); give the key or role that right",
+    ),
+    **dict.fromkeys(_WRONG_REGION, "wrong region ({code}); set AWS_REGION to that of the bucket"),
+    **dict.fromkeys(
+        ("PreconditionFailed", "412", "InvalidRange", "416"),
+        "damaged: it was replaced while it was read; start again",
+    ),
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), "no such bucket; correct the address or make the bucket"),
+    "RequestTimeTooSkewed": "the clock of this machine is wrong ({code}); set it",
+}
+
+
+class _Trouble(NamedTuple):
+    """What is wrong, and whether another try may help; `kind` is the class of errors that it belongs to."""
+
+    text: str
+    may_pass: bool = False
+    kind: type[DupqError] = StorageError
+
+
+def _code(error: Exception) -> str:
+    """What the server calls the error, the HTTP status if it gave no name, "" for an error that is none of its own."""
+    match = _CODE.search(str(error)) or _STATUS.search(str(error))
+    return match[1] if match else ""
+
+
+def _trouble(error: Exception, doing: Doing) -> _Trouble:
+    """What an error of obstore or boto3 means for what was being done. All answers of 500 and above may pass."""
+    code, text = _code(error), str(error)
+    line = " ".join(text.partition("\n\nDebug source:")[0].split())
+    match = _STATUS.search(text)
+    status = match[1] if match else ""
+    passing = _PASSING.get(code) or _PASSING.get(status) or ("the server fails" if status >= "500" else None)
+    if passing:
+        return _Trouble(f"{passing} ({code})", may_pass=True)
+    if code in _REMEDIES:
+        return _Trouble(_REMEDIES[code].format(code=code, doing=doing))
+    if isinstance(error, FileNotFoundError):
+        return _Trouble("no such file", kind=DupqError)
+    if "indicates an incorrectly configured region" in text:
+        return _Trouble(_REMEDIES["301"].format(code="301"))
+    if "body error" in line:
+        return _Trouble(f"damaged or cut short on its way ({line})", may_pass=True)
+    if "InvalidCertificate(" in text:
+        return _Trouble("not reachable: its certificate is not trusted; check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
+    if "HTTP error" in line or "MetadataRetrieval" in text or "CredentialRetrieval" in text:
+        address, kinds = re.search(r"performing \w+ (\S+)", text), re.findall(r"kind: (\w+),", text)
+        last = "Timeout" if "Timeout" in kinds else kinds[-1] if kinds else ""
+        return _Trouble(f"not reachable ({f'{last} at {address[1]}' if address and last else line})", may_pass=True)
+    if "get_credentials" in text or "Partial credentials" in text:
+        line = line if "Partial" in text else "boto3 finds none"
+        return _Trouble(f"no key ({line}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    if "Could not parse path" in line or "invalid path" in line:
+        return _Trouble(f"not a valid address ({line})", kind=DupqError)
+    return _Trouble(f"the server refuses to {doing} it ({line})" if code else f"cannot be used ({line})")

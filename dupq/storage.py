@@ -5,21 +5,19 @@ is atomic: a reader sees the whole file or none. `create` is the conditional wri
 many racers wins.
 
 Everything here, and the reading of an open file too, raises DupqError if there is no such file, and StorageError if
-the disk or the server does not do what it should. A server is tried again for minutes first (`dupq.patience`).
+the disk or the server does not do what it should. A server is tried again for minutes first.
 """
 
 import contextlib
-import errno
 import functools
 import json
 import os
 import pathlib
 import re
 import shlex
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -38,9 +36,6 @@ _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has ma
 _COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
 CHANGED = f"has changed {_SINCE}"
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class File(NamedTuple):
@@ -114,35 +109,13 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     return pafs.LocalFileSystem(), absolute(uri)
 
 
-@contextlib.contextmanager
-def _local(uri: str, doing: Literal["read", "written"]) -> Iterator[None]:
-    """Errors of the local disk in the words of this project."""
-    try:
-        yield
-    except OSError as error:
-        raise _local_error(uri, error, doing) from error
-
-
-def _local_error(uri: str, error: OSError, doing: Literal["read", "written"]) -> DupqError:
-    said = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
-    if error.errno in _NO_RIGHT:
-        return StorageError(f"{uri}: cannot be {doing}: no right to ({said}); give the user of this job that right")
-    if error.errno in _NO_SPACE:
-        return StorageError(f"{uri}: cannot be {doing}: no space left ({said}); make room and start again")
-    if error.errno == errno.ENOENT and doing == "read":
-        return DupqError(f"{uri}: no such file")
-    if not error.errno or error.errno in _NOT_THERE:
-        return DupqError(f"{uri}: cannot be {doing} ({said})")
-    return StorageError(f"{uri}: cannot be {doing} ({said})")
-
-
 def kind(uri: str) -> str:
     """`file`, `folder` or `missing`."""
     if is_remote(uri):
         if objects.find(uri):
             return "file"
         return "folder" if objects.has_below(uri) else "missing"
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         info = pafs.LocalFileSystem().get_file_info(absolute(uri))
     kinds = {pafs.FileType.File: "file", pafs.FileType.Directory: "folder"}
     return kinds.get(info.type, "missing")
@@ -171,7 +144,7 @@ def names_in(uri: str) -> list[str]:
     """The names of the files right in the folder `uri`, hidden ones too."""
     if is_remote(uri):
         return objects.names_in(uri)
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         infos = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(absolute(uri)))
     return [info.base_name for info in infos if info.type == pafs.FileType.File]
 
@@ -183,7 +156,7 @@ def _local_files(uri: str) -> Iterator[tuple[str, int]]:
 
 
 def _walk(uri: str) -> Iterator[tuple[str, int | str]]:
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         yield from local_files.walk(absolute(uri))
 
 
@@ -196,7 +169,7 @@ def read_bytes(uri: str) -> bytes:
     """The content of a file. Raises DupqError if it is not there."""
     if is_remote(uri):
         return objects.read(uri)
-    with open_input(uri) as stream, _local(uri, "read"):
+    with open_input(uri) as stream, local_files.errors(uri, "read"):
         return stream.read()
 
 
@@ -204,7 +177,7 @@ def open_input(uri: str) -> pa.NativeFile:
     """A seekable binary file. Raises DupqError if it is not there."""
     if is_remote(uri):
         return objects.open_object(uri)
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         return pafs.LocalFileSystem().open_input_file(absolute(uri))
 
 
@@ -212,7 +185,7 @@ def open_mapped(uri: str) -> pa.NativeFile:
     """Like `open_input`; a local file's pages are used in place, not copied."""
     if is_remote(uri):
         return objects.open_object(uri)
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         return pa.memory_map(absolute(uri))
 
 
@@ -229,8 +202,8 @@ def write_bytes(uri: str, content: bytes) -> None:
     if is_remote(uri):
         system.note({uri: Written(len(content), objects.write(uri, content))})
         return
-    with _local_temporary(uri) as temporary:
-        _write_local(temporary, content)
+    with local_files.temporary(uri) as temporary:
+        local_files.write(temporary, content)
         os.replace(temporary, uri)
     if system.is_recording():
         system.note({uri: Written(len(content), xxhash.xxh3_128_hexdigest(content))})
@@ -241,7 +214,7 @@ def move(source: str, target: str) -> None:
     if is_remote(target):
         objects.move(source, target)
         return
-    with _local(target, "written"):
+    with local_files.errors(target, "written"):
         os.makedirs(parent(target), exist_ok=True)
         os.replace(source, target)
 
@@ -250,41 +223,13 @@ def create(uri: str, content: bytes) -> bool:
     """Write a file only if there is none of that name; True for the one writer that created it."""
     if is_remote(uri):
         return objects.create(uri, content)
-    with _local_temporary(uri) as temporary:
-        _write_local(temporary, content)
+    with local_files.temporary(uri) as temporary:
+        local_files.write(temporary, content)
         try:
             os.link(temporary, uri)
         except FileExistsError:
             return False
     return True
-
-
-@contextlib.contextmanager
-def _local_temporary(path: str) -> Iterator[str]:
-    """A temporary name beside `path` to write to first; removed if it still exists at the end."""
-    folder, file_name = os.path.split(path)
-    temporary = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with _local(path, "written"):
-            os.makedirs(folder, exist_ok=True)
-            yield temporary
-    finally:
-        with contextlib.suppress(OSError):  # never made, or its name is too long: the first error says so
-            os.unlink(temporary)
-
-
-def _write_local(path: str, content: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(content)
-    _make_durable(path)
-
-
-def _make_durable(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def delete(uri: str) -> None:
@@ -293,7 +238,7 @@ def delete(uri: str) -> None:
     if is_remote(uri):
         objects.delete(uri)
         return
-    with _local(uri, "written"), contextlib.suppress(FileNotFoundError):
+    with local_files.errors(uri, "written"), contextlib.suppress(FileNotFoundError):
         os.unlink(absolute(uri))
 
 
@@ -305,7 +250,7 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
                 delete(file.uri)
     if is_remote(folder):
         return
-    with _local(folder, "written"):
+    with local_files.errors(folder, "written"):
         for path in pathlib.Path(absolute(folder)).rglob(".*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -323,7 +268,7 @@ def delete_folder(uri: str) -> None:
     if is_remote(uri):
         objects.delete_below(uri)
     elif kind(uri) == "folder":
-        with _local(uri, "written"):
+        with local_files.errors(uri, "written"):
             pafs.LocalFileSystem().delete_dir(absolute(uri))
 
 
@@ -407,7 +352,7 @@ def readable(uri: str, form: str) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno:
-            raise _local_error(uri, error, "read") from error
+            raise local_files.error_of(uri, error, "read") from error
         raise DupqError(f"{uri}: not a readable {form} file ({' '.join(str(error).split())})") from error
 
 
@@ -421,19 +366,23 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
     return conform(table, wanted, uri)
 
 
-def read_schema(uri: str) -> pa.Schema:
-    """The schema of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
+def read_footer(uri: str) -> pq.FileMetaData:
+    """The footer of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
     with open_input(uri) as stream, readable(uri, "Parquet"):
-        return pq.read_schema(stream)
+        return pq.read_metadata(stream)
+
+
+def read_schema(uri: str) -> pa.Schema:
+    """The schema of a Parquet file, from its footer."""
+    return read_footer(uri).schema.to_arrow_schema()
 
 
 def values_a_row(uri: str, column: str) -> float:
     """The mean length of a column of lists in a Parquet file, a list without values as one; 0 if it has no such column.
 
-    Only the footer is read. Raises DupqError for a missing or damaged file.
+    Only the footer is read.
     """
-    with open_input(uri) as stream, readable(uri, "Parquet"):
-        footer = pq.read_metadata(stream)
+    footer = read_footer(uri)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
     values = sum(leaf.num_values for leaf in leaves if leaf.path_in_schema.split(".")[0] == column)
@@ -504,11 +453,11 @@ def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> I
         content = buffer.getvalue()
         system.note({uri: Written(content.size, objects.write(uri, content), rows)})
         return
-    with _local_temporary(uri) as temporary:
+    with local_files.temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
         if is_durable:
-            _make_durable(temporary)
+            local_files.make_durable(temporary)
         if system.is_recording():
             system.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
         os.replace(temporary, uri)
@@ -529,8 +478,7 @@ def _is_list_of_fractions(kind: pa.DataType) -> bool:
 
 def read_counts(uri: str) -> dict[str, int]:
     """The counts that `write_table` kept with a file, and its number of rows as `rows_out`."""
-    with open_input(uri) as stream, readable(uri, "Parquet"):
-        footer = pq.read_metadata(stream)
+    footer = read_footer(uri)
     kept = (footer.metadata or {}).get(_COUNTS, b"{}")
     return {**json.loads(kept), "rows_out": footer.num_rows}
 
@@ -571,7 +519,7 @@ def version(uri: str) -> str:
     """What differs once a file is replaced or written to, without a read: an object's ETag, or size, time and place."""
     if is_remote(uri):
         return checksum(uri)
-    with _local(uri, "read"):
+    with local_files.errors(uri, "read"):
         status = os.stat(absolute(uri))
     return f"{status.st_size}-{status.st_ctime_ns}-{status.st_ino}"
 
@@ -581,7 +529,7 @@ def checksum(uri: str) -> str:
     if is_remote(uri):
         return objects.info(uri).checksum
     digest = xxhash.xxh3_128()
-    with open_input(uri) as stream, _local(uri, "read"):
+    with open_input(uri) as stream, local_files.errors(uri, "read"):
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

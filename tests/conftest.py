@@ -113,10 +113,10 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _without_waiting_for_the_disk() -> Iterator[None]:
     """In this process; no test cuts the power. Jobs and Ray's workers wait for it."""
-    from dupq import storage
+    from dupq import local_files
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "_make_durable", lambda path: None)
+        patch.setattr(local_files, "make_durable", lambda path: None)
         yield
 
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from fault_proxy import Fault, FaultProxy
 
-from dupq import patience as s3_patience
-from dupq import storage, tables
+from dupq import objects, storage, tables
 from dupq.cli import main
 from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
@@ -33,8 +32,8 @@ def slow_proxy(s3: str) -> Iterator[FaultProxy]:
     with pytest.MonkeyPatch.context() as patch, FaultProxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
         patch.setenv("AWS_ENDPOINT_URL", proxy.address)
         patch.setenv("DUPQ_S3_PATIENCE_SECONDS", "60")
-        patch.setattr(s3_patience, "_FIRST_WAIT", 0.005)
-        patch.setattr(s3_patience, "_LONGEST_WAIT", 0.05)
+        patch.setattr(objects, "_FIRST_WAIT", 0.005)
+        patch.setattr(objects, "_LONGEST_WAIT", 0.05)
         yield proxy
 
 
@@ -212,6 +211,15 @@ def test_a_table_that_arrow_itself_reads_from_s3_is_as_patient(folder: str, prox
         view.arrow()
 
 
+@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 507, 520, 529, 599])
+@pytest.mark.parametrize("code", ["InternalError", "OfTomorrow"])
+def test_every_answer_of_500_and_above_is_waited_for(status: int, code: str, written: str, proxy: FaultProxy) -> None:
+    wanted = storage.read_bytes(f"{written}/text")
+    proxy.faults = [Fault("status", status=status, code=code, times=3)]
+    assert storage.read_bytes(f"{written}/text") == wanted
+    assert proxy.faults[0].done == 3
+
+
 LASTING = {
     "AccessDenied": (403, r"no right to {doing} it \(AccessDenied\)"),
     "SignatureDoesNotMatch": (403, r"wrong key \(SignatureDoesNotMatch\)"),
@@ -274,7 +282,7 @@ def test_when_patience_ends_it_is_said_what_it_was_and_how_long(
 def test_a_wait_that_is_no_moments_matter_is_told(
     folder: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(s3_patience, "_TOLD_AFTER", 0.02)
+    monkeypatch.setattr(objects, "_TOLD_AFTER", 0.02)
     proxy.faults = [Fault("status", times=10)]
     progress.show_as("json")
     assert not storage.exists(f"{folder}/text")

@@ -22,7 +22,7 @@ from unittest import mock
 
 from inline import without_ray
 
-from dupq import cli, patience, storage
+from dupq import cli, local_files, objects, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
 from dupq.job import ends
 from dupq.runs import lease, progress
@@ -163,7 +163,7 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.environ.update(states)
-        patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
+        objects._FIRST_WAIT, objects._LONGEST_WAIT = 0.005, 0.05
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
         lease.LIFE = timedelta(hours=1)
@@ -231,8 +231,8 @@ def _disturb(moment: Moment, counted: Path) -> None:
         if os.path.islink(path):  # nothing was written yet
             raise _full(path)
 
-    temporary_for, storage._local_temporary = storage._local_temporary, local_temporary
-    storage._make_durable = make_durable
+    temporary_for, local_files.temporary = local_files.temporary, local_temporary
+    local_files.make_durable = make_durable
     os.replace = functools.partial(around, "placed", os.replace)
     os.link = functools.partial(around, "placed", os.link)
     storage.delete = functools.partial(around, "removed", storage.delete)
