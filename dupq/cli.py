@@ -6,16 +6,13 @@ those of its check first, then Ray, which takes a second.
 
 import argparse
 import contextlib
-import importlib
-import inspect
-import itertools
 import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from dupq import __version__
+from dupq import __version__, commands
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError
 from dupq.job import ends
 
@@ -24,9 +21,7 @@ _log = logging.getLogger(__name__)
 _MOST_GPUS = 10_000
 _MOST_QUESTIONS = 1e12
 PORT = 8321
-_ALL = "all"
 _ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump")
-_SHORT = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -51,13 +46,6 @@ class Parser(argparse.ArgumentParser):
         """Add an option that names a file or folder; with `dest`, one that may be repeated, whose values are there."""
         repeated: dict[str, Any] = {"action": "append", "default": [], "dest": dest} if dest else {}
         self.add_argument(name, metavar="URI", type=uri, help=about, required=required, **repeated)
-
-
-class _Checkable(Protocol):
-    """A job of pipelines/arguments.py."""
-
-    def check(self) -> object:
-        """Raise DupqError for what is wrong, before any work."""
 
 
 class Command(NamedTuple):
@@ -177,33 +165,6 @@ def _leave(code: int) -> None:
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         progress.write_kept()
-
-
-def _made(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
-    """Return the job of this kind (pipelines/arguments.py) with the options that have the names of its fields."""
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
-    names = inspect.signature(kind).parameters
-    return kind(**{name: value for name, value in {**given, **more}.items() if name in names})
-
-
-def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
-    """Check the job, connect to Ray and do it; what works with Ray is imported after the check."""
-    checked = job.check()
-    from dupq.job import cluster
-
-    cluster.connect(address)
-    module = "train" if pipeline == "from_dump" else pipeline
-    return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
-
-
-def _find(job: _Checkable, pipeline: str, address: str | None) -> None:
-    """Do a job that makes a run, and say what was found and where the report is."""
-    run = _do_on_ray(job, pipeline, address)
-    from dupq.report.summary import summary
-    from dupq.runs.writer import Run
-
-    assert isinstance(run, Run)
-    _log.info(summary(run.uri))
 
 
 # What options share
@@ -357,17 +318,6 @@ def _add_table(parser: Parser) -> None:
     )
 
 
-def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
-    from dupq.dump.files import Columns
-
-    dumps = (*arguments.dumps, *arguments.more_dumps)
-    if not dumps:
-        raise SettingError("which dump or table? Give its file or folder: dupq from-dump faq.csv")
-    columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
-    return {"dumps": dumps, "columns": columns}
-
-
 def _ingest_options(parser: Parser) -> None:
     from dupq.settings.sections import IngestSettings
 
@@ -382,14 +332,6 @@ def _ingest_options(parser: Parser) -> None:
         help="more broken rows than this share of all fail a site",
     )
     add_shared(parser)
-
-
-def _ingest(arguments: argparse.Namespace) -> None:
-    """Turn Stack Exchange dumps, or other tables of questions, into the tables of an archive."""
-    from dupq.pipelines.arguments import IngestJob
-
-    settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _do_on_ray(_made(IngestJob, arguments, assignments=settings, **_read_by(arguments)), "ingest", arguments.ray)
 
 
 def _train_options(parser: Parser) -> None:
@@ -415,13 +357,6 @@ def _train_options(parser: Parser) -> None:
     )
     _add_gpus(parser)
     add_shared(parser)
-
-
-def _train(arguments: argparse.Namespace) -> None:
-    """Train an encoder on an archive's own text and duplicate links, with Ray Train."""
-    from dupq.pipelines.arguments import TrainingJob
-
-    _do_on_ray(_made(TrainingJob, arguments), "train", arguments.ray)
 
 
 def _dedup_options(parser: Parser) -> None:
@@ -491,22 +426,6 @@ def _dedup_options(parser: Parser) -> None:
     add_shared(parser)
 
 
-def _dedup(arguments: argparse.Namespace) -> None:
-    """Find the duplicate questions of an archive."""
-    from dupq.pipelines.arguments import DedupJob, Gates
-
-    settings = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
-    below = f"{arguments.questions.rstrip('/')}/"
-    job = _made(
-        DedupJob,
-        arguments,
-        assignments=(*settings, *arguments.assignments),
-        gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
-        skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
-    )
-    _find(job, "dedup", arguments.ray)
-
-
 def _evaluate_options(parser: Parser) -> None:
     from dupq.evaluation.measures import TABLES
 
@@ -529,7 +448,8 @@ def _evaluate_options(parser: Parser) -> None:
         action="append",
         metavar="NAME",
         help=f"what to measure; may be repeated; default: {general}. Tables of the papers (papers/README.md), such as "
-        f"bogdanova-2, are measured on the sites of the archive and each --pair-set. {_ALL}: all of these and those",
+        "bogdanova-2, are measured on the sites of the archive and each --pair-set. "
+        f"{commands.ALL}: all of these and those",
     )
     parser.add_uri(
         "--pair-set",
@@ -544,63 +464,6 @@ def _evaluate_options(parser: Parser) -> None:
     add_shared(parser)
 
 
-def _evaluate(arguments: argparse.Namespace) -> None:
-    """Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."""
-    from dupq import system
-    from dupq.evaluation.measures import TABLES
-    from dupq.pipelines.arguments import EvaluationJob
-
-    names = arguments.table or sorted(TABLES)
-    general = tuple(name for name in sorted(TABLES) if name in names or _ALL in names)
-    of_papers = tuple(dict.fromkeys(name for name in names if name not in TABLES))
-    if not general and (arguments.encoder or arguments.assignments):
-        raise SettingError(
-            f"--encoder and --set are for the tables {' and '.join(sorted(TABLES))}; name one of these with --table, "
-            "or all. The papers' systems have their own settings"
-        )
-    if not of_papers and (arguments.pair_set or arguments.quick):
-        raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
-    job = _made(EvaluationJob, arguments, tables=general)
-    checked = job.check() if general else None
-    papers = _papers_job(arguments, of_papers) if of_papers else None
-    sources = papers.check() if papers else None
-    from dupq.job import cluster
-
-    cluster.connect(arguments.ray)
-    if general:
-        from dupq.pipelines.evaluate import evaluate
-
-        _log.info(evaluate(job, checked))
-    if papers:
-        [measuring] = system.papers("job")
-        _log.info(measuring.measure_papers(papers, sources))
-
-
-def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
-    """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
-    from dupq import system
-    from dupq.evaluation.measures import TABLES
-
-    for module in system.papers("arguments"):
-        tables = tuple(module.TABLES) if _ALL in names else names
-        archive = arguments.questions, arguments.links, arguments.output
-        return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
-    raise SettingError(
-        f"--table {', '.join(names)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables need the "
-        "package dupq_papers, which is not installed (papers/README.md)"
-    )
-
-
-def _report(arguments: argparse.Namespace) -> None:
-    """Write a run's report.html anew."""
-    from dupq.runs.reader import finished_run
-
-    run = finished_run(arguments.run)
-    from dupq.report.page import write  # with what draws: later than the check
-
-    print(write(run.uri))
-
-
 def _export_options(parser: Parser) -> None:
     _add_run(parser)
     formats = ("csv", "jsonl", "keep-drop", "graphml", "embedding-atlas")
@@ -608,31 +471,10 @@ def _export_options(parser: Parser) -> None:
     parser.add_uri("--output", "the folder that is made; nothing may be there", required=True)
 
 
-def _export(arguments: argparse.Namespace) -> None:
-    """Write a finished run for another tool: plain files, what to keep and drop, a graph, a map."""
-    from dupq.runs.reader import finished_run
-
-    run = finished_run(arguments.run)
-    from dupq.export import FORMATS, export  # with what lays a map out: later than the check
-
-    for written in export(run.uri, arguments.to, arguments.output):
-        rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
-        print(f"{rows}{written.uri}" + (f"  ({written.note})" if written.note else ""))
-    print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")
-
-
 def _plan_options(parser: Parser) -> None:
     parser.add_argument("--questions", required=True, metavar="N", type=_questions, help="of the archive, such as 24e6")
     _add_run(parser)
     parser.add_argument("--json", action="store_true", help="a JSON object in place of the table")
-
-
-def _plan(arguments: argparse.Namespace) -> None:
-    """Say what dedup would take for another number of questions, from what the stages of a finished run took."""
-    from dupq.plan import as_json, as_text, plan_from
-
-    plan = plan_from(arguments.run, arguments.questions)
-    print((as_json if arguments.json else as_text)(plan))
 
 
 def _from_dump_options(parser: Parser) -> None:
@@ -645,26 +487,8 @@ def _from_dump_options(parser: Parser) -> None:
     add_shared(parser)
 
 
-def _from_dump(arguments: argparse.Namespace) -> None:
-    """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
-    from dupq.pipelines.arguments import FromDumpJob
-
-    read = _read_by(arguments)
-    first: str = [*arguments.dumps, *arguments.more_dumps][0]
-    output = arguments.output or f"out/{first.rstrip('/').rpartition('/')[2].split('.', 1)[0]}"
-    _find(_made(FromDumpJob, arguments, output=output, **read), "from_dump", arguments.ray)
-
-
 def _runs_options(parser: Parser) -> None:
     parser.add_uri("--output", "the folder of runs", required=True)
-
-
-def _runs(arguments: argparse.Namespace) -> None:
-    """List the runs below an output, with their size, age and state."""
-    from dupq.runs.inventory import lines
-
-    for line in lines(arguments.output):
-        print(line)
 
 
 def _prune_options(parser: Parser) -> None:
@@ -683,35 +507,8 @@ def _prune_options(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, and say what would be")
 
 
-def _prune(arguments: argparse.Namespace) -> None:
-    """Remove runs that nothing needs, and what they and trainings left behind."""
-    from datetime import UTC, datetime
-
-    from dupq.runs.inventory import Keep, prune
-
-    keep = Keep(arguments.keep, arguments.keep_monthly)
-    for line in prune(arguments.output, arguments.encoder, keep, datetime.now(UTC), arguments.dry_run):
-        print(line, flush=True)
-
-
 def _status_options(parser: Parser) -> None:
     parser.add_uri("--run", "a run's folder, or a folder of runs for the newest", required=True)
-
-
-def _status(arguments: argparse.Namespace) -> None:
-    """Say how far a run is."""
-    from datetime import UTC, datetime
-
-    from dupq.runs.inventory import status
-
-    print(status(arguments.run, datetime.now(UTC)))
-
-
-def _review(arguments: argparse.Namespace) -> None:
-    """Judge a run's worklist in a terminal: are the two questions of a pair the same?"""
-    from dupq.review import review
-
-    review(arguments.run)
 
 
 def _serve_options(parser: Parser) -> None:
@@ -721,94 +518,19 @@ def _serve_options(parser: Parser) -> None:
     )
 
 
-def _serve(arguments: argparse.Namespace) -> None:
-    """Show all clusters of a run in a browser, from a server on this machine that only it can reach."""
-    from dupq.runs.reader import finished_run
-
-    run = finished_run(arguments.run)
-    from dupq.serve import ADDRESS, Server, serve  # with what draws: later than the check
-
-    def ready(server: Server) -> None:
-        print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
-
-    serve(run, arguments.port, ready)
-
-
-def _warm(arguments: argparse.Namespace) -> None:
-    """Compile what jobs call and keep it, so that no run waits for it."""
-    # GPU kernels too where there is a GPU: by find_duplicates and, if Ray is installed, the jobs on a small archive
-    import time
-
-    from dupq import find_duplicates
-    from dupq.kernel_cache import compile_seconds
-    from dupq.system import is_installed
-
-    start = time.monotonic()
-    logging.getLogger("dupq").setLevel(logging.WARNING)
-    find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
-    if is_installed("ray"):
-        _do_the_jobs(arguments.gpus)
-    logging.getLogger("dupq").setLevel(logging.INFO)
-    _log.info(
-        f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
-        "was kept"
-    )
-
-
-def _do_the_jobs(gpus: int | None) -> None:
-    import tempfile
-
-    from dupq.job import cluster
-    from dupq.job.gpus import gpus_for
-    from dupq.pipelines.arguments import FromDumpJob
-    from dupq.pipelines.train import from_dump
-
-    cluster.connect("local")
-    gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
-    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
-        dump = _write_small_dump(folder)
-        for language in ("english", "german"):  # whose word vectors are learned from nothing
-            assignments = (*_SHORT, f"text.language={language}")
-            job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
-            from_dump(job, job.check())
-
-
-def _write_small_dump(folder: str) -> str:
-    """Write a dump of 300 questions into a local folder and return its URI: each is there twice, half are linked."""
-    from dupq import storage
-
-    verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")
-    things = ("bread", "shirts", "carpets", "bicycles", "mirrors", "windows", "chairs", "roses", "pans", "boots")
-    titles = ("How do I {} {} {}?", "What is the best way to {} {} {}?")
-    row = '<row Id="{}" PostTypeId="1" CreationDate="2024-01-01T00:00:00.000" Score="1" Title="{}" Body="{}" Tags="" />'
-    link = '<row Id="{0}" CreationDate="2024-01-02T00:00:00.000" PostId="{0}" RelatedPostId="{1}" LinkTypeId="3" />'
-    posts: list[str] = []
-    links: list[str] = []
-    for words in itertools.product(verbs, things, places):
-        body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;".format(*words)
-        for title in titles:
-            posts.append(row.format(len(posts) + 1, title.format(*words), body))
-        if len(posts) % 4:
-            links.append(link.format(len(posts), len(posts) - 1))
-    for file, root, rows in (("Posts.xml", "posts", posts), ("PostLinks.xml", "postlinks", links)):
-        lines = "\r\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<{root}>", *rows, f"</{root}>"])
-        storage.write_bytes(f"{folder}/warm.example.com/{file}", lines.encode())
-    return f"{folder}/warm.example.com"
-
-
 COMMANDS = {
-    "ingest": Command(_ingest_options, _ingest),
-    "train": Command(_train_options, _train),
-    "dedup": Command(_dedup_options, _dedup),
-    "evaluate": Command(_evaluate_options, _evaluate),
-    "report": Command(_add_run, _report),
-    "export": Command(_export_options, _export),
-    "plan": Command(_plan_options, _plan),
-    "from_dump": Command(_from_dump_options, _from_dump),
-    "runs": Command(_runs_options, _runs),
-    "prune": Command(_prune_options, _prune),
-    "status": Command(_status_options, _status),
-    "review": Command(_add_run, _review),
-    "serve": Command(_serve_options, _serve),
-    "warm": Command(_add_gpus, _warm),
+    "ingest": Command(_ingest_options, commands.ingest),
+    "train": Command(_train_options, commands.train),
+    "dedup": Command(_dedup_options, commands.dedup),
+    "evaluate": Command(_evaluate_options, commands.evaluate),
+    "report": Command(_add_run, commands.report),
+    "export": Command(_export_options, commands.export),
+    "plan": Command(_plan_options, commands.plan),
+    "from_dump": Command(_from_dump_options, commands.from_dump),
+    "runs": Command(_runs_options, commands.runs),
+    "prune": Command(_prune_options, commands.prune),
+    "status": Command(_status_options, commands.status),
+    "review": Command(_add_run, commands.review),
+    "serve": Command(_serve_options, commands.serve),
+    "warm": Command(_add_gpus, commands.warm),
 }

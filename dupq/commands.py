@@ -1,0 +1,340 @@
+"""What each command of `dupq` does, from its parsed arguments (dupq/cli.py).
+
+A job's modules are imported where it begins: those of its check first, then Ray, which takes a second, and what draws.
+"""
+
+import argparse
+import importlib
+import inspect
+import itertools
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from dupq.errors import SettingError
+
+Job = TypeVar("Job")
+ALL = "all"  # tables of `dupq evaluate`
+_log = logging.getLogger(__name__)
+_SHORT = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
+
+
+class _Checkable(Protocol):
+    """A job of pipelines/arguments.py."""
+
+    def check(self) -> object:
+        """Raise DupqError for what is wrong, before any work."""
+
+
+def _made(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
+    """Return the job of this kind (pipelines/arguments.py) with the options that have the names of its fields."""
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
+    names = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in {**given, **more}.items() if name in names})
+
+
+def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
+    """Check the job, connect to Ray and do it; what works with Ray is imported after the check."""
+    checked = job.check()
+    from dupq.job import cluster
+
+    cluster.connect(address)
+    module = "train" if pipeline == "from_dump" else pipeline
+    return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
+
+
+def _find(job: _Checkable, pipeline: str, address: str | None) -> None:
+    """Do a job that makes a run, and say what was found and where the report is."""
+    run = _do_on_ray(job, pipeline, address)
+    from dupq.report.summary import summary
+    from dupq.runs.writer import Run
+
+    assert isinstance(run, Run)
+    _log.info(summary(run.uri))
+
+
+def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
+    from dupq.dump.files import Columns
+
+    dumps = (*arguments.dumps, *arguments.more_dumps)
+    if not dumps:
+        raise SettingError("which dump or table? Give its file or folder: dupq from-dump faq.csv")
+    columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
+    return {"dumps": dumps, "columns": columns}
+
+
+def ingest(arguments: argparse.Namespace) -> None:
+    """Turn Stack Exchange dumps, or other tables of questions, into the tables of an archive."""
+    from dupq.pipelines.arguments import IngestJob
+
+    settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
+    _do_on_ray(_made(IngestJob, arguments, assignments=settings, **_read_by(arguments)), "ingest", arguments.ray)
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train an encoder on an archive's own text and duplicate links, with Ray Train."""
+    from dupq.pipelines.arguments import TrainingJob
+
+    _do_on_ray(_made(TrainingJob, arguments), "train", arguments.ray)
+
+
+def dedup(arguments: argparse.Namespace) -> None:
+    """Find the duplicate questions of an archive."""
+    from dupq.pipelines.arguments import DedupJob, Gates
+
+    settings = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
+    below = f"{arguments.questions.rstrip('/')}/"
+    job = _made(
+        DedupJob,
+        arguments,
+        assignments=(*settings, *arguments.assignments),
+        gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
+        skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
+    )
+    _find(job, "dedup", arguments.ray)
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."""
+    from dupq import system
+    from dupq.evaluation.measures import TABLES
+    from dupq.pipelines.arguments import EvaluationJob
+
+    names = arguments.table or sorted(TABLES)
+    general = tuple(name for name in sorted(TABLES) if name in names or ALL in names)
+    of_papers = tuple(dict.fromkeys(name for name in names if name not in TABLES))
+    if not general and (arguments.encoder or arguments.assignments):
+        raise SettingError(
+            f"--encoder and --set are for the tables {' and '.join(sorted(TABLES))}; name one of these with --table, "
+            "or all. The papers' systems have their own settings"
+        )
+    if not of_papers and (arguments.pair_set or arguments.quick):
+        raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
+    job = _made(EvaluationJob, arguments, tables=general)
+    checked = job.check() if general else None
+    papers = _papers_job(arguments, of_papers) if of_papers else None
+    sources = papers.check() if papers else None
+    from dupq.job import cluster
+
+    cluster.connect(arguments.ray)
+    if general:
+        from dupq.pipelines.evaluate import evaluate
+
+        _log.info(evaluate(job, checked))
+    if papers:
+        [measuring] = system.papers("job")
+        _log.info(measuring.measure_papers(papers, sources))
+
+
+def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
+    """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
+    from dupq import system
+    from dupq.evaluation.measures import TABLES
+
+    for module in system.papers("arguments"):
+        tables = tuple(module.TABLES) if ALL in names else names
+        archive = arguments.questions, arguments.links, arguments.output
+        return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
+    raise SettingError(
+        f"--table {', '.join(names)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables need the "
+        "package dupq_papers, which is not installed (papers/README.md)"
+    )
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Write a run's report.html anew."""
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(arguments.run)
+    from dupq.report.page import write  # with what draws: later than the check
+
+    print(write(run.uri))
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """Write a finished run for another tool: plain files, what to keep and drop, a graph, a map."""
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(arguments.run)
+    from dupq.export import FORMATS, export  # with what lays a map out: later than the check
+
+    for written in export(run.uri, arguments.to, arguments.output):
+        rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
+        print(f"{rows}{written.uri}" + (f"  ({written.note})" if written.note else ""))
+    print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")
+
+
+# Seconds grow with the number of questions to this power: measured from 100,000 to a million made questions
+# (benchmarks/results/scale*.md). Other stages grow linearly, or less.
+_GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
+_FEW = 50_000  # questions: a smaller run goes mostly into starting
+
+
+def plan(arguments: argparse.Namespace) -> None:
+    """Say what dedup would take for another number of questions, from what the stages of a finished run took."""
+    from dupq import storage
+    from dupq.runs.reader import finished_run
+
+    run, questions = finished_run(arguments.run), arguments.questions
+    if run.manifest["inputs"].get("previous"):
+        raise SettingError(
+            f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
+        )
+    growth, stages = questions / run.metrics["questions"], []
+    for stage in run.manifest.get("stages") or ():
+        seconds, power = stage.get("seconds") or 0.0, _GROWTH.get(stage["name"], 1.0)
+        planned = {"name": stage["name"], "run_seconds": seconds, "seconds": seconds * growth**power, "growth": power}
+        stages.append({**planned, "run_task_mb": stage.get("peak_memory_mb") or 0.0})
+    size = sum(file.size for file in storage.list_files(run.uri))
+    counts = {"run": run.uri, "run_questions": run.metrics["questions"], "questions": questions}
+    planned = {**counts, "disk_bytes": round(size * growth), "stages": stages}
+    print(json.dumps(planned, indent=1) if arguments.json else _plan_text(planned))
+
+
+def _plan_text(planned: dict[str, Any]) -> str:
+    """Write a plan as a table, and what it rests on."""
+    from dupq.report.summary import duration, memory
+
+    questions, before, stages = planned["questions"], planned["run_questions"], planned["stages"]
+    rows: list[tuple[str, ...]] = [("stage", "that run", "planned", "growth", "largest task there")]
+    for stage in stages:
+        growth = f"n^{stage['growth']:g}" if stage["growth"] != 1 else "n"
+        seconds = (duration(stage["run_seconds"]), duration(stage["seconds"]))
+        rows.append((stage["name"], *seconds, growth, memory(stage["run_task_mb"])))
+    sums = (duration(sum(stage[name] for stage in stages)) for name in ("run_seconds", "seconds"))
+    rows.append(("all", *sums, "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{questions:,} questions, from the {before:,} of {planned['run']}", ""]
+    for name, *cells in rows:
+        shown = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *shown]).rstrip())
+    lines += ["", f"The run's folder: {memory(planned['disk_bytes'] / 1e6)}. Times are for the machines of that run."]
+    if before < _FEW:
+        lines.append(f"A run of fewer than {_FEW:,} questions goes mostly into starting: the plan says too much.")
+    if questions > 10 * before:
+        lines.append(
+            f"{questions / before:,.0f} times the questions of that run: growth was measured over a factor of ten."
+        )
+    return "\n".join(lines)
+
+
+def from_dump(arguments: argparse.Namespace) -> None:
+    """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
+    from dupq.pipelines.arguments import FromDumpJob
+
+    read = _read_by(arguments)
+    first: str = [*arguments.dumps, *arguments.more_dumps][0]
+    output = arguments.output or f"out/{first.rstrip('/').rpartition('/')[2].split('.', 1)[0]}"
+    _find(_made(FromDumpJob, arguments, output=output, **read), "from_dump", arguments.ray)
+
+
+def runs(arguments: argparse.Namespace) -> None:
+    """List the runs below an output, with their size, age and state."""
+    from dupq.runs.inventory import lines
+
+    for line in lines(arguments.output):
+        print(line)
+
+
+def prune(arguments: argparse.Namespace) -> None:
+    """Remove runs that nothing needs, and what they and trainings left behind."""
+    from datetime import UTC, datetime
+
+    from dupq.runs.inventory import Keep, prune
+
+    keep = Keep(arguments.keep, arguments.keep_monthly)
+    for line in prune(arguments.output, arguments.encoder, keep, datetime.now(UTC), arguments.dry_run):
+        print(line, flush=True)
+
+
+def status(arguments: argparse.Namespace) -> None:
+    """Say how far a run is."""
+    from datetime import UTC, datetime
+
+    from dupq.runs.inventory import status
+
+    print(status(arguments.run, datetime.now(UTC)))
+
+
+def review(arguments: argparse.Namespace) -> None:
+    """Judge a run's worklist in a terminal: are the two questions of a pair the same?"""
+    from dupq.review import review
+
+    review(arguments.run)
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    """Show all clusters of a run in a browser, from a server on this machine that only it can reach."""
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(arguments.run)
+    from dupq.serve import ADDRESS, Server, serve  # with what draws: later than the check
+
+    def ready(server: Server) -> None:
+        print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
+
+    serve(run, arguments.port, ready)
+
+
+def warm(arguments: argparse.Namespace) -> None:
+    """Compile what jobs call and keep it, so that no run waits for it."""
+    # GPU kernels too where there is a GPU: by find_duplicates and, if Ray is installed, the jobs on a small archive
+    import time
+
+    from dupq import find_duplicates
+    from dupq.kernel_cache import compile_seconds
+    from dupq.system import is_installed
+
+    start = time.monotonic()
+    logging.getLogger("dupq").setLevel(logging.WARNING)
+    find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
+    if is_installed("ray"):
+        _do_the_jobs(arguments.gpus)
+    logging.getLogger("dupq").setLevel(logging.INFO)
+    _log.info(
+        f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
+        "was kept"
+    )
+
+
+def _do_the_jobs(gpus: int | None) -> None:
+    import tempfile
+
+    from dupq.job import cluster
+    from dupq.job.gpus import gpus_for
+    from dupq.pipelines.arguments import FromDumpJob
+    from dupq.pipelines.train import from_dump
+
+    cluster.connect("local")
+    gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
+    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
+        dump = _write_small_dump(folder)
+        for language in ("english", "german"):  # whose word vectors are learned from nothing
+            assignments = (*_SHORT, f"text.language={language}")
+            job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
+            from_dump(job, job.check())
+
+
+def _write_small_dump(folder: str) -> str:
+    """Write a dump of 300 questions into a local folder and return its URI: each is there twice, half are linked."""
+    from dupq import storage
+
+    verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")
+    things = ("bread", "shirts", "carpets", "bicycles", "mirrors", "windows", "chairs", "roses", "pans", "boots")
+    titles = ("How do I {} {} {}?", "What is the best way to {} {} {}?")
+    row = '<row Id="{}" PostTypeId="1" CreationDate="2024-01-01T00:00:00.000" Score="1" Title="{}" Body="{}" Tags="" />'
+    link = '<row Id="{0}" CreationDate="2024-01-02T00:00:00.000" PostId="{0}" RelatedPostId="{1}" LinkTypeId="3" />'
+    posts: list[str] = []
+    links: list[str] = []
+    for words in itertools.product(verbs, things, places):
+        body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;".format(*words)
+        for title in titles:
+            posts.append(row.format(len(posts) + 1, title.format(*words), body))
+        if len(posts) % 4:
+            links.append(link.format(len(posts), len(posts) - 1))
+    for file, root, rows in (("Posts.xml", "posts", posts), ("PostLinks.xml", "postlinks", links)):
+        lines = "\r\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<{root}>", *rows, f"</{root}>"])
+        storage.write_bytes(f"{folder}/warm.example.com/{file}", lines.encode())
+    return f"{folder}/warm.example.com"
