@@ -12,7 +12,6 @@ repeated exactly.
 
 import math
 import re
-import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
@@ -21,16 +20,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.encoders.saved import write_tensors
 from dupq.errors import DupqError
 from dupq.storage import read_as
-from dupq.training.loop import Losses
 
 _FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
 
@@ -195,41 +190,3 @@ def _remember(optimizer: torch.optim.Optimizer, memory: dict[str, np.ndarray]) -
         state.setdefault(int(number), {})[name] = int(value) if is_count else torch.from_numpy(value)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-# TensorBoard event files, one an epoch, each written once and whole: so they can be on S3, and repeating an epoch after
-# a crash leaves no duplicate points. A record is its length (8 bytes), the checksum of that (4), an Event message, and
-# its checksum (4). Messages and checksum are those of tensorboardX, which Ray Train brings along.
-
-_POINTS = 1_000  # of an epoch's curve at most: a point is the mean loss of one step, or of as many as are needed
-
-
-def file_name(epoch: int) -> str:
-    """Return the name of an epoch's file: TensorBoard reads those that hold `tfevents`, in the order of their names."""
-    return f"events.out.tfevents.{epoch:010d}"
-
-
-def event_file(epoch: int, losses: Losses, measure: str, measured: float | None) -> bytes:
-    """Return an epoch's event file: losses over the steps of all epochs, the epoch's loss, and its `measure` if any."""
-    steps = len(losses.sums)
-    spans = np.array_split(np.arange(steps), min(_POINTS, max(1, steps)))
-    points = [
-        ("loss/step", (epoch - 1) * steps + int(span[-1]) + 1, Losses(losses.sums[span], losses.examples[span]).mean)
-        for span in spans
-        if len(span)
-    ]
-    points.append(("loss/epoch", epoch, losses.mean))
-    if measured is not None:
-        points.append((measure, epoch, measured))
-    now = time.time()
-    events = [Event(wall_time=now, file_version="brain.Event:2")]
-    for tag, step, value in points:
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-        events.append(Event(wall_time=now, step=step, summary=summary))
-    return b"".join(_record(event.SerializeToString()) for event in events)
-
-
-def _record(content: bytes) -> bytes:
-    length = struct.pack("<Q", len(content))
-    checks = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
-    return length + checks[0] + content + checks[1]

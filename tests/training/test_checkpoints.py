@@ -1,6 +1,5 @@
 """A training that is cut off goes on as if nothing had happened; and what is seen of one."""
 
-import struct
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import safetensors.numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.record_writer import masked_crc32c
 
 from dupq import storage
 from dupq.encoders.encoding import build
@@ -21,8 +18,8 @@ from dupq.links import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, event_file, file_name, measured
-from dupq.training.loop import Losses, epoch_examples, train_epoch
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
+from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
 from dupq.training.steps.fit import shown
 
@@ -151,40 +148,6 @@ def test_where_nothing_is_measured_the_last_epoch_is_the_best_and_all_are_done()
     assert progress.best == 3
     assert not progress.is_over(4, patience=1)
     assert progress.is_over(3, patience=1)
-
-
-def events_of(content: bytes) -> list[Event]:
-    """What TensorBoard reads: each record with both of its checksums right."""
-    found, place = [], 0
-    while place < len(content):
-        (length,) = struct.unpack_from("<Q", content, place)
-        assert struct.unpack_from("<I", content, place + 8)[0] == masked_crc32c(content[place : place + 8])
-        body = content[place + 12 : place + 12 + length]
-        assert struct.unpack_from("<I", content, place + 12 + length)[0] == masked_crc32c(body)
-        found.append(Event.FromString(body))
-        place += length + 16
-    return found
-
-
-def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None:
-    def points(*of: object) -> list[tuple[str, int, float]]:
-        first, *events = events_of(event_file(*of))
-        assert first.file_version == "brain.Event:2"
-        return [(event.summary.value[0].tag, event.step, event.summary.value[0].simple_value) for event in events]
-
-    losses = Losses(np.array([2.0, 6.0, 1.0]), np.array([2, 2, 1]))
-    steps = [("loss/step", 7, 1.0), ("loss/step", 8, 3.0), ("loss/step", 9, 1.0)]
-    last = [("loss/epoch", 3, pytest.approx(1.8)), ("development_map", 3, 0.25)]
-    assert points(3, losses, "development_map", 0.25) == [*steps, *last]
-    many = Losses(np.arange(5_000.0), np.ones(5_000, int))
-    thinned = [point for point in points(2, many, "development_map", 0.5) if point[0] == "loss/step"]
-    assert len(thinned) == 1_000
-    assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
-    assert "tfevents" in file_name(1) < file_name(10)
-    unmeasured = points(1, losses, "development_map", None)
-    assert [tag for tag, _, _ in unmeasured] == ["loss/step"] * 3 + ["loss/epoch"]
-    nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
-    assert [tag for tag, _, _ in points(1, nothing, "development_map", 0.5)] == ["loss/epoch", "development_map"]
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:

@@ -262,7 +262,6 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
 def _one_epoch(task: _Task) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
     from dupq.training import optimisation
-    from dupq.training.checkpoints import event_file, file_name
     from dupq.training.loop import Losses
 
     progress, development = task.progress, task.development
@@ -278,9 +277,6 @@ def _one_epoch(task: _Task) -> None:
     if development.can_tell:
         found = np.array([development.measure(task.network) if task.is_first else 0.0])
         measured = float(optimisation.from_first(found, task.network.words.weight.device)[0])
-    if task.is_first:
-        content = event_file(epoch, losses, development.name, measured)
-        storage.write_bytes(storage.join(task.job.work, "tensorboard", file_name(epoch)), content)
     row = {"epoch": epoch, "loss": losses.mean, "development_map": None, "examples": examples}
     row[development.name] = measured
     progress.curve.append(cast("Epoch", row))
