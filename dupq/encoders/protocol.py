@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from torch import nn
 
-from dupq.encoders.unpadded import WordProducts, highest_windows, word_products
+from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
@@ -252,39 +252,20 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
     reach = (window - 1) // 2
     distinct, places = torch.unique(nn.functional.pad(ids, (reach, reach), value=PADDING), return_inverse=True)
     units = convolution.out_features
-    table = (words(distinct) @ _by_place(words, convolution, window).flatten(1)).view(-1, units)
+    table = (words(distinct) @ by_place(words, convolution, window).flatten(1)).view(-1, units)
     rows = places.unfold(1, window, 1) * window + torch.arange(window)
     sums = nn.functional.embedding_bag(rows.reshape(-1, window), table, mode="sum")
     return sums.view(*ids.shape, units) + convolution.bias
 
 
-def highest(
-    words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor, lengths: torch.Tensor
-) -> torch.Tensor:
-    """max_n [W1 z_n + b1]_j (B, U) of texts (B, L), with the z_n of `windows`; differentiable, -inf for an empty text.
-
-    On a CPU no window's product is kept, as only those at the maxima have a gradient: a step with 320 texts of 120
-    words takes a seventh of the time.
-    """
-    if ids.is_cuda:
-        local = convolve(words, convolution, window, ids)
-        return local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
-    flat = nn.functional.pad(ids[inside(ids, lengths)], (1, 0), value=PADDING)
-    distinct, places = torch.unique(flat, return_inverse=True)
-    table = (words(distinct) @ _by_place(words, convolution, window).flatten(1)).view(len(distinct), window, -1)
-    offsets = nn.functional.pad(lengths.cumsum(0), (1, 0))
-    products = WordProducts(table, places[1:].numpy(), offsets.numpy(), -((window - 1) // 2), int(places[0]))
-    return highest_windows(products) + convolution.bias
-
-
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
     """The products that the W1 z_n of `texts` are sums of, with the z_n of `windows`; without the bias."""
-    matrix = _by_place(words, convolution, window).transpose(0, 1)
+    matrix = by_place(words, convolution, window).transpose(0, 1)
     return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
 
 
-def _by_place(words: nn.Embedding, convolution: nn.Linear, window: int) -> torch.Tensor:
-    """W1 as (d, k, U)."""
+def by_place(words: nn.Embedding, convolution: nn.Linear, window: int) -> torch.Tensor:
+    """W1 of `windows` as (d, k, U)."""
     return convolution.weight.view(-1, window, words.embedding_dim).permute(2, 1, 0)
 
 

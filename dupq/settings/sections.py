@@ -148,7 +148,7 @@ class EncoderSettings(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: str = Field("cnn", description="The network.")
+    kind: str = Field("word_bag", description="The network.")
     maximum_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         512, description="Tokens read of a question; longer ones are cut, and counted."
     )

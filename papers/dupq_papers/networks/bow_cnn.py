@@ -10,10 +10,10 @@ from torch import nn
 
 from dupq.encoders.bags import inverse_document_frequencies
 from dupq.encoders.networks.word_bag import bags
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, highest, window_products
-from dupq.encoders.unpadded import highest_windows
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, window_products
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.windows import highest, highest_windows
 
 _FIRST_MIX = 0.5  # of beta_1 and beta_2, which the paper does not give: the score starts between -1 and 1
 

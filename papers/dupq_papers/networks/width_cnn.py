@@ -8,11 +8,12 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, inside
-from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
+from dupq.encoders.unpadded import in_blocks, word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Widths
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
+from dupq_papers.networks.windows import highest_windows
 
 
 class WidthCNNSettings(LearnedSettings):

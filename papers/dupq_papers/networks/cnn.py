@@ -13,13 +13,13 @@ from dupq.encoders.protocol import (
     LearnedSettings,
     Window,
     convolve,
-    highest,
     inside,
     window_products,
 )
-from dupq.encoders.unpadded import highest_windows, sums_of_rows, window_sums
+from dupq.encoders.unpadded import sums_of_rows, window_sums
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.windows import highest, highest_windows
 
 
 class CNNSettings(LearnedSettings):
