@@ -271,7 +271,7 @@ def read_vocabulary(uri: str) -> tuple[Vocabulary, Settings]:
 def vocabulary_of(content: bytes, settings: Settings, place: str) -> Vocabulary:
     """The words in the file `place`. Raises DupqError naming it for what is no list of words."""
     try:
-        return Vocabulary.from_bytes(content, settings.text, settings.word_vectors.hashed)
+        return Vocabulary.from_bytes(content, settings.text)
     except (UnicodeDecodeError, DupqError) as error:
         raise DupqError(
             f"{place}: not a list of words in UTF-8, each once ({error}); train the encoder anew"

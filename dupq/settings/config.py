@@ -36,7 +36,7 @@ _RETIRED = {
         *("false_negative_weight", "seed", "bands", "rows", "chain_links", "bucket_limit", "keep_signatures"),
         *("same_numbers", "short_text"),
     ),
-    "word_vectors": ("workers", "answers", "counted_words", "absent"),
+    "word_vectors": ("workers", "answers", "counted_words", "absent", "hashed"),
     "title_body": ("span", "learning_rate", "temperature", "development_share"),
     "teacher": ("loss", "vector_weight", "batch_size", "temperature", "alike_batches"),
     "training": (
@@ -104,9 +104,11 @@ class Settings(Section):
 def _read_as_papers(section: str, entries: object) -> object:
     """Return a section that sets something of the papers as one of theirs, and another one as it is."""
     usual = _OF_PAPERS.get(section, {})
-    if not isinstance(entries, Mapping) or not usual.keys() & entries.keys():
+    if not isinstance(entries, Mapping):
         return entries
     unlike = [name for name, value in usual.items() if entries.get(name, value) != value]
+    if entries.get("word_form") == "lemmas":
+        unlike.append("word_form")
     if not unlike:
         return {name: value for name, value in entries.items() if name not in usual}
     for module in papers("settings"):

@@ -88,7 +88,6 @@ Language = Literal[
     "auto", "arabic", "chinese", "english", "french", "german", "italian", "japanese", "korean", "portuguese",
     "russian", "spanish", "thai", "turkish", "other",
 ]  # fmt: skip
-WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
 
 
 class TextSettings(Section):
@@ -105,19 +104,10 @@ class TextSettings(Section):
     )
     language: Language = Field(
         "auto",
-        description="The language of stop words, stems and lemmas. auto: that of most titles, found out when an "
+        description="The language of stop words and stems. auto: that of most titles, found out when an "
         "encoder is trained, and English until then; other: one that has none.",
     )
-    word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
-
-    @model_validator(mode="after")
-    def _has_lemmas(self) -> Self:
-        if self.word_form == "lemmas" and self.language in WITHOUT_LEMMAS:
-            raise SettingError(
-                f"setting 'text.word_form' is 'lemmas', but there are none for text.language={self.language}; "
-                "'stems' or 'written' expected"
-            )
-        return self
+    word_form: Literal["written", "stems"] = Field("written", description="The form of words.")
 
 
 class IngestSettings(Section):
@@ -188,9 +178,6 @@ class WordVectorSettings(Section):
         "0: all. Words are counted in all of them.",
     )
     words: Count = Field(1_000_000, description="The most frequent words kept; the others are unknown, and counted.")
-    hashed: Annotated[int, Field(ge=0, le=100_000_000)] = Field(
-        0, description="Ids that all other words share by a hash; 0: one for all."
-    )
     file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: the text of word2vec, fastText or GloVe, .gz too."
     )

@@ -1,4 +1,4 @@
-"""What depends on a text's language: stems and lemmas, stop words, the letters of Arabic, the endings of Korean words,
+"""What depends on a text's language: stems, stop words, the letters of Arabic, the endings of Korean words,
 the names of numbers and months; how an encoder reads words; and finding out which language titles are in.
 """
 
@@ -14,7 +14,7 @@ import regex
 import Stemmer
 
 from dupq.settings.sections import TextSettings
-from dupq.system import papers, require
+from dupq.system import papers
 from dupq.text.token_arrays import distinct_words, token_texts
 from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, normal_form
 
@@ -129,24 +129,8 @@ def is_stop_word(token: str, language: str) -> bool:
     return (normalised_arabic(token) if language == "arabic" else token) in stop_words(language)
 
 
-# Stems (the Snowball stemmers) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
-#
-# Neither looks at the words around: "left" has one lemma. A lemma that is not in the list is found by simplemma's rules
-# for endings, or is the word itself.
+# Stems, by the Snowball stemmers.
 
-LEMMA_CODES = {
-    "auto": "en",
-    "arabic": "ar",
-    "english": "en",
-    "french": "fr",
-    "german": "de",
-    "italian": "it",
-    "portuguese": "pt",
-    "russian": "ru",
-    "spanish": "es",
-    "turkish": "tr",
-}
-_CACHED_WORDS = 1 << 18
 _WITHOUT_STEMS = ("chinese", "japanese", "thai", "other")
 
 
@@ -161,20 +145,6 @@ def stems(language: str) -> Callable[[str], str]:
     return lambda word: stemmer.stemWord(word) or word
 
 
-def lemmas(language: str) -> Callable[[str], str]:
-    """The function from a word to its lemma, in lower case as all tokens are."""
-    require("simplemma", "text.word_form=lemma")
-    import simplemma
-
-    code = LEMMA_CODES[language]
-
-    @functools.lru_cache(_CACHED_WORDS)
-    def lemma(word: str) -> str:
-        return simplemma.lemmatize(word, code).lower() or word
-
-    return lemma
-
-
 # The words of stored texts in the form that an encoder reads, as TextSettings say.
 #
 # The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This
@@ -187,8 +157,7 @@ class Normaliser:
 
     def __init__(self, settings: TextSettings) -> None:
         """Read as `settings` say; `normaliser_of` gives the papers' own where they have settings of theirs."""
-        forms: dict[str, Callable[[str], Callable[[str], str]]] = {"stems": stems, "lemmas": lemmas}
-        self._form = forms[settings.word_form](settings.language) if settings.word_form != "written" else str
+        self._form = stems(settings.language) if settings.word_form == "stems" else str
 
     def stored(self, texts: pa.Array) -> pa.Array:
         """Return the tokens of plain texts, joined by single spaces (large_string)."""

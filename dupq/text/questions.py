@@ -18,7 +18,7 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import places_among
 from dupq.text.languages import normaliser_of, stems
-from dupq.text.token_arrays import TokenIds, buckets_of, distinct_words, strings_of
+from dupq.text.token_arrays import TokenIds, distinct_words
 from dupq.text.tokens import html_to_text
 
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
@@ -53,8 +53,6 @@ def _hash(title: str | None, body: str | None) -> bytes:
 
 
 # The vocabulary: words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
-#
-# After them there may be ids that unknown words share by a hash of their letters, so that rare words stay different.
 
 PADDING = 0
 UNKNOWN = 1
@@ -65,24 +63,20 @@ _NO_ID = -1  # of a word that is left out
 class Vocabulary:
     """A fixed list of words, and how a stored text is read into them."""
 
-    def __init__(self, words: list[str], settings: TextSettings | None = None, hashed: int = 0) -> None:
-        """`words` in the order of their ids, without repeats, and the number of ids that other words share.
-
-        Without settings, texts are read as they are stored.
-        """
+    def __init__(self, words: list[str], settings: TextSettings | None = None) -> None:
+        """`words` in the order of their ids, without repeats. Without settings, texts are read as they are stored."""
         self.words = words
-        self.hashed = hashed
         self._normaliser = normaliser_of(settings or TextSettings())
         self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
         if len(self._ids) != len(words):
             raise DupqError("the vocabulary holds a word twice")
 
     def __len__(self) -> int:
-        """The number of ids: words, padding and unknown, and those that other words share."""
-        return len(self.words) + FIRST_WORD + self.hashed
+        """The number of ids: words, padding and unknown."""
+        return len(self.words) + FIRST_WORD
 
     def word(self, number: int) -> str:
-        """The word of an id, for readers: "a rare word" for an id that rare words share."""
+        """The word of an id, for readers: "a rare word" for that of unknown words."""
         place = number - FIRST_WORD
         return self.words[place] if 0 <= place < len(self.words) else "a rare word"
 
@@ -91,7 +85,7 @@ class Vocabulary:
 
         This is the plain definition, text by text; `sequences` does the same to whole columns.
         """
-        return np.array([self._id_of(word) for word in self._normaliser.words(text)[:maximum]], np.int32)
+        return np.array([self._ids.get(word, UNKNOWN) for word in self._normaliser.words(text)[:maximum]], np.int32)
 
     def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
         """The `ids` of each text, and how many texts were cut at `maximum` words. An absent text is an empty one.
@@ -112,9 +106,8 @@ class Vocabulary:
 
     def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
         """The ids (int32) of words; _NO_ID of an absent one."""
-        places = pc.index_in(forms, value_set=self._column).fill_null(-1).to_numpy()
-        others = buckets_of(strings_of(forms), self.hashed) + len(self.words) if self.hashed else UNKNOWN - FIRST_WORD
-        ids = np.where(places >= 0, places, others) + FIRST_WORD
+        indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
+        ids = indices.to_numpy() + FIRST_WORD
         ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
         return ids.astype(np.int32)
 
@@ -122,21 +115,14 @@ class Vocabulary:
     def _column(self) -> pa.LargeStringArray:
         return pa.array(self.words, pa.large_string())
 
-    def _id_of(self, word: str) -> int:
-        known = self._ids.get(word)
-        if known is not None or not self.hashed:
-            return known or UNKNOWN
-        bucket = buckets_of(strings_of(pa.array([word], pa.large_string())), self.hashed)[0]
-        return FIRST_WORD + len(self.words) + int(bucket)
-
     def to_bytes(self) -> bytes:
         """One word a line, UTF-8."""
         return "".join(f"{word}\n" for word in self.words).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes, settings: TextSettings | None = None, hashed: int = 0) -> "Vocabulary":
+    def from_bytes(cls, content: bytes, settings: TextSettings | None = None) -> "Vocabulary":
         """What `to_bytes` wrote."""
-        return cls(content.decode().split("\n")[:-1], settings, hashed)
+        return cls(content.decode().split("\n")[:-1], settings)
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:

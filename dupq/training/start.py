@@ -42,11 +42,11 @@ def check_start(settings: Settings) -> None:
                 "it alike, or train from nothing with word_vectors.algorithm=random"
             )
     mine, theirs = (_shape(one) for one in (settings, start))
-    if mine != theirs or settings.word_vectors.hashed or start.word_vectors.hashed:
+    if mine != theirs:
         described = ", ".join(f"encoder.{part}={value}" for part, value in theirs.items())
         raise SettingError(
-            f"setting 'encoder': word_vectors.start={name} has {described} and no hashed words; set it alike, or "
-            "train from nothing with word_vectors.algorithm=random"
+            f"setting 'encoder': word_vectors.start={name} has {described}; set it alike, or train "
+            " from nothing with word_vectors.algorithm=random"
         )
     length = found.tensors[_WORDS].shape[1]
     if settings.word_vectors.dimensions not in (WordVectorSettings().dimensions, length):

@@ -37,7 +37,7 @@ SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 class WordVectors(NamedTuple):
     """Words, most frequent first, and the table of their vectors (float32), one row for each id of the vocabulary.
 
-    The vector of padding is zero, those of unknown words, hashed or not, the mean of all. `caps` says what the limits
+    The vector of padding is zero, that of unknown words the mean of all. `caps` says what the limits
     left out, and what an encoder that training goes on from has of the words.
     """
 
@@ -147,8 +147,7 @@ def vectors_of(
         counts = dict(zip(words, frequent.counts, strict=True))
         vectors = _trained(sentences, counts, frequent.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
-    shared = np.repeat(mean, settings.hashed, axis=0)
-    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors, shared])
+    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
     return WordVectors(words, table, caps)
 
 
@@ -260,7 +259,7 @@ def words_of(texts: pa.Table, settings: Settings) -> tuple[Vocabulary, np.ndarra
     normaliser = normaliser_of(settings.text)
     sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
-    return Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed), vectors.table
+    return Vocabulary(vectors.words, settings.text), vectors.table
 
 
 # Word vectors trained elsewhere, as text: word2vec, fastText and GloVe, gzip too; local or on S3.

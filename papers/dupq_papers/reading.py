@@ -178,7 +178,7 @@ class PaperNormaliser(Normaliser):
         """Follow `settings`; of these `code` and `fields` say what is stored, and are ignored here."""
         super().__init__(settings)
         self._settings = settings
-        self._form = _form(settings, self._form)
+        self._form = _form(settings, lemmas(settings.language) if settings.word_form == "lemmas" else self._form)
 
     def stored(self, texts: pa.Array) -> pa.Array:
         """As of any normaliser, with punctuation where `tokens` wants it."""
@@ -240,3 +240,37 @@ def _form(settings: PaperText, word_form: Callable[[str], str]) -> Callable[[str
     is_arabic = settings.arabic == "normalised"
     steps += [languages.bare_arabic, word_form, languages.normalised_arabic] if is_arabic else [word_form]
     return lambda word: functools.reduce(lambda form, step: step(form) if form else form, steps, word)
+
+
+# Lemmas (simplemma's word lists). Nothing is downloaded.
+#
+# The words around are not looked at: "left" has one lemma. A lemma that is not in the list is found by simplemma's
+# rules for endings, or is the word itself.
+
+LEMMA_CODES = {
+    "auto": "en",
+    "arabic": "ar",
+    "english": "en",
+    "french": "fr",
+    "german": "de",
+    "italian": "it",
+    "portuguese": "pt",
+    "russian": "ru",
+    "spanish": "es",
+    "turkish": "tr",
+}
+_CACHED_WORDS = 1 << 18
+
+
+def lemmas(language: str) -> Callable[[str], str]:
+    """The function from a word to its lemma, in lower case as all tokens are."""
+    require("simplemma", "text.word_form=lemma")
+    import simplemma
+
+    code = LEMMA_CODES[language]
+
+    @functools.lru_cache(_CACHED_WORDS)
+    def lemma(word: str) -> str:
+        return simplemma.lemmatize(word, code).lower() or word
+
+    return lemma

@@ -7,10 +7,15 @@ from pydantic import Field, model_validator
 from dupq.errors import SettingError
 from dupq.settings.sections import CountOrZero, MoreThanZero, Section, TextSettings, TrainingSettings
 
+WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
+
 
 class PaperText(TextSettings):
     """How the papers' encoders read a question; `tokens` says what is stored of it."""
 
+    word_form: Literal["written", "stems", "lemmas"] = Field(  # type: ignore[assignment]
+        "written", description="The form of words."
+    )
     tokens: Literal["words", "punctuation", "written"] = Field(
         "words",
         description="punctuation: also marks and symbols, as NLTK cuts them, 1 ms a question; written: the same, "
@@ -29,6 +34,11 @@ class PaperText(TextSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        if self.word_form == "lemmas" and self.language in WITHOUT_LEMMAS:
+            raise SettingError(
+                f"setting 'text.word_form' is 'lemmas', but there are none for text.language={self.language}; "
+                "'stems' or 'written' expected"
+            )
         if self.parts_of_speech != "all" and self.language not in ("auto", "english"):
             raise SettingError(
                 f"setting 'text.parts_of_speech' is {self.parts_of_speech!r}; only English texts can be tagged; "

@@ -1,7 +1,7 @@
 """What an encoder reads of a stored text."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from dupq.errors import SettingError
 from dupq.settings import config
-from dupq.settings.sections import TextSettings
+from dupq.settings.sections import Language, TextSettings
 from dupq.text import languages
 from dupq.text.questions import UNKNOWN, Vocabulary, question_text
-from dupq_papers.reading import PaperNormaliser, mask_numbers
-from dupq_papers.settings import PaperText
+from dupq_papers.reading import LEMMA_CODES, PaperNormaliser, mask_numbers
+from dupq_papers.settings import WITHOUT_LEMMAS, PaperText
 
 TRAVEL = "do i need a transit visa to change planes at LINK while the 2 flights are on 12 05 2014"
 
@@ -144,6 +144,24 @@ def test_normalising_brings_spellings_of_real_arabic_questions_together(shared_d
 def test_what_a_language_cannot_do_is_said(assignments: list[str], named: str) -> None:
     with pytest.raises(SettingError, match=named):
         config.load("bogdanova-sum", assignments)
+
+
+def test_every_language_has_lemmas_or_is_named() -> None:
+    assert set(get_args(Language)) == {*WITHOUT_LEMMAS, *LEMMA_CODES}
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("arabic", "المدارس الكتب", "مدرسة كتاب"),
+        ("german", "häuser ging", "haus gehen"),
+        ("spanish", "perros corriendo", "perro correr"),
+        ("italian", "case", "casa"),
+        ("turkish", "evler", "ev"),
+    ],
+)
+def test_lemmas_of_other_languages(language: str, text: str, expected: str) -> None:
+    assert read(text, language=language, word_form="lemmas") == expected
 
 
 def test_a_vocabulary_reads_texts_as_its_settings_say_and_counts_those_it_cuts() -> None:

@@ -571,7 +571,6 @@ SETTINGS = [
             ("word_vectors.dimensions=0", "at least 1"),
             ("word_vectors.window=99999999", "at most"),
             ("word_vectors.sample=nan", "finite"),
-            ("word_vectors.hashed=99999999999", "at most"),
             ("encoder.units=99999999", "at most 16,384"),
             ("encoder.window=4", "odd"),
             ("encoder.maximum_tokens=99999999999", "at most"),

@@ -9,7 +9,7 @@ from dupq.encoders.saved import Fitness, Reader, fitness
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings, TextSettings
 from dupq.tables import TEXTS
-from dupq.text.questions import FIRST_WORD, Vocabulary
+from dupq.text.questions import Vocabulary
 
 QUESTIONS = 120
 
@@ -32,10 +32,10 @@ def table(rows: list[tuple[str, str]]) -> pa.Table:
     return pa.table([pa.chunked_array([column]) for column in columns], schema=TEXTS)
 
 
-def reader(rows: list[tuple[str, str]], hashed: int = 0, kind: str = "word_bag") -> Reader:
+def reader(rows: list[tuple[str, str]], kind: str = "word_bag") -> Reader:
     """An encoder of random word vectors that knows the words of `rows`."""
     words = sorted({word for row in rows for text in row for word in text.split(" ") if word})
-    vocabulary = Vocabulary(words, TextSettings(), hashed)
+    vocabulary = Vocabulary(words, TextSettings())
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 64)).astype(np.float32)
     encoder = EncoderSettings(kind=kind)
     network = build(encoder, vectors, seed=1)
@@ -90,14 +90,6 @@ def test_an_encoder_of_other_words_is_not_fit(kind: str, own: list[tuple[str, st
     assert found.unknown_words > 0.9
     assert found.bodies_found is not None
     assert found.bodies_found < 0.05
-
-
-def test_words_that_share_an_id_by_a_hash_count_as_unknown(own: list[tuple[str, str]]) -> None:
-    known = reader(own, hashed=50)
-    ids = known.vocabulary.ids("w1 m1", 9)
-    assert ids[0] < FIRST_WORD + len(known.vocabulary.words) <= ids[1] < len(known.vocabulary)
-    half = [(title, body.replace("w", "m")) for title, body in own]
-    assert fitness(known, table(half)).unknown_words == pytest.approx(slow_unknown(known, half))
 
 
 def test_the_more_words_an_archive_shares_the_fitter_the_encoder(own: list[tuple[str, str]]) -> None:

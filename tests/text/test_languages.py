@@ -7,12 +7,11 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.generator.household import LANGUAGES, Question, write_site
-from dupq.errors import SettingError
 from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.verification import Said, near_pairs
 from dupq.settings import config
-from dupq.settings.sections import WITHOUT_LEMMAS, Language, NearDuplicateSettings, TextSettings
-from dupq.text.languages import LEMMA_CODES, bare_korean, is_stop_word, language_of, lemmas, stems, stop_words
+from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
+from dupq.text.languages import bare_korean, is_stop_word, language_of, stems, stop_words
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, terms_of, texts_table
 from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
@@ -91,15 +90,6 @@ def test_every_language_has_stems_and_stop_words(language: str) -> None:
     assert stems(language)("X200") == "X200"
     assert not is_stop_word("x200", language)
     assert bool(stop_words(language)) == (language != "other")
-
-
-def test_languages_without_lemmas_are_named() -> None:
-    assert set(get_args(Language)) == {*WITHOUT_LEMMAS, *LEMMA_CODES}
-    assert lemmas("turkish")("evler") == "ev"
-    with pytest.raises(
-        SettingError, match=r"'text\.word_form' is 'lemmas', but there are none for text\.language=thai"
-    ):
-        config.load("dupq", ["text.word_form=lemmas", "text.language=thai"])
 
 
 @pytest.mark.parametrize(

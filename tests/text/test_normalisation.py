@@ -24,16 +24,12 @@ def test_words_have_the_form_that_is_wanted_but_for_code_and_links(word_form: st
     ("language", "word_form", "text", "expected"),
     [
         ("arabic", "stems", "المدارس الكتب يكتبون", "مدارس كتب يكتب"),
-        ("arabic", "lemmas", "المدارس الكتب", "مدرسة كتاب"),
         ("french", "stems", "continuellement", "continuel"),
-        ("german", "lemmas", "häuser ging", "haus gehen"),
-        ("spanish", "lemmas", "perros corriendo", "perro correr"),
         ("russian", "stems", "программы", "программ"),
         ("portuguese", "stems", "programas", "program"),
-        ("italian", "lemmas", "case", "casa"),
     ],
 )
-def test_other_languages_have_stems_and_lemmas(language: str, word_form: str, text: str, expected: str) -> None:
+def test_other_languages_have_stems(language: str, word_form: str, text: str, expected: str) -> None:
     assert read(text, language=language, word_form=word_form) == expected
 
 

@@ -14,7 +14,7 @@ from dupq.settings.sections import TextSettings
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds, distinct_words, token_texts
 
-SETTINGS = [{}, {"word_form": "stems"}, {"word_form": "lemmas"}]
+SETTINGS = [{}, {"word_form": "stems"}]
 with_every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings.values()))
 
 WORDS = [
@@ -57,34 +57,20 @@ def assert_is_plain(vocabulary: Vocabulary, texts: list[str], maximum: int) -> N
     texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), max_size=8),
     known=st.sets(st.sampled_from([*WORDS, "chang", "internationalis", "كتب", "ال", "visa"])),
     maximum=st.integers(1, 14),
-    hashed=st.sampled_from([0, 1, 5, 1 << 20]),
 )
-@example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2, hashed=0)
+@example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2)
 def test_ids_of_columns_are_those_of_the_texts(
-    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int, hashed: int
+    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int
 ) -> None:
-    assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings), hashed), texts, maximum)
+    assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings)), texts, maximum)
 
 
 @given(
     texts=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=30), max_size=5),
     words=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=20), unique=True),
-    hashed=st.sampled_from([0, 3]),
 )
-def test_words_of_any_bytes_are_told_apart(texts: list[str], words: list[str], hashed: int) -> None:
-    assert_is_plain(Vocabulary(words, hashed=hashed), texts, 99)
-
-
-def test_rare_words_share_ids_behind_those_of_the_vocabulary() -> None:
-    vocabulary = Vocabulary(["visa", "flight"], hashed=100)
-    rare = [f"rare{number}" for number in range(2_000)]
-    ids = vocabulary.ids(" ".join(["visa", *rare]), 9_999)
-    assert len(vocabulary) == 104
-    assert ids[0] == 2
-    assert set(ids[1:].tolist()) == set(range(4, 104))
-    assert np.bincount(ids[1:]).max() < 50  # 20 on average
-    again = Vocabulary.from_bytes(vocabulary.to_bytes(), hashed=100)
-    assert again.ids(" ".join(reversed(rare)), 9_999).tolist() == ids[:0:-1].tolist()
+def test_words_of_any_bytes_are_told_apart(texts: list[str], words: list[str]) -> None:
+    assert_is_plain(Vocabulary(words), texts, 99)
 
 
 def test_words_are_numbered_as_they_first_appear() -> None:
@@ -92,13 +78,6 @@ def test_words_are_numbered_as_they_first_appear() -> None:
     assert words.to_pylist() == ["b", "a", "", "c"]
     assert (numbers.tolist(), numbers.dtype) == ([0, 1, 1, 2, 3, 0], np.int32)
     assert (begins.tolist(), begins.dtype) == ([0, 2, 2, 2, 5, 6], np.int64)
-
-
-def test_the_buckets_of_words_do_not_change() -> None:
-    """Saved encoders have a vector for each bucket."""
-    words = ["zugzwang", "seven77", "internationalisation", "日本語", "a" * 300]
-    vocabulary = Vocabulary([], hashed=1 << 16)
-    assert [vocabulary.ids(word, 1).tolist() for word in words] == [[43338], [1704], [49113], [57173], [32836]]
 
 
 def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
@@ -123,6 +102,6 @@ def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], shar
 
 
 def test_the_words_of_ids_are_told_but_of_those_that_rare_words_share() -> None:
-    vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "passport"]).to_bytes(), hashed=2)
+    vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "passport"]).to_bytes())
     assert [vocabulary.word(number) for number in vocabulary.ids("passport visa", 9)] == ["passport", "visa"]
     assert {vocabulary.word(number) for number in vocabulary.ids("zugzwang", 9)} == {"a rare word"}

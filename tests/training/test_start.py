@@ -96,7 +96,6 @@ def test_in_another_language_words_that_the_start_lacks_have_vectors_of_their_ow
         ("text.word_form=written", "setting 'text.word_form' is 'written'"),
         ("encoder.units=5", "setting 'encoder': .* has .*encoder.kind=word_bag_cnn.* encoder.units=4"),
         ("encoder.kind=bow_cnn", "setting 'encoder'"),
-        ("word_vectors.hashed=10", "no hashed words"),
         ("word_vectors.dimensions=50", "'word_vectors.dimensions' is 50, but the vectors of .* have 6"),
     ],
 )

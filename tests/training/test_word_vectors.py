@@ -24,15 +24,6 @@ def test_word_vectors_are_the_same_each_time_and_order_words_by_frequency() -> N
     assert not any(caps.values())
 
 
-def test_ids_that_rare_words_share_begin_as_the_mean_of_all() -> None:
-    sentences = [["a", "b"]] * 30 + [["c"]]
-    settings = WordVectorSettings(algorithm="random", dimensions=8, minimum_count=20, hashed=3)
-    words, table, _ = make_word_vectors(sentences, settings, seed=1)
-    assert words == ["a", "b"]
-    assert table.shape == (2 + 2 + 3, 8)
-    assert (table[4:] == table[1]).all()
-
-
 @pytest.mark.parametrize("algorithm", ["skip-gram", "cbow"])
 @pytest.mark.parametrize("objective", ["negative-sampling", "hierarchical-softmax", "both"])
 def test_words_that_stand_together_get_vectors_that_do(algorithm: Any, objective: Any) -> None:

@@ -159,7 +159,7 @@ TITLES = pa.schema(
 
 def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:
     """Return the vocabulary of the words that `prepare` chose."""
-    return Vocabulary(words["word"].to_pylist(), settings.text, settings.word_vectors.hashed)
+    return Vocabulary(words["word"].to_pylist(), settings.text)
 
 
 def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings: Settings) -> Counted:

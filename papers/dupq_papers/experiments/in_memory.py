@@ -50,7 +50,7 @@ def train(
     """
     if settings.teacher.encoder:
         raise SettingError(f"setting 'teacher.encoder' is {settings.teacher.encoder!r}; experiments have no teacher")
-    vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
+    vocabulary = Vocabulary(vectors.words, settings.text)
     ids = token_ids(texts, vocabulary, settings)[0]
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
     pairs = [(sequences[left], sequences[right]) for left, right in known.positives.tolist()]
