@@ -71,7 +71,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
         made_as = RunLayout(run.uri).encoding.made_as
-        check_room_to_encode(opened.settings.encode, len(opened.shards), made_as, gpus)
+        check_room_to_encode(made_as, gpus)
     with run.held(), until_the_end():
         opened.copy()
         _find(opened, gpus)

@@ -44,7 +44,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, writer.EVALUATION_VERSIONS)
     gpus = gpus_for(job.gpus if job.encoder is not None else 0)
     if job.encoder is not None and not run.has_record("encode"):
-        check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"), gpus)
+        check_room_to_encode(run.path("encoded_as.json"), gpus)
     with run.held(), until_the_end():
         texts, embeddings, encoder = run.path("texts"), run.path("embeddings"), None
         if copied:

@@ -11,8 +11,6 @@ import pytest
 import ray
 
 from dupq.archive import Shard
-from dupq.encoders.steps.encode import Crew, Place, Work
-from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
 from dupq.errors import ClusterError
 from dupq.job import cluster, nodes, tasks
 from dupq.job.tasks import run_tasks
@@ -140,12 +138,9 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
         run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
 
 
-def test_so_is_one_that_streams_encodes_or_trains(other_nodes: None) -> None:
+def test_so_is_one_that_streams_or_trains(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
-    work, places = Work("/nowhere", "", ["a"], None, 1, gpu=False), [Place("/nowhere", "/nowhere", "/nowhere/a")]
-    with pytest.raises(ClusterError, match=DIFFERS):
-        encode_by_pipeline(work, places, Crew(1, 0.2, 0, 0))
     trained = tasks.start(fit.train_worker, {"build": nodes.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)

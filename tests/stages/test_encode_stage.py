@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import ray
 
 from dupq import storage
 from dupq.encoders.steps import encode
@@ -11,7 +10,6 @@ from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_make, was_begun_o
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus
-from dupq.job.tasks import Report
 from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
 from dupq.tables import TEXTS
@@ -60,33 +58,37 @@ def test_what_was_made_before_it_was_known_on_what_is_removed(place: str) -> Non
     assert not was_begun_on_cpus(f"{place}.other")
 
 
-@pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """By which ways shards were encoded, and how many workers had to fit side by side."""
-    taken: list[str] = []
+@pytest.mark.parametrize(
+    ("gpus", "actors", "wanted"),
+    [(0, 0, (40, 1, 0)), (0, 2, (40, 4, 0)), (2, 0, (3, 1, 2)), (4, 0, (4, 1, 4)), (4, 1, (3, 1, 1))],
+)
+def test_each_shard_is_encoded_once_by_as_many_processes_as_are_wanted(
+    gpus: int, actors: int, wanted: tuple[int, float, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By how many calls, with how many CPUs each, on how many GPUs."""
+    encoded: list[str] = []
+    found: list[tuple[int, float, int]] = []
 
-    def pipeline(work: object, places: object, crew: object) -> Report:
-        taken.append("a pipeline")
-        raise ray.exceptions.ActorDiedError
+    def run_tasks(_: str, work: object, calls: list, cpus: float = 1, gpus: int = 0, names: object = None) -> None:
+        found.append((len(calls), cpus, gpus))
+        for _, given in calls:
+            encoded.extend(place.texts for place in ([given] if gpus == 0 else given))
 
     monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
-    monkeypatch.setattr(encode.cluster, "check_fits", lambda *asked: taken.append(f"{asked[-1]} fit"))
-    monkeypatch.setattr("dupq.encoders.steps.encode_pipeline.encode_by_pipeline", pipeline)
-    monkeypatch.setattr(encode, "run_tasks", lambda *_, **__: taken.append("tasks"))
-    return taken
-
-
-@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 fit", "a pipeline", "tasks"])])
-def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
-    shards: int, wanted: list[str], ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(shards):
+    monkeypatch.setattr(encode, "gpus_to_make", lambda *_: gpus)
+    monkeypatch.setattr(cluster, "cpus", lambda: 8)
+    monkeypatch.setattr(cluster, "widest", lambda: 64.0)
+    monkeypatch.setattr(cluster, "is_in_process", lambda: False)
+    monkeypatch.setattr(encode, "run_tasks", run_tasks)
+    for number in range(40):
         storage.write_table(f"{tmp_path}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
     folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
-    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
-    assert ways == wanted
-    assert ("an actor died" in capsys.readouterr().out) == ("a pipeline" in wanted)
+    storage.write_json(job.made_as, {})
+    monkeypatch.setattr(encode, "earlier_embeddings", lambda *_: None)
+    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=actors), NO_GPUS)
+    assert found == [wanted]
+    assert sorted(encoded) == sorted(f"{tmp_path}/texts/{number}.parquet" for number in range(40))
 
 
 @pytest.mark.parametrize(

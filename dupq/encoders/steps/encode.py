@@ -1,11 +1,7 @@
 """The encode stage: texts → embeddings, on GPUs if there are any.
 
-A shard is encoded as a whole, and so every bit of its file is the same by each way:
-
-- a pipeline of Ray Data (encode_pipeline.py) feeds shards to a pool of actors that hold the encoder, where actors are
-  asked for and in large runs: its processes take longer to start than a small archive takes to encode;
-- a task per shard, on CPUs;
-- a process per GPU, whose threads read and write some shards while it encodes one.
+A shard is encoded as a whole, by a task on CPUs, or by a process with a GPU, whose threads read and write some shards
+while it encodes one: every bit of its file is the same whoever encodes what.
 
 A run's embeddings are made on one kind of device only, as CPUs and GPUs round differently: a JSON file beside them says
 which, and what else they are made by.
@@ -15,14 +11,13 @@ import importlib.metadata
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import ray
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
@@ -226,11 +221,11 @@ def encode_shard(work: Work, place: Place, embedder: Embedder | None = None) -> 
 
     A task reads the encoder anew: kept in the process, it would take memory beside the tasks of later stages.
     """
-    return skip_or(place.output, lambda: write_shard(work, place, embedder or Embedder(work)))
+    return skip_or(place.output, lambda: _write_shard(work, place, embedder or Embedder(work)))
 
 
-def write_shard(work: Work, place: Place, encode: Callable[[TokenIds], Encoded]) -> Counts:
-    """Write the embeddings of a shard: those that `encode` gives, and those taken from the earlier run."""
+def _write_shard(work: Work, place: Place, embedder: Embedder) -> Counts:
+    """Write the embeddings of a shard: those that the encoder gives, and those taken from the earlier run."""
     table = storage.read_table(place.texts, TEXTS)
     if work.representatives is not None:
         represented = _represented(work.representatives, storage.version(work.representatives))
@@ -239,7 +234,7 @@ def write_shard(work: Work, place: Place, encode: Callable[[TokenIds], Encoded])
     files, taken, left_out = _taken(work, place, keys)
     is_new = ~np.isin(keys, taken)
     texts, cut = token_ids(table.filter(pa.array(is_new)), *_vocabulary(work.encoder, work.fingerprint))
-    found = embeddings_table(Embeddings(keys[is_new], *encode(texts)), sites)
+    found = embeddings_table(Embeddings(keys[is_new], *embedder(texts)), sites)
     if work.earlier is not None and len(taken):
         then = read_embeddings(work.earlier, files, taken & MAXIMUM_ID)
         both = pa.concat_tables([found, then.cast(found.schema)])
@@ -276,7 +271,7 @@ def _represented(representatives: str, version: str) -> np.ndarray:
     return keys[keys != table["representative"].to_numpy()]
 
 
-AT_ONCE = 4  # shards that a process with a GPU reads, encodes and writes
+_AT_ONCE = 4  # shards that a process with a GPU reads, encodes and writes
 
 
 def encode_shards(work: Work, places: Sequence[Place]) -> Counts:
@@ -291,49 +286,23 @@ def encode_shards(work: Work, places: Sequence[Place]) -> Counts:
             return encode_shard(work, place, embedder), written
 
     total: Counter[str] = Counter()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         for counts, written in pool.map(encode, places):
             note(written)
             total.update(counts)
     return dict(total)
 
 
-_SHARDS_AN_ACTOR = 16  # unless actors are asked for: then what starting them costs is little beside the work
+_SHARDS_A_CALL = 16  # of a process with a GPU: so that none waits long for another at the end
 
 
-class Crew(NamedTuple):
-    """The actors that encode, and the resources of each."""
-
-    actors: int
-    cpus: float
-    gpus: int
-    least_shards: int  # from so many on the pipeline is worth its start
-
-    def is_for(self, shards: int) -> bool:
-        """Return whether so many shards are encoded by the pipeline, rather than by tasks."""
-        return shards >= self.least_shards
-
-
-def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
-    """Return the crew on so many GPUs, or if there are none on so many CPUs: one each, or as the settings ask."""
-    actors = settings.actors or gpus or cpus
-    least_shards = actors + 1 if settings.actors else actors * _SHARDS_AN_ACTOR
-    return Crew(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0, least_shards)
-
-
-def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
+def check_room_to_encode(made_as: str, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what encoding will ask for.
 
     `made_as` is the file of the run that says on which kind of device it was begun, if it was.
     """
-    if cluster.may_grow():
-        return
-    wanted = gpus.wanted or 0  # with `auto` what is there
-    crew = crew_for(settings, 0 if was_begun_on_cpus(made_as) else wanted, cluster.cpus())
-    if crew.is_for(shards):
-        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)
-    else:
-        cluster.check_fits("encode", 1, crew.gpus)
+    if not cluster.may_grow():
+        cluster.check_fits("encode", 1, int(bool(gpus.wanted) and not was_begun_on_cpus(made_as)))
 
 
 def encode_texts(
@@ -363,20 +332,18 @@ def encode_texts(
     taken = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
-    crew = crew_for(settings, taken, cluster.cpus())
-    if crew.is_for(len(places)):
-        from dupq.encoders.steps.encode_pipeline import encode_by_pipeline
-
-        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)  # else steps may wait for each other
-        try:
-            return encode_by_pipeline(work, places, crew)
-        except ray.exceptions.RayError as error:
-            if isinstance(error, ray.exceptions.RayTaskError):
-                raise
-            _log.warning("encode: an actor died; the rest is encoded by tasks, whose errors name the shard")
     if not taken:
-        calls = [(work, place) for place in places]
-        return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
-    shares = [places[gpu::taken] for gpu in range(min(taken, len(places)))]
+        calls, names = [(work, place) for place in places], [place.texts for place in places]
+        return run_tasks("encode", encode_shard, calls, cpus=_cpus_each(settings.actors), names=names)
+    processes = min(taken, settings.actors or taken)
+    count = min(len(places), max(processes, -(-len(places) // _SHARDS_A_CALL)))
+    shares = [places[first::count] for first in range(count)]
     names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
-    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=taken, names=names)
+    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=processes, names=names)
+
+
+def _cpus_each(at_once: int) -> float:
+    """Return how many CPUs a task asks for, so that `at_once` of them run at a time; 0: one task a CPU."""
+    if not at_once or cluster.is_in_process():
+        return 1
+    return max(1, min(cluster.widest(), cluster.cpus() // at_once))
