@@ -2,8 +2,6 @@
 offsets, and the tokeniser for whole columns, which gives exactly the tokens of `tokens.tokens`.
 """
 
-import functools
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, overload
@@ -11,11 +9,9 @@ from typing import NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import regex
 
 from dupq.kernel_cache import Integer, numba
 from dupq.text import tokens
-from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK
 
 
 class Strings(NamedTuple):
@@ -61,9 +57,6 @@ def longest(offsets: np.ndarray) -> np.int64:
     for text in range(len(offsets) - 1):
         most = max(most, offsets[text + 1] - offsets[text])
     return most
-
-
-_U = np.uint64
 
 
 def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
@@ -147,25 +140,17 @@ class TokenIds:
         return np.diff(self.offsets)
 
 
-# The tokeniser for whole columns, compiled: exactly the tokens of `tokens.tokens`.
+# The tokeniser for whole columns: exactly the tokens of `tokens.tokens`.
 #
-# A text in plain ASCII, the usual case, is cut as it is written. Any other text is brought to its normal form first.
+# A text in ASCII without web addresses, but for link marks, is cut by compiled code: most English texts are such, and
+# take a twentieth of the time. Any other text goes through `tokens.tokens`.
 
-_FIRST, _FURTHER, _AFTER_APOSTROPHE, _MARK = 1, 2, 4, 8  # what a character may be to a token
-_EXPRESSIONS = {
-    _FIRST: tokens.FIRST,
-    _FURTHER: tokens.FURTHER,
-    _AFTER_APOSTROPHE: tokens.AFTER_APOSTROPHE,
-    _MARK: f"[{LINK_MARK}{CODE_START}{CODE_END}]",
-}
-_LINK, _CODE = ord(LINK_MARK), ord(CODE_START)
-_LINK_TOKEN = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
-_PREFIX = np.frombuffer(tokens.CODE_PREFIX.encode(), np.uint8)
-_PLAIN = np.full(256, 32, np.uint8)  # how each byte is written: as a letter, a space between words, or not plainly (0)
-_PLAIN[list(b"0123456789_abcdefghijklmnopqrstuvwxyz")] = list(b"0123456789_abcdefghijklmnopqrstuvwxyz")
-_PLAIN[ord("A") : ord("Z") + 1] = _PLAIN[ord("a") : ord("z") + 1]
-_PLAIN[list(b"'#+")] = _PLAIN[128:] = 0
-_MOST_GROWTH = 4  # "c#c#" in code: "CODE_c# CODE_c# "
+_WORD, _LETTER = 1, 2  # what a byte may be to a token
+_BYTES = np.zeros(256, np.uint8)
+_BYTES[list(b"0123456789_")] = _WORD
+_BYTES[list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _WORD | _LETTER
+_LINK = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
+_MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
@@ -173,146 +158,68 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
 
     An absent text counts as an empty one. Raises ArrowInvalid if the tokens of strings are over 2 GiB together.
     """
-    kind, texts = texts.type, texts.cast(pa.large_string())
-    others = pa.array(~_are_plain(strings_of(texts)))
-    forms = [tokens.normal_form(text) for text in texts.filter(others).to_pylist()]
-    texts = pc.replace_with_mask(texts, others, pa.array(forms, pa.large_string()))
-    result, ends = _cut(strings_of(texts), _kinds())
-    return string_array(Strings(ends, result), kind)
-
-
-@functools.cache
-def _kinds() -> np.ndarray:
-    """What each code point may be to a token, as bits (uint8)."""
-    every = np.arange(sys.maxunicode + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    kinds = np.zeros(len(every), np.uint8)
-    for bit, expression in _EXPRESSIONS.items():
-        for match in regex.finditer(f"{expression}+", every):
-            kinds[match.start() : match.end()] |= np.uint8(bit)
-    return kinds
+    wide = texts.cast(pa.large_string())
+    result, ends, is_plain = _tokens_of_plain(strings_of(wide))
+    others = pa.array(~is_plain)
+    rest = [" ".join(tokens.tokens(text)) for text in wide.filter(others).to_pylist()]
+    found = string_array(Strings(ends, result), pa.large_string())
+    return pc.replace_with_mask(found, others, pa.array(rest, pa.large_string())).cast(texts.type)
 
 
 @numba.njit(nogil=True, cache=True)
-def _are_plain(read: Strings) -> np.ndarray:
-    """Which texts (bool) are ASCII and marks without a web address: but for capitals, they are their normal form."""
-    data, is_plain = read.data, np.zeros(len(read.offsets) - 1, np.bool_)
-    for text in range(len(is_plain)):
-        start, stop = read.offsets[text], read.offsets[text + 1]
-        others, addresses = np.uint32(0), np.uint8(0)  # small numbers, for loops on vectors
-        for at in range(start, stop):
-            others += np.uint32(data[_U(at)] >> np.uint8(7))
-        for at in range(start, stop - 2):
-            a, b, c = data[_U(at)], data[_U(at + 1)], data[_U(at + 2)]
-            others -= np.uint32(3) * np.uint32((a == 0xEE) & (b == 0x80) & (c >= 0x80) & (c <= 0x82))  # a mark
-            addresses |= np.uint8((a == 58) & (b == 47) & (c == 47) | (a == 119) & (b == 119) & (c == 46))  # :// ww.
-        is_plain[text] = (others == 0) & (addresses == 0)
-    return is_plain
+def _tokens_of_plain(read: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tokens of plain texts with spaces between (uint8), where those of each text end, and which are plain (bool).
 
-
-@numba.njit(nogil=True, cache=True)
-def _cut(read: Strings, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of normal forms, with spaces between (uint8), and where those of each text end (int64, (n + 1,))."""
+    Of a text that is not plain there is nothing.
+    """
     data, offsets = read.data, read.offsets
-    result = np.empty(_MOST_GROWTH * (offsets[-1] - offsets[0]) + len(_PREFIX) + 1, np.uint8)
-    ends: np.ndarray = np.zeros(len(offsets), np.int64)
+    result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark "LINK "
+    ends, is_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
     end: Integer = np.int64(0)
     for text in range(len(offsets) - 1):
-        at, stop, is_code = offsets[text], offsets[text + 1], False
+        begin, at, stop = end, offsets[text], offsets[text + 1]
         while at < stop:
-            if not is_code:
-                at, end = _write_plain_words(data, at, stop, result, end)
-                if at == stop:
-                    break
-            code, size = _character(data, at)
-            kind = kinds[_U(code)]
-            if code == _LINK:
-                end = _write(_LINK_TOKEN, result, end)
-            elif kind & _MARK:
-                is_code = code == _CODE
-            if not kind & _FIRST:
-                at += size
-                continue
-            if is_code:
-                end = _write(_PREFIX, result, end)
-            at, end = _write_run(data, at, stop, kinds, _FURTHER, result, end)
-            while at < stop and data[_U(at)] == 39:  # an apostrophe
-                after, written = _write_run(data, at + 1, stop, kinds, _AFTER_APOSTROPHE, result, end + 1)
-                if after == at + 1:
-                    break
-                result[_U(end)] = 39
-                at, end = after, written
-            is_sharp = at < stop and data[_U(at)] == 35
-            is_plus = at + 1 < stop and data[_U(at)] == 43 and data[_U(at + 1)] == 43
-            for _ in range(is_sharp + 2 * is_plus):  # C#, C++
-                result[_U(end)] = data[_U(at)]
-                at, end = at + 1, end + 1
-            result[_U(end)] = 32
-            end += 1
-        if end > ends[text]:
+            if _BYTES[data[at]] & _WORD:
+                at, end = _write_run(data, at, stop, _WORD, result, end)
+                while at + 1 < stop and data[at] == 39 and _BYTES[data[at + 1]] & _LETTER:  # an apostrophe
+                    result[end] = 39
+                    at, end = _write_run(data, at + 1, stop, _LETTER, result, end + 1)
+                is_sharp = at < stop and data[at] == 35
+                is_plus = at + 1 < stop and data[at] == 43 and data[at + 1] == 43
+                for _ in range(is_sharp + 2 * is_plus):  # C#, C++
+                    result[end] = data[at]
+                    at, end = at + 1, end + 1
+                result[end] = 32
+                end += 1
+            elif at + 2 < stop and (data[at] == _MARK[0]) & (data[at + 1] == _MARK[1]) & (data[at + 2] == _MARK[2]):
+                result[end : end + len(_LINK)] = _LINK
+                at, end = at + len(_MARK), end + len(_LINK)
+            elif data[at] >= 128 or _may_be_address(data, offsets[text], at, stop):
+                is_plain[text], end = False, begin
+                break
+            else:
+                at += 1
+        if end > begin:
             end -= 1
         ends[text + 1] = end
-    return result[:end], ends
-
-
-@numba.njit(nogil=True, cache=True)
-def _write_plain_words(
-    data: np.ndarray, at: Integer, stop: Integer, result: np.ndarray, end: Integer
-) -> tuple[Integer, Integer]:
-    """Append words of ASCII from `at` on, each with a space behind it, up to the first that may have more.
-
-    Branches are few, as a processor guesses the ends of words wrongly: each byte is written, and some over again.
-    """
-    begin, before = at, np.uint8(0)  # the latter: whether the byte before belongs to a word
-    while at < stop:
-        letter = _PLAIN[data[_U(at)]]
-        if letter == 0:
-            break
-        result[_U(end)] = letter
-        is_word = np.uint8(letter != 32)
-        end += np.int64(before | is_word)
-        before = is_word
-        at += 1
-    if at == stop and before:
-        result[_U(end)] = 32
-        return at, end + 1
-    while at > begin and _PLAIN[data[_U(at - 1)]] > 32:  # the word may go on
-        at, end = at - 1, end - 1
-    return at, end
-
-
-@numba.njit(nogil=True, cache=True)
-def _character(data: np.ndarray, at: Integer) -> tuple[Integer, int]:
-    """The code point at `at` of valid UTF-8, and its number of bytes."""
-    code = np.int64(data[_U(at)])
-    if code < 0x80:
-        return code, 1
-    size = 2 if code < 0xE0 else 3 if code < 0xF0 else 4
-    code &= 0x7F >> size
-    for place in range(1, size):
-        code = code << 6 | (np.int64(data[_U(at + place)]) & 63)
-    return code, size
+    return result[:end], ends, is_plain
 
 
 @numba.njit(nogil=True, cache=True)
 def _write_run(
-    data: np.ndarray, at: Integer, stop: Integer, kinds: np.ndarray, wanted: int, result: np.ndarray, end: Integer
+    data: np.ndarray, at: Integer, stop: Integer, wanted: int, result: np.ndarray, end: Integer
 ) -> tuple[Integer, Integer]:
-    """Append the run of characters that are `wanted` from `at` on, ASCII in lower case; where it ends in both."""
-    while at < stop:
-        code, size = _character(data, at)
-        if not kinds[_U(code)] & wanted:
-            break
-        if size == 1:
-            result[_U(end)] = code | 32 if 65 <= code <= 90 else code
-        else:
-            for place in range(size):
-                result[_U(end + place)] = data[_U(at + place)]
-        at, end = at + size, end + size
+    """Append the run of bytes that are `wanted` from `at` on, in lower case; where it ends in both."""
+    while at < stop and _BYTES[data[at]] & wanted:
+        result[end] = data[at] | 32 if 65 <= data[at] <= 90 else data[at]
+        at, end = at + 1, end + 1
     return at, end
 
 
 @numba.njit(nogil=True, cache=True)
-def _write(token: np.ndarray, result: np.ndarray, end: Integer) -> Integer:
-    """Append `token`; where it ends."""
-    result[end : end + len(token)] = token
-    return end + len(token)
+def _may_be_address(data: np.ndarray, start: Integer, at: Integer, stop: Integer) -> bool:
+    """Whether a web address may be around the byte at `at`: it is that of :// or www. which is no letter."""
+    if data[at] == 58:
+        return bool(at + 2 < stop and data[at + 1] == 47 and data[at + 2] == 47)
+    is_www = at - start > 2 and data[at - 1] | 32 == data[at - 2] | 32 == data[at - 3] | 32 == 119
+    return bool(data[at] == 46 and is_www)
