@@ -259,7 +259,7 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     if not settings.title_body.epochs:
         return counted_words(texts, settings)
     require("torch", f"find_duplicates, for bodies in {settings.text.language},")
-    from dupq.training.one_process import learn
+    from dupq.training.loop import learn
 
     return learn(texts, settings)
 

@@ -1,21 +1,27 @@
-"""What training reads: known duplicates as positives; negatives that are random, mined or labelled as such; and
-teachers' embeddings of some questions, in the order in which they are met.
+"""What training reads: known duplicates as positives; negatives that are random, mined or labelled as such; teachers'
+embeddings of some questions; and titles with their bodies, in the order in which they are met.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from dupq.errors import DupqError
 from dupq.links import Split
-from dupq.settings.sections import TrainingSettings
+from dupq.settings.config import Settings
+from dupq.settings.sections import TitleBodySettings, TrainingSettings
 from dupq.text.keys import ID_BITS
+from dupq.text.questions import Vocabulary
+from dupq.text.token_arrays import TokenIds
 
 NEGATIVE_POOL = 100_000  # questions that negatives are drawn from, of the training part or of none
 SET_PAIRS = 1_000  # of one set at most; of a larger one some are drawn, the others counted
 _NO_PAIRS = np.zeros((0, 2), np.int64)
+Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 
 
 class Pairs(NamedTuple):
@@ -240,3 +246,79 @@ def targets_in_order(
     batches = site_batches(taught.left >> ID_BITS, batch_size, np.random.default_rng([seed, epoch]))
     order = np.concatenate([np.zeros(0, np.int64), *batches])
     return DistillationTargets(*(column[order] for column in taught))
+
+
+# Titles and bodies as free training pairs: which body belongs to which title, in any archive and without links.
+#
+# Two halves of a body are pairs too, which is closer to what the encoder is for: two texts of the same kind.
+
+_SPAN = 12  # words of the spans that are dealt out to the two halves of a body
+
+
+class TitlesAndBodies(NamedTuple):
+    """Questions that have both."""
+
+    keys: np.ndarray  # int64, (n,)
+    titles: TokenIds
+    bodies: TokenIds
+
+    @property
+    def sites(self) -> np.ndarray:
+        """The number of each one's site."""
+        found: np.ndarray = self.keys >> ID_BITS
+        return found
+
+    def take(self, rows: np.ndarray) -> "TitlesAndBodies":
+        """Some questions, by row number."""
+        return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
+
+    def among(self, keys: np.ndarray) -> "TitlesAndBodies":
+        """Those of the questions `keys`."""
+        return self.take(np.flatnonzero(np.isin(self.keys, keys)))
+
+
+def title_body_examples(
+    texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int, bucket: int = 0
+) -> tuple[Sequences, Rankings]:
+    """The pairs of texts of one epoch, in batches, and their token ids by keys that hold for this epoch only.
+
+    With even odds the title is paired with the body, or (if it has two spans of words) one half of the body's spans,
+    with even odds behind the title, with the other half. Which side is the query alternates at random between batches.
+    `bucket` tells parts of an epoch apart that are trained on one after the other. Memory: twice the texts.
+    """
+    generator = np.random.default_rng([seed, epoch, 0, bucket])  # zeros at the end of a seed count for nothing
+    sequences: dict[int, np.ndarray] = {}
+    left, right = [], []
+    for batch in site_batches(texts.sites, settings.batch_size, generator):
+        keys = 2 * batch + generator.integers(0, 2)
+        left.append(keys)
+        right.append(keys ^ 1)
+        for row, key in zip(batch.tolist(), keys.tolist(), strict=True):
+            sequences[key], sequences[key ^ 1] = _views(texts.titles[row], texts.bodies[row], generator)
+    rows = np.concatenate([np.zeros(0, np.int64), *left])
+    return sequences, Rankings(
+        rows,
+        np.concatenate([np.zeros(0, np.int64), *right]),
+        np.zeros((len(rows), 0), np.int64),
+        np.arange(len(rows)),
+    )
+
+
+def _views(title: np.ndarray, body: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    if len(body) <= _SPAN or generator.random() < 0.5:
+        return title, body
+    pieces = [body[start : start + _SPAN] for start in range(0, len(body), _SPAN)]
+    order = generator.permutation(len(pieces)).tolist()
+    half = len(pieces) // 2
+    first, second = (np.concatenate([pieces[index] for index in part]) for part in (order[:half], order[half:]))
+    return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second
+
+
+def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
+    """Return the rows of TEXTS that have both, in their order."""
+    table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
+    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+    bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
+    most = settings.encoder.maximum_tokens
+    sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
+    return TitlesAndBodies(table["key"].to_numpy(), *sides)

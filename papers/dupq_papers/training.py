@@ -10,9 +10,9 @@ import torch
 from dupq.encoders.protocol import Encoder
 from dupq.errors import SettingError
 from dupq.links import Split
-from dupq.training.loop import OwnExamples, Sequences, embed, epoch_order
+from dupq.training.loop import OwnExamples, embed, epoch_order
 from dupq.training.optimisation import Adam, learned
-from dupq.training.pairs import Pairs, Rankings, chosen_pairs, with_negatives, with_random_negatives
+from dupq.training.pairs import Pairs, Rankings, Sequences, chosen_pairs, with_negatives, with_random_negatives
 from dupq_papers.settings import PaperTraining
 
 

@@ -50,7 +50,7 @@ def _save_encoder(questions: str, output: str) -> None:
     from dupq.runs.table_view import stored
     from dupq.tables import QUESTIONS
     from dupq.text.questions import texts_table
-    from dupq.training.one_process import learn
+    from dupq.training.loop import learn
 
     settings = config.load(
         "dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]

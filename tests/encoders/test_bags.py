@@ -17,7 +17,7 @@ from dupq.settings.sections import EncoderSettings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.one_process import learn
+from dupq.training.loop import learn
 from dupq.training.word_vectors import counted
 
 KIND = EncoderSettings(kind="word_bag", dropout=0.2)

@@ -9,7 +9,7 @@ from dupq.encoders.encoding import build
 from dupq.settings import config
 from dupq.text.keys import ID_BITS
 from dupq.text.token_arrays import TokenIds
-from dupq.training.one_process import TitlesAndBodies
+from dupq.training.pairs import TitlesAndBodies
 from dupq.training.steps import development
 from dupq.training.steps.development import FEWEST_TITLES, TitlesApart, body_map, keys_apart, set_apart
 

@@ -13,7 +13,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
-from dupq.training.one_process import learn
+from dupq.training.loop import learn
 from dupq.training.start import check_start, read_start
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 

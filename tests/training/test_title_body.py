@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from dupq.settings.sections import TitleBodySettings
 from dupq.text.keys import ID_BITS
 from dupq.text.token_arrays import TokenIds
-from dupq.training import one_process
-from dupq.training.one_process import TitlesAndBodies, title_body_examples
+from dupq.training.pairs import TitlesAndBodies, title_body_examples
 
 SIZE = 70
 
@@ -62,7 +61,7 @@ def test_epochs_differ_and_the_same_one_does_not() -> None:
 
 @pytest.mark.parametrize("span", [4, 1_000])
 def test_titles_and_halves_of_bodies_are_both_queries(span: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_process, "SPAN", span)
+    monkeypatch.setattr("dupq.training.pairs._SPAN", span)
     archive = texts([0] * 400)
     sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE), 1, 1)
     titles = [archive.titles[key // 2].tolist() for key in examples.left.tolist()]

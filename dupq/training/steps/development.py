@@ -31,7 +31,7 @@ from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
     from dupq.encoders.saved import Reader
-    from dupq.training.one_process import TitlesAndBodies
+    from dupq.training.pairs import TitlesAndBodies
 
 FEWEST_QUESTIONS = 10  # of the development part
 FEWEST_TITLES = 50  # as of dupq/encoders/saved.py

@@ -28,7 +28,7 @@ from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
-from dupq.training.pairs import positives
+from dupq.training.pairs import Sequences, positives, title_body_examples
 from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
 from dupq.training.steps.teach import targets_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from dupq.training.checkpoints import Checkpoints, Epoch
-    from dupq.training.loop import Examples, Losses, Sequences
+    from dupq.training.loop import Examples, Losses
 
 _log = logging.getLogger(__name__)
 # Pairs of questions that a core trains a word bag with, and another network (estimated); of a GPU the seconds to start
@@ -285,7 +285,7 @@ def _one_epoch(task: _Task) -> None:
 class _Phase(NamedTuple):
     """What an epoch or a part of it is trained on, and how; see train_epoch."""
 
-    sequences: "Sequences"
+    sequences: Sequences
     examples: "Examples"
     settings: TrainingSettings
     rates: tuple[float, float]
@@ -311,7 +311,7 @@ def _phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
 
 
 def _title_body_phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
-    from dupq.training.one_process import LEARNING_RATE, title_body_examples
+    from dupq.training.loop import LEARNING_RATE
     from dupq.training.optimisation import as_training, falling
 
     settings, training, titles = task.settings.title_body, task.settings.training, task.titles

@@ -28,7 +28,7 @@ from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds, distinct_words
-from dupq.training.one_process import TitlesAndBodies, titles_and_bodies
+from dupq.training.pairs import TitlesAndBodies, titles_and_bodies
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, check_words, with_start
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])

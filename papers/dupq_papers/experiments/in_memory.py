@@ -19,9 +19,9 @@ from dupq.links import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
-from dupq.training.loop import Sequences, epoch_examples, mine, train_epoch
-from dupq.training.one_process import titles_and_bodies, train_title_body
+from dupq.training.loop import epoch_examples, mine, train_epoch, train_title_body
 from dupq.training.optimisation import optimizer_for, rates, seed_dropout
+from dupq.training.pairs import Sequences, titles_and_bodies
 from dupq.training.start import new_network
 from dupq.training.word_vectors import WordVectors
 
