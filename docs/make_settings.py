@@ -14,7 +14,7 @@ from dupq.settings.sections import EncoderSettings, Section
 PAGE = Path(__file__).with_name("settings.md")
 _OPENING = """# Settings
 
-Made by `make docs` from the models in `dupq/settings/` and `dupq/encoders/networks/`; a test holds it to them. A
+Made by `make docs` from the models in `dupq/settings/` and of the networks; a test holds it to them. A
 setting is changed by `--set section.name=value`, a list by commas between its values. A preset
 (`dupq/settings/presets/`) sets some; the others have the default. `ingest` reads its own section, `train` those from
 `text` to `training`. `dedup` and `evaluate` are free in the others: what an encoder was trained with stays as it was.

@@ -27,7 +27,7 @@ def test_importing_the_front_door_does_not_load_torch() -> None:
 
 def test_importing_the_core_does_not_load_ray() -> None:
     core = (
-        *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.word_bag", "dupq.near_duplicates.minhash"),
+        *("dupq.settings.config", "dupq.tables", "dupq.encoders.word_bag", "dupq.near_duplicates.minhash"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.lookup", "dupq.api.duplicates"),
         *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve"),
     )

@@ -14,7 +14,7 @@ from encode import operations_a_text, operations_a_word
 from dupq import storage
 from dupq.encoders.encoding import encode
 from dupq.encoders.saved import Fitness, SavedEncoder, save
-from dupq.encoders.steps.encode import encode_texts
+from dupq.encoders.steps import encode_texts
 from dupq.job import cluster
 from dupq.job.gpus import Gpus
 from dupq.runs.records import Encoding

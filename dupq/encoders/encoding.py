@@ -3,9 +3,6 @@ name, new or from saved weights.
 """
 
 import functools
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -13,9 +10,10 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from dupq.encoders import networks
 from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, flat_bags, pieces, unit_bags
+from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
+from dupq.encoders.word_bag import WordBagCNNSettings, WordBagSettings
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -27,13 +25,11 @@ from dupq.text.token_arrays import TokenIds
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
     """Return the settings of each kind of network, with those of the papers where they are installed."""
-    found = {}
-    for package in (networks, *papers("networks")):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            for _, part in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-                if issubclass(part, NetworkSettings) and not inspect.isabstract(part):
-                    found.update(dict.fromkeys(get_args(part.model_fields["kind"].annotation), part))
-    return dict(sorted(found.items()))
+    found: list[type[NetworkSettings]] = [WordBagSettings, WordBagCNNSettings, PretrainedSettings]
+    for networks in papers("networks"):
+        found += networks.KINDS
+    by_name = {name: kind for kind in found for name in get_args(kind.model_fields["kind"].annotation)}
+    return dict(sorted(by_name.items()))
 
 
 def network_settings(given: EncoderSettings) -> NetworkSettings:

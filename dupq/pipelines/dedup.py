@@ -35,7 +35,7 @@ from dupq.clusters.steps.make_worklist import Work, cluster
 from dupq.clusters.steps.partition_pairs import Candidates, Said, decide
 from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms, score_pairs
 from dupq.encoders.saved import read_measure, read_split
-from dupq.encoders.steps.encode import check_fitness, check_room_to_encode, encode_texts
+from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
 from dupq.evaluation.steps.draw_review import draw_review
 from dupq.evaluation.steps.measure_run import SAID_COLUMNS, Facts, measure_all
 from dupq.evaluation.verdicts import DIFFERENT

@@ -5,7 +5,7 @@ import dataclasses
 from dupq import storage
 from dupq.archive import pinned, question_shards
 from dupq.encoders.saved import FILES, encoder_at, read_description
-from dupq.encoders.steps.encode import check_room_to_encode, encode_texts
+from dupq.encoders.steps import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
 from dupq.evaluation.measures import TABLES, left_out
 from dupq.evaluation.steps.measure_archive import Archive, measure_archive

@@ -130,7 +130,7 @@ class NearDuplicateSettings(Section):
 
 
 class EncoderSettings(Section):
-    """The network. Each kind declares more settings, in its own file of dupq/encoders/networks/.
+    """The network. Each kind declares more settings, beside it in dupq/encoders/ or the papers' networks.
 
     Here they are kept as they were given, so that no process that needs no network loads torch for them;
     `dupq.encoders.encoding` checks them.

@@ -9,7 +9,7 @@ from fabricated_run import CS
 from world import build_world, files_of
 
 from dupq import storage
-from dupq.encoders.steps.encode import check_room_to_encode
+from dupq.encoders.steps import check_room_to_encode
 from dupq.errors import ClusterError
 from dupq.job import cluster
 from dupq.job.gpus import NO_GPUS, Gpus

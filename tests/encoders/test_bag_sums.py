@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_padding import pad
 
-from dupq.encoders import unpadded
+from dupq.encoders import unpadded, word_bag
 from dupq.encoders.encoding import build
-from dupq.encoders.networks import word_bag
-from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Encoder
+from dupq.encoders.word_bag import WordBag
 from dupq.settings.sections import EncoderSettings
 from dupq.text.token_arrays import TokenIds
 

@@ -14,9 +14,9 @@ from oracles import encoder_twins as twins
 from dupq import storage
 from dupq.encoders.bags import Encoded, pieces
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
-from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Embedding, Encoder, batches, similarity
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
+from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.runs.question_tables import embeddings_table, read_embeddings

@@ -9,8 +9,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.saved import read_description
-from dupq.encoders.steps import encode
-from dupq.encoders.steps.encode import Place, Work, encode_shard, encode_shards, gpus_to_make
+from dupq.encoders.steps import Place, Work, encode_shard, encode_shards, encode_texts, gpus_to_make
 from dupq.job.gpus import NO_GPUS
 from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
@@ -79,7 +78,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     whole = [storage.version(place.output) for place in places[1:3]]
     job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
                    f"{folder}/as.json", f"{folder}/again")  # fmt: skip
-    report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    report = encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert [storage.version(place.output) for place in places[1:3]] == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     for place, alone in zip(places, archive.places("alone"), strict=True):

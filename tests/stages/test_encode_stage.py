@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.encoders.steps import encode
-from dupq.encoders.steps.encode import gpus_to_encode, gpus_to_make, was_begun_on_cpus
+from dupq.encoders import steps
+from dupq.encoders.steps import gpus_to_encode, gpus_to_make, was_begun_on_cpus
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus
@@ -74,19 +74,19 @@ def test_each_shard_is_encoded_once_by_as_many_processes_as_are_wanted(
         for _, given in calls:
             encoded.extend(place.texts for place in ([given] if gpus == 0 else given))
 
-    monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
-    monkeypatch.setattr(encode, "gpus_to_make", lambda *_: gpus)
+    monkeypatch.setattr(steps, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
+    monkeypatch.setattr(steps, "gpus_to_make", lambda *_: gpus)
     monkeypatch.setattr(cluster, "cpus", lambda: 8)
     monkeypatch.setattr(cluster, "widest", lambda: 64.0)
     monkeypatch.setattr(cluster, "is_in_process", lambda: False)
-    monkeypatch.setattr(encode, "run_tasks", run_tasks)
+    monkeypatch.setattr(steps, "run_tasks", run_tasks)
     for number in range(40):
         storage.write_table(f"{tmp_path}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
     folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
     storage.write_json(job.made_as, {})
-    monkeypatch.setattr(encode, "earlier_embeddings", lambda *_: None)
-    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=actors), NO_GPUS)
+    monkeypatch.setattr(steps, "earlier_embeddings", lambda *_: None)
+    steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=actors), NO_GPUS)
     assert found == [wanted]
     assert sorted(encoded) == sorted(f"{tmp_path}/texts/{number}.parquet" for number in range(40))
 

@@ -28,7 +28,7 @@ from dupq import storage, system
 from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
-from dupq.encoders.steps.encode import gpus_to_make
+from dupq.encoders.steps import gpus_to_make
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.run_inputs import LEFT_OUT, Earlier, earlier_vectors, find_contents

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.saved import read_description
-from dupq.encoders.steps.encode import gpus_to_make
+from dupq.encoders.steps import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run

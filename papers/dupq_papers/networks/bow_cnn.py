@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import inverse_document_frequencies
-from dupq.encoders.networks.word_bag import bags
 from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, window_products
+from dupq.encoders.word_bag import bags
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.windows import highest, highest_windows

@@ -11,7 +11,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.saved import read_measure
-from dupq.encoders.steps.encode import Place, Work, encode_shard
+from dupq.encoders.steps import Place, Work, encode_shard
 from dupq.evaluation.measures import Ranker
 from dupq.evaluation.steps.measure_archive import Archive, systems
 from dupq.neighbours.exact import pair_scores

@@ -1,1 +1,0 @@
-"""Steps of the jobs that need a saved encoder."""
