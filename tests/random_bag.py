@@ -16,7 +16,7 @@ def saved_encoder(folder: Path, title_times: int = 3) -> str:
     """A bag of random word vectors that reads titles so many times."""
     settings = config.load()
     settings = settings.changed(text=settings.text.changed(title_times=title_times))
-    vocabulary = Vocabulary(WORDS, settings.text, 0)
+    vocabulary = Vocabulary(WORDS, settings.text)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 16)).astype(np.float32)
     network = build(settings.encoder, vectors, seed=1)
     network.prepare([vocabulary.ids(word, 512) for word in WORDS], [])

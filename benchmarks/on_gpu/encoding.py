@@ -48,7 +48,7 @@ def stage(scale: Scale) -> Iterator[Figures]:
         made = sample(scale, preset, scale.size(QUESTIONS, 32), ("text.word_form=written", "text.stop_words=kept"))
         with tempfile.TemporaryDirectory() as folder:
             written_words = [f"w{number}" for number in range(scale.size(200_000, 300))]
-            vocabulary = Vocabulary(written_words, made.settings.text, 0)
+            vocabulary = Vocabulary(written_words, made.settings.text)
             fitness = Fitness(0, 0.0, None)
             saved = SavedEncoder(made.network, vocabulary, made.settings, None, fitness, {})
             save(f"{folder}/encoder", saved, "benchmark")

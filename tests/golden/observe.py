@@ -67,7 +67,7 @@ def put_together(questions: str, uri: str) -> str:
     texts = texts_table(keys, table["title"], table["body_html"], settings.text)
     normaliser = normaliser_of(settings.text)
     counts = Counter(word for text in texts["text"].to_pylist() for word in normaliser.all_words(text))
-    vocabulary = Vocabulary(sorted(word for word, count in counts.items() if count > 1), settings.text, 0)
+    vocabulary = Vocabulary(sorted(word for word, count in counts.items() if count > 1), settings.text)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 32)).astype(np.float32) / np.float32(32**0.5)
     network = build(settings.encoder, vectors, seed=1)
     network.prepare(list(token_ids(texts, vocabulary, settings)[0]), [])
