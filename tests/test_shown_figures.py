@@ -40,6 +40,15 @@ def test_what_encoders_reach_is_what_was_measured(page: str) -> None:
                 assert [float(part) for part in cell.split(" / ")] == pytest.approx(each, abs=0.06)
 
 
+def test_what_rivals_join_is_what_was_measured() -> None:
+    text = (ROOT / "README.md").read_text()
+    sites = figures_of(text, "rivals")
+    for shown, system in (("BM25 alone", "BM25"), ("MiniLM alone", "MiniLM"), ("dupq", "dupq")):
+        of_sites = (sites[f"{site}.stackexchange.com"][system] for site in ("travel", "cs"))
+        right = [str(each[kind]["right"]) for each in of_sites for kind in ("joined", "next")]
+        assert f"| {shown} | {' | '.join(right)} |" in text
+
+
 def test_speeds_are_what_was_measured() -> None:
     text = (ROOT / "docs/comparison.md").read_text()
     kinds = ("near-duplicates", "neighbours", "encode-dupq", "ingest")
