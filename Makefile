@@ -23,7 +23,7 @@ help:
 	@echo "make benchmark                                        benchmarks beside their peers, at small sizes: out/benchmarks/README.md"
 	@echo "make lint                                             ruff and mypy"
 	@echo "make docs                                             the pages made from the code, and the site in out/site"
-	@echo "make pictures                                         the pictures of the report in docs/ (needs chromium)"
+	@echo "make pictures                                         the pictures of the report and the notebooks in docs/ (needs chromium)"
 	@echo "make lock                                             write the lock files anew (needs uv)"
 
 setup: .venv/ready
@@ -102,6 +102,7 @@ docs: .venv/ready
 pictures: .venv/ready
 	$(MAKE) --no-print-directory dedup OUT=out/pictures
 	$(JOB) docs/make_pictures.py $$($(JOB) -c 'import dupq; print(dupq.open_run("out/pictures/runs").uri)')/report.html
+	$(JOB) docs/make_notebooks.py out/pictures
 
 lock:
 	uv pip compile pyproject.toml --extra build --extra jobs -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \

@@ -1,5 +1,6 @@
 """The site of the docs is built strictly, without a dead link or a page that has no place, and made pages are right."""
 
+import json
 import os
 import re
 import runpy
@@ -48,6 +49,17 @@ def _anchors(page: Path) -> set[str]:
 def test_a_page_that_is_made_is_the_one_that_is_there(name: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / f"make_{name}.py"))["page"]()
     assert (ROOT / "docs" / f"{name}.md").read_text("utf-8") == made, "run make docs"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_has_a_page_with_its_text_its_code_and_its_charts(path: Path) -> None:
+    page = (ROOT / "docs" / "notebooks" / f"{path.stem}.md").read_text("utf-8")
+    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"]]
+    assert [cell for cell in cells if cell not in page] == [], "run make pictures"
+    assert "```text" in page or '<div class="shown">' in page
+    for chart in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page):
+        assert (ROOT / "docs" / "notebooks" / chart).read_text("utf-8").startswith("<svg")
+    assert str(ROOT) not in page
 
 
 def test_the_docs_are_at_most_twenty_pages_in_four_sections() -> None:

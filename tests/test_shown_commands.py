@@ -43,6 +43,7 @@ NO_SETTINGS = {
     "clusters.jsonl",
     "clusters.graphml",
     "encoder.json",
+    "run.at",
     "run.changes",
     "run.log",
     "run.match",
