@@ -45,11 +45,10 @@ from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report, peak_mb, reset_peak
-from dupq.neighbours.candidates import Nearest, merge
+from dupq.neighbours.candidates import Nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.rounded import is_fast
-from dupq.neighbours.search_plan import block_rows, bytes_a_question, nearest_in
-from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_a_question
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile

@@ -26,8 +26,8 @@ from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report
+from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, gathered
-from dupq.neighbours.search_plan import nearest_in
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.runs.question_tables import read_embeddings

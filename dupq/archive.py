@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import LINKS, QUESTIONS, conform
@@ -167,6 +167,17 @@ def question_shards(uri: str, skipped: Sequence[str] | None = None) -> tuple[lis
         for index, file in enumerate(kept)
     ]
     return shards, Sites([_shards_site_of(file.uri) for file in files])
+
+
+def in_scope(shards: Sequence[Shard], sites: Sequence[str]) -> list[Shard]:
+    """Return the shards of the `sites` that are searched, all if none is named.
+
+    Raises SettingError for a site that is not there.
+    """
+    absent = set(sites) - {shard.site for shard in shards}
+    if absent:
+        raise SettingError(f"setting 'neighbours.sites': there are no questions of {', '.join(sorted(absent))}")
+    return [shard for shard in shards if not sites or shard.site in sites]
 
 
 def pinned(shards: Sequence[Shard]) -> list[Shard]:

@@ -11,10 +11,10 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.job.run import Run
 from dupq.job.tasks import Report
+from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
-from dupq.neighbours.search_plan import Plan, nearest_in
-from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.blocks import Questions, SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists_made, planned
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import find_neighbours_since
@@ -110,7 +110,7 @@ def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
     return reports[0]
 
 
-def planned_for(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest) -> Plan:
+def planned_for(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
     return planned(Run(files.run, "neighbours"), shards, wanted)
 
 

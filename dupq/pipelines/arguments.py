@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
-from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, question_shards
+from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, in_scope, question_shards
 from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.saved import encoder_at, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
 from dupq.links import check_pairs
-from dupq.neighbours.search_plan import in_scope
 from dupq.runs import progress, writer
 from dupq.runs.reader import check_earlier, read_metrics
 from dupq.runs.records import Metrics
@@ -243,7 +242,7 @@ class DedupJob:
             estimated(self.verdicts, self.output)  # reads the run that drew them, which may be damaged
         settings = self.settings(self.encoder)
         if settings.neighbours.sites:
-            in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
+            in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
         check_prior(settings.calibration.prior)
         check_teacher(self.teacher)
         check_encoder(self.encoder, sites)

@@ -47,8 +47,8 @@ from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Partitioned, Table, Whole
 from dupq.links import Split, represented_by, represented_split, sets_in, sets_table
+from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.search_plan import nearest_in
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.sections import CalibrationSettings
 from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS

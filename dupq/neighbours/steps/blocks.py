@@ -1,8 +1,11 @@
-"""Embedded questions as tasks of the search read them, and what each worker keeps of them for its next tile."""
+"""How the search is cut into blocks of embedded questions, tiles of two blocks each, and waves of tiles; and what each
+worker keeps of its blocks for its next tile. The neighbours found do not depend on it.
+"""
 
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +16,26 @@ from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.table import PerTask, Readable, Table
 from dupq.job.tasks import free_with_the_step
+from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import EMPTY
-from dupq.neighbours.search_plan import Plan, Span, nearest_table
 from dupq.runs import writer
 from dupq.runs.question_tables import embeddings_of
 from dupq.settings.sections import NeighbourSettings
 from dupq.system import side_by_side
+from dupq.tables import BLOCKS
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
-    from dupq.neighbours.candidates import Nearest
     from dupq.neighbours.tiles import Block
+
+# questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
+_FEWEST, _MOST = 8_192, 131_072
+_TILE_BYTES = 11 << 27  # the most memory for a tile, so that a task with Ray and the libraries takes some 2 GB
+_TILES_EACH = 4
+_WORD_BYTES = 82  # in a tile, with what is multiplied, 6,000 for the 73 stems of a question of cs
+
+Tiles = list[tuple[int, int]]  # pairs of blocks
 
 MARKS = ("site", "question_id", "fingerprint")
 _KEPT_QUESTIONS = 1 << 17  # of all blocks before another is made
@@ -53,6 +64,19 @@ class SearchRequest:
         }
 
 
+class Span(NamedTuple):
+    """Rows of a file of embeddings."""
+
+    file: str
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.stop - self.start
+
+
 @dataclass(frozen=True)
 class Questions(Readable):
     """Embedded questions that are searched together; a step gets them as a Block, ready to be searched."""
@@ -62,6 +86,11 @@ class Questions(Readable):
     measure: Measure
     group: str  # only questions of one group are compared
     without: Table | None = None  # KEYS of those that are left out
+
+    @property
+    def size(self) -> int:
+        """The number of questions, with those that are left out."""
+        return sum(span.rows for span in self.spans)
 
     def read(self) -> "Block":
         """Return the block; see `kept`."""
@@ -124,17 +153,79 @@ def marks_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, np.ndar
     return keys_in(table, sites)[marks != EMPTY], marks[marks != EMPTY]
 
 
-def blocks_of(run: Run, plan: Plan, request: SearchRequest) -> list[Questions]:
-    """Return the questions of each block."""
-    blocks = []
-    for number, spans in enumerate(plan.blocks):
-        uris = (storage.join(run.uri, "embeddings", span.file) for span in spans)
-        own = tuple(span._replace(file=uri) for span, uri in zip(spans, uris, strict=True))
-        blocks.append(Questions(own, tuple(request.sites), request.measure, plan.group_of(number)))
-    return blocks
+def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
+    """Return the questions of each block that `cut` made."""
+    spans: dict[int, list[Span]] = {}
+    groups: dict[int, str] = {}
+    for row in run.table("plan", BLOCKS).read(0).to_pylist():
+        uri = storage.join(run.uri, "embeddings", row["file"])
+        spans.setdefault(row["block"], []).append(Span(uri, row["start"], row["stop"]))
+        groups.setdefault(row["block"], row["site"] if request.settings.scope == "site" else "")
+    sites, measure = tuple(request.sites), request.measure
+    return [Questions(tuple(own), sites, measure, groups[block]) for block, own in spans.items()]
 
 
-def chosen(run: Run, name: str, plan: Plan, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
+def cut(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
+    """Cut files of embeddings (name, site, rows) into blocks of at most `rows` questions (BLOCKS)."""
+    made: list[tuple[int, str, str, int, int]] = []
+    room, last = 0, ""
+    for file, site, count in files:
+        if scope == "site" and site != last:
+            room = 0
+        start, last = 0, site
+        while start < count:
+            block = made[-1][0] if made else -1
+            if not room:
+                block, room = block + 1, rows
+            stop = min(count, start + room)
+            made.append((block, site, file, start, stop))
+            room -= stop - start
+            start = stop
+    return pa.Table.from_pylist([dict(zip(BLOCKS.names, row, strict=True)) for row in made], schema=BLOCKS)
+
+
+def block_rows(questions: int, bytes_each: int, memory: int, cpus: int) -> int:
+    """Return the questions of a block: as many as half of a CPU's `memory` (bytes) holds of both sides.
+
+    Each takes `bytes_each`. Small archives are cut so that each CPU has a few tiles.
+    """
+    budget = min(_TILE_BYTES, memory // (2 * cpus))
+    fitting = min(_MOST, max(1_024, budget // (2 * bytes_each)))
+    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_EACH * cpus)))
+    return max(1, min(fitting, max(_FEWEST, spread)))
+
+
+def bytes_a_question(dimensions: int, k: int, words: float) -> int:
+    """Return the memory of a question in a tile: as read, for exact scores, for products, for candidates.
+
+    `words` are what it has on average.
+    """
+    return 2 * dimensions + 4 * dimensions + 2 * dimensions + 12 * (4 * k + 24) + math.ceil(_WORD_BYTES * words)
+
+
+def groups_of(blocks: Sequence[Questions]) -> list[list[int]]:
+    """Return the positions of blocks, grouped by which are compared with each other."""
+    groups: dict[str, list[int]] = {}
+    for number, block in enumerate(blocks):
+        groups.setdefault(block.group, []).append(number)
+    return list(groups.values())
+
+
+def waves(groups: Iterable[Sequence[int]]) -> list[Tiles]:
+    """Return all pairs of blocks of each group, by wave; row by row in each.
+
+    With its blocks in a circle, the first wave compares those side by side, the second those two or three blocks apart,
+    the third those up to seven, and so on.
+    """
+    found: dict[int, Tiles] = {}
+    for group in groups:
+        for index, left in enumerate(group):
+            for apart, right in enumerate(group[index + 1 :], 1):
+                found.setdefault(min(apart, len(group) - apart).bit_length(), []).append((left, right))
+    return [found[wave] for wave in sorted(found)]
+
+
+def chosen(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
     """Return the questions that are among `keys` (KEYS): together those of as many blocks as one block holds."""
     if not blocks:
         return []
@@ -143,8 +234,24 @@ def chosen(run: Run, name: str, plan: Plan, blocks: Sequence[Questions], keys: T
     rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.parts))
     spans = [Span(made.file(part), 0, count) for part, count in enumerate(rows)]
     return [
-        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in plan.filled(rows)
+        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers))
+        for numbers in filled(blocks, rows)
     ]
+
+
+def filled(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
+    """Return positions of consecutive blocks of which `rows` (of each block) are searched together.
+
+    Together they have at most as many rows as the largest block has questions, or are one block's, and of one group.
+    """
+    room, result, free = max((block.size for block in blocks), default=0), list[list[int]](), 0
+    for number, count in enumerate(rows):
+        if not result or count > free or blocks[result[-1][0]].group != blocks[number].group:
+            result.append([])
+            free = room
+        result[-1].append(number)
+        free -= count
+    return result
 
 
 def as_read(rows: pa.Table) -> pa.Table:
@@ -177,7 +284,7 @@ def forget_blocks() -> None:
     _kept.clear()
 
 
-def listed(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> Counted:
+def listed(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:
     """Return lists as rows for `pairs`; the second table are the lists as they are."""
     counts = {"rows_in": len(keys), "rows_out": len(keys)}
     return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))

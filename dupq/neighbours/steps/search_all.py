@@ -7,9 +7,9 @@
     directed      a task per block   its questions' lists (`nearest`), and rows for `pairs`, partitioned by the pair's
                                      left key, so that both directions of a pair are in one partition
 
-Waves (plan.waves): after each the lists of every question are merged, and the tiles of the next wave look only for what
-is better. So a wave writes about k neighbours a question, however many tiles it has. All tiles at once would each write
-as many: bytes that grow with the square of the questions.
+Waves (blocks.waves): after each the lists of every question are merged, and the tiles of the next wave look only for
+what is better. So a wave writes about k neighbours a question, however many tiles it has. All tiles at once would each
+write as many: bytes that grow with the square of the questions.
 
 Where a GPU is faster, one task that has it takes the place of all these. On CPUs a worker keeps the
 two blocks of its last tile for the next one, and more where they are small. With an earlier run only what is new since
@@ -27,30 +27,28 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system
-from dupq.archive import Shard
+from dupq.archive import Shard, in_scope
 from dupq.job import cluster
 from dupq.job.gpus import are_given
 from dupq.job.run import Counted, Run, write_spread
 from dupq.job.table import Counts, Files, One, PerTask, Several, Spread, Table, skip_or
 from dupq.job.tasks import run_tasks
-from dupq.neighbours.candidates import Nearest
+from dupq.neighbours.candidates import Nearest, found_table, merged, nearest_in, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import gpu_can_search
-from dupq.neighbours.search_plan import (
-    Plan,
+from dupq.neighbours.steps.blocks import (
+    Questions,
+    SearchRequest,
     Tiles,
     block_rows,
+    blocks_of,
     bytes_a_question,
     cut,
-    found_table,
-    in_scope,
-    merged,
-    nearest_in,
-    nearest_table,
-    plan_in,
+    groups_of,
+    listed,
+    one_thread,
     waves,
 )
-from dupq.neighbours.steps.blocks import Questions, SearchRequest, blocks_of, listed, one_thread
 from dupq.runs.question_tables import read_embeddings
 from dupq.runs.records import NeighbourFiles
 from dupq.system import Written, note, recording, side_by_side
@@ -74,29 +72,29 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-def gpus_of_search(run: Run, request: SearchRequest, plan: Plan) -> int:
+def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions]) -> int:
     """Return how many GPUs search; 0: CPUs do, as GPUs cannot or, with `auto`, are not faster."""
     gpus = request.gpus.now() if gpu_can_search(request.measure) else 0
     if not gpus or request.gpus.wanted is not None:
         return gpus
-    on_cpus, on_gpus = seconds(run, plan, compared_pairs(plan))
+    on_cpus, on_gpus = seconds(blocks, compared_pairs(blocks))
     if on_cpus < on_gpus:
         _log.info(f"searched by CPUs, some {on_cpus:.0f} s; a GPU would take {on_gpus:.0f} s")
         return 0
     return gpus
 
 
-def compared_pairs(plan: Plan) -> int:
+def compared_pairs(blocks: Sequence[Questions]) -> int:
     """Return how many pairs of questions a search of everything compares, each in both directions."""
-    sizes = plan.sizes
-    return sum(sum(sizes[number] for number in group) ** 2 for group in plan.groups)
+    return sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))
 
 
-def seconds(run: Run, plan: Plan, pairs: float) -> tuple[float, float]:
+def seconds(blocks: Sequence[Questions], pairs: float) -> tuple[float, float]:
     """Return about what the cluster's CPUs take to compare so many pairs, and what a GPU takes with all questions."""
-    schema = storage.read_schema(storage.join(run.uri, "embeddings", plan.blocks[0][0].file))
+    schema = storage.read_schema(blocks[0].spans[0].file)
     operations = 2.0 * pairs * schema.field("embedding").type.list_size
-    on_gpus = _GPU_SECONDS + _SECONDS_A_QUESTION * plan.questions + operations / _GPU_RATE
+    questions = sum(block.size for block in blocks)
+    on_gpus = _GPU_SECONDS + _SECONDS_A_QUESTION * questions + operations / _GPU_RATE
     return operations / (_CPU_RATE * cluster.cpus()), on_gpus
 
 
@@ -107,12 +105,11 @@ class _Lists(NamedTuple):
     nearest: Table
 
 
-def search_on_gpus(run: Run, plan: Plan, request: SearchRequest, gpus: int) -> None:
+def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
     """Make the lists of all blocks (`nearest`, `directed`)."""
-    blocks = blocks_of(run, plan, request)
     directed = run.spread("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
     made = _Lists(directed, run.table("nearest", NEAREST, len(blocks)))
-    calls = [(made, request.settings.k, [(number, blocks[number]) for number in group]) for group in plan.groups]
+    calls = [(made, request.settings.k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
     report = run_tasks("search", _search_group, calls, gpus=gpus)
     run.report.add(report)
     run.report.rows_in += report.rows_in
@@ -186,35 +183,35 @@ class Side(NamedTuple):
 
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
     """Make the lists of every embedded question (`nearest`, `directed`)."""
-    plan = planned(run, shards, request)
-    run.begin({"blocks": plan.sizes, "since": None}, *OF_A_PLAN)
-    gpus = gpus_of_search(run, request, plan)
+    blocks = planned(run, shards, request)
+    run.begin({"blocks": [block.size for block in blocks], "since": None}, *OF_A_PLAN)
+    gpus = gpus_of_search(request, blocks)
     if gpus:
-        search_on_gpus(run, plan, request, gpus)
+        search_on_gpus(run, blocks, request, gpus)
     else:
-        _search_in_waves(run, plan, request)
+        _search_in_waves(run, blocks, request)
     finish(run, request)
 
 
-def _search_in_waves(run: Run, plan: Plan, request: SearchRequest) -> None:
-    sides = searched_alone(run, blocks_of(run, plan, request), request)
+def _search_in_waves(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> None:
+    sides = searched_alone(run, blocks, request)
     found = [Several(())] * len(sides)
-    for wave, tiles in enumerate(waves(plan.groups), 1):
+    for wave, tiles in enumerate(waves(groups_of(blocks)), 1):
         if wave > 1:
             sides = _merge(run, f"tiles/lists-{wave - 1}", sides, found, request.settings.k)
         found = search_tiles(run, f"tiles/wave-{wave}", sides, tiles, request)
     write_lists(run, sides, found, request)
 
 
-def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> Plan:
-    """Return how the embeddings of the shards in scope are cut. Raises SettingError for a site that is not there."""
-    searched = in_scope(shards, request.settings)
+def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
+    """Cut the embeddings of the shards in scope into blocks. Raises SettingError for a site that is not there."""
+    searched = in_scope(shards, request.settings.sites)
     uris = [storage.join(run.uri, "embeddings", shard.file) for shard in searched]
     counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], uris)
     files = [(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
     rows = request.settings.block_rows or _block_rows(uris, sum(counts), request)
-    plan = run.map("plan", cut, files, request.settings.scope, rows, into=BLOCKS)
-    return plan_in(plan.read(0), request.settings.scope)
+    run.map("plan", cut, files, request.settings.scope, rows, into=BLOCKS)
+    return blocks_of(run, request)
 
 
 def _block_rows(uris: Sequence[str], questions: int, request: SearchRequest) -> int:

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 
 from dupq.job.run import Counted, Run
 from dupq.job.table import Files, PerTask, Whole
+from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.search_plan import nearest_in, plan_in
 from dupq.neighbours.steps.blocks import SearchRequest, as_read, blocks_of, chosen, one_thread, with_left
 from dupq.system import side_by_side
-from dupq.tables import BLOCKS, KEYS, NEIGHBOURS, PIECES, SIMILAR_PAIRS
+from dupq.tables import KEYS, NEIGHBOURS, PIECES, SIMILAR_PAIRS
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block, Pairs
@@ -45,15 +45,15 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     And of some that are in one. `run` is that of `find_neighbours`, and `nearest` the lists that it made. If there are
     more than PAIRS_PER_QUESTION on average, none is made.
     """
-    plan = plan_in(run.table("plan", BLOCKS).read(0), request.settings.scope)
-    run.report.rows_in = plan.questions
+    blocks = blocks_of(run, request)
+    run.report.rows_in = questions = sum(block.size for block in blocks)
     if math.isinf(floor):
         return
     full = run.map("tiles/full", full_in, nearest, request.measure, request.settings.k, floor, into=KEYS)
     if not full.rows:
         return
     keys = run.map("tiles/all-full", as_read, Whole(full), into=KEYS)
-    groups = chosen(run, "tiles/chosen", plan, blocks_of(run, plan, request), keys)
+    groups = chosen(run, "tiles/chosen", blocks, keys)
     others = [(left, right) for left, right in combinations(groups, 2) if left.group == right.group]
     tiles = [*zip(groups, groups, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
@@ -62,7 +62,7 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     pieces = side_by_side(cut.read, range(cut.parts))
     counts = [pc.sum(some["pairs"]).as_py() or 0 for some in pieces]
     found = sum(count // (1 + (left is right)) for count, (left, right) in zip(counts, tiles, strict=True))
-    too_many = found > PAIRS_PER_QUESTION * plan.questions
+    too_many = found > PAIRS_PER_QUESTION * questions
     run.report.caps[LEFT_OUT] = found if too_many else 0
     if too_many:
         return

@@ -22,13 +22,12 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.archive import Shard
+from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError, StorageError
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Files, One, PerTask, Table, Whole
-from dupq.neighbours.candidates import empty_nearest
-from dupq.neighbours.search_plan import Plan, in_scope, nearest_in, nearest_table
-from dupq.neighbours.steps.blocks import MARKS, Marked, SearchRequest, blocks_of, chosen, marks_in
+from dupq.neighbours.candidates import empty_nearest, nearest_in, nearest_table
+from dupq.neighbours.steps.blocks import MARKS, Marked, Questions, SearchRequest, chosen, marks_in
 from dupq.neighbours.steps.search_all import (
     OF_A_PLAN,
     Side,
@@ -84,27 +83,33 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
     """Make the same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
     why_not = _unusable(previous, request)
     if why_not is None:
-        plan = planned(run, shards, request)
+        blocks = planned(run, shards, request)
         answered = read_as(previous.request, Answered, "its run is damaged")
         sites = SiteLists(answered["sites_of_keys"], request.sites, request.settings.sites)
-        now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings))
+        now = tuple(
+            storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites)
+        )
         earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
         marks, lists = (Each(Files(uris, None, MARKS)) for uris in (now, earlier)), lists_made(previous)
         changes = run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
-        if changes.rows > _LARGEST_SHARE * plan.questions or _gpus_are_faster(run, request, plan, changes.rows):
+        questions = sum(block.size for block in blocks)
+        if changes.rows > _LARGEST_SHARE * questions or _gpus_are_faster(request, blocks, changes.rows):
             why_not = f"{changes.rows:,} questions changed"
     if why_not is not None:
         _log.info(f"everything is searched: {why_not}")
         find_neighbours(run, shards, request)
         return
-    run.begin({"blocks": plan.sizes, "since": previous.run}, *OF_A_PLAN)
-    _search_changes(run, plan, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites))
+    run.begin({"blocks": [block.size for block in blocks], "since": previous.run}, *OF_A_PLAN)
+    _search_changes(
+        run, blocks, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
+    )
     finish(run, request)
 
 
-def _search_changes(run: Run, plan: Plan, request: SearchRequest, changes: Table, earlier: "EarlierLists") -> None:
-    blocks = blocks_of(run, plan, request)
-    queries = searched_alone(run, chosen(run, "tiles/queries", plan, blocks, changes), request)
+def _search_changes(
+    run: Run, blocks: Sequence[Questions], request: SearchRequest, changes: Table, earlier: "EarlierLists"
+) -> None:
+    queries = searched_alone(run, chosen(run, "tiles/queries", blocks, changes), request)
     marked = PerTask(tuple(Marked(block) for block in blocks))
     kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
     sides = [*queries, *(Side(replace(some, without=changes), One(kept, part)) for part, some in enumerate(blocks))]
@@ -135,13 +140,13 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
     return f"{previous.run} has lost some of its neighbours"
 
 
-def _gpus_are_faster(run: Run, request: SearchRequest, plan: Plan, searched: int) -> bool:
+def _gpus_are_faster(request: SearchRequest, blocks: Sequence[Questions], searched: int) -> bool:
     """Return whether a GPU searches everything before the CPUs have compared what changed with everything."""
-    if not gpus_of_search(run, request, plan):
+    if not gpus_of_search(request, blocks):
         return False
-    pairs = compared_pairs(plan)
-    on_cpus, _ = seconds(run, plan, 2.0 * pairs * searched / max(1, plan.questions))
-    return seconds(run, plan, pairs)[1] < on_cpus
+    pairs, questions = compared_pairs(blocks), sum(block.size for block in blocks)
+    on_cpus, _ = seconds(blocks, 2.0 * pairs * searched / max(1, questions))
+    return seconds(blocks, pairs)[1] < on_cpus
 
 
 def changes_since(

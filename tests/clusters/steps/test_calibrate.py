@@ -20,9 +20,8 @@ from dupq.clusters.steps.score_pairs import terms_table
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
 from dupq.links import sets_in
-from dupq.neighbours.candidates import empty_nearest
+from dupq.neighbours.candidates import empty_nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.search_plan import nearest_table
 from dupq.settings.sections import CalibrationSettings
 from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, REPRESENTATIVES, SAMPLE
 from dupq.text.keys import Sites

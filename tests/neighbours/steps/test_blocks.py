@@ -12,9 +12,8 @@ from searched import MIX, made_up
 
 from dupq import storage
 from dupq.job import cluster, tasks
-from dupq.neighbours.search_plan import Span
 from dupq.neighbours.steps import blocks
-from dupq.neighbours.steps.blocks import Questions, forget_blocks, kept
+from dupq.neighbours.steps.blocks import Questions, Span, forget_blocks, kept
 from dupq.runs.question_tables import embeddings_table
 from dupq.text.keys import Sites
 

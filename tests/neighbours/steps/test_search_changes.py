@@ -27,9 +27,8 @@ from searched import (
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.job.table import Files
-from dupq.neighbours.candidates import Nearest
+from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.search_plan import nearest_table
 from dupq.neighbours.steps.search_changes import EarlierLists, SiteLists, changes_since, earlier_lists, to_sites
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS

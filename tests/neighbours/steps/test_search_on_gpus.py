@@ -11,9 +11,8 @@ from searched import MIX, SITES, contents, lists_in, made_up, search, search_req
 from dupq import storage
 from dupq.job import cluster
 from dupq.job.gpus import Gpus
-from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.search_plan import Plan, Span
+from dupq.neighbours.steps.blocks import Questions, Span
 from dupq.neighbours.steps.search_all import gpus_of_search
 
 
@@ -37,14 +36,14 @@ def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, _ = write(made_up([40]), tmp_path, SITES[:1])
-    run = Run(files.run, "neighbours")
-    small, large = (Plan([[Span("part-00000.parquet", 0, rows)]], [SITES[0]], "all") for rows in (1000, 10**7))
+    uri = storage.join(files.embeddings, "part-00000.parquet")
+    small, large = ([Questions((Span(uri, 0, rows),), (SITES[0],), MIX, "")] for rows in (1000, 10**7))
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
     auto = replace(search_request(), gpus=Gpus(None))
     caplog.set_level("INFO")
-    assert gpus_of_search(run, auto, large) == 2
-    assert gpus_of_search(run, replace(auto, measure=Measure("cosine", 1.0, -0.5)), large) == 0
+    assert gpus_of_search(auto, large) == 2
+    assert gpus_of_search(replace(auto, measure=Measure("cosine", 1.0, -0.5)), large) == 0
     assert not caplog.messages
-    assert gpus_of_search(run, auto, small) == 0
+    assert gpus_of_search(auto, small) == 0
     assert caplog.messages == ["searched by CPUs, some 0 s; a GPU would take 8 s"]
-    assert gpus_of_search(run, replace(auto, gpus=Gpus(1)), small) == 1
+    assert gpus_of_search(replace(auto, gpus=Gpus(1)), small) == 1

@@ -39,8 +39,8 @@ from dupq.errors import SettingError
 from dupq.job.table import mark_of
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.search_plan import waves
 from dupq.neighbours.steps import search_all
+from dupq.neighbours.steps.blocks import waves
 from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT
 from dupq.text.keys import ID_BITS
 
@@ -93,11 +93,11 @@ def test_a_plan_is_for_the_chosen_sites_alone_and_stays_as_the_first_attempt_mad
         return next(rows)
 
     monkeypatch.setattr(search_all, "block_rows", block_rows)
-    plan = planned_for(files, shards, wanted)
+    blocks = planned_for(files, shards, wanted)
     chosen = [shard.file for shard in shards if shard.site != SITES[1]]
-    assert sorted({span.file for spans in plan.blocks for span in spans}) == chosen
-    assert plan.sizes == [30, 30, 30]
-    assert planned_for(files, shards, wanted) == plan
+    assert sorted({storage.name(span.file) for block in blocks for span in block.spans}) == chosen
+    assert [block.size for block in blocks] == [30, 30, 30]
+    assert planned_for(files, shards, wanted) == blocks
     assert questions == [90, 90]
 
 

@@ -1,11 +1,17 @@
 """How the search is cut: blocks, groups of some of their questions, and waves of tiles."""
 
 from itertools import combinations
+from pathlib import Path
+from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
+from searched import search_request
 
-from dupq.neighbours.search_plan import Span, block_rows, cut, plan_in, waves
+from dupq import storage
+from dupq.job.run import Run
+from dupq.neighbours.steps.blocks import Questions, block_rows, blocks_of, cut, filled, groups_of, waves
+from dupq.tables import BLOCKS
 
 
 def numbered(sizes: list[int]) -> list[list[int]]:
@@ -30,16 +36,28 @@ def test_each_wave_doubles_what_a_block_has_met(sizes: list[int]) -> None:
                 assert met[block] == min(len(group) - 1, 2 * (2**number - 1))
 
 
-def test_blocks_have_consecutive_rows_and_those_of_a_site_no_others_where_only_these_are_compared() -> None:
+def blocks_in(folder: Path, files: list[tuple[str, str, int]], scope: Literal["all", "site"]) -> list[Questions]:
+    run = Run(str(folder / scope), "neighbours")
+    storage.write_table(run.table("plan", BLOCKS).file(0), cut(files, scope, 4), BLOCKS)
+    return blocks_of(run, search_request(scope=scope))
+
+
+def spans_of(blocks: list[Questions]) -> list[list[tuple[str, int, int]]]:
+    return [[(storage.name(span.file), span.start, span.stop) for span in block.spans] for block in blocks]
+
+
+def test_blocks_have_consecutive_rows_and_those_of_a_site_no_others_where_only_these_are_compared(
+    tmp_path: Path,
+) -> None:
     files = [("0", "a", 5), ("1", "a", 0), ("2", "a", 4), ("3", "b", 2)]
-    plan = plan_in(cut(files, "all", 4), "all")
-    assert plan.blocks == [[Span("0", 0, 4)], [Span("0", 4, 5), Span("2", 0, 3)], [Span("2", 3, 4), Span("3", 0, 2)]]
-    assert (plan.sizes, plan.questions, plan.groups) == ([4, 4, 3], 11, [[0, 1, 2]])
-    plan = plan_in(cut(files, "site", 4), "site")
-    assert plan.blocks[2:] == [[Span("2", 3, 4)], [Span("3", 0, 2)]]
-    assert plan.groups == [[0, 1, 2], [3]]
-    assert plan.filled([1, 3, 1, 1]) == [[0, 1], [2], [3]]
-    assert plan_in(cut([("0", "a", 0)], "all", 4), "all").blocks == []
+    blocks = blocks_in(tmp_path, files, "all")
+    assert spans_of(blocks) == [[("0", 0, 4)], [("0", 4, 5), ("2", 0, 3)], [("2", 3, 4), ("3", 0, 2)]]
+    assert ([block.size for block in blocks], groups_of(blocks)) == ([4, 4, 3], [[0, 1, 2]])
+    blocks = blocks_in(tmp_path, files, "site")
+    assert spans_of(blocks)[2:] == [[("2", 3, 4)], [("3", 0, 2)]]
+    assert groups_of(blocks) == [[0, 1, 2], [3]]
+    assert filled(blocks, [1, 3, 1, 1]) == [[0, 1], [2], [3]]
+    assert blocks_in(tmp_path / "empty", [("0", "a", 0)], "all") == []
 
 
 def test_blocks_fill_the_memory_at_hand_and_give_every_core_some_tiles() -> None:
