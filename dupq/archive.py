@@ -72,10 +72,10 @@ def table_files(table: str) -> list[storage.File]:
     Raises DupqError for a site whose ingest was cut off, and for a file that a record names and that is gone or has
     another size.
     """
-    place = storage.absolute(table)  # as the record's files are named, so that the two can be compared
-    found = storage.list_files(place, ".parquet")
-    only = _site_of(storage.name(place))
-    root = storage.parent(place) if only else place
+    folder = storage.absolute(table)  # as the record's files are named, so that the two can be compared
+    found = storage.list_files(folder, ".parquet")
+    only = _site_of(storage.name(folder))
+    root = storage.parent(folder) if only else folder
     archive, kind = storage.parent(root), storage.name(root)
     if not archive.startswith("/") and not storage.is_remote(archive):
         return found  # a bucket has nothing beside it

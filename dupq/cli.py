@@ -86,18 +86,18 @@ def job(name: str, script_version: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `dupq` with these arguments, by default those of the process; ends the process."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     parser = Parser(prog="dupq", description="Find the duplicate questions of question-and-answer archives.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="JOB", required=True)
     for name, one in COMMANDS.items():
         made = commands.add_parser(name.replace("_", "-"), help=one.about, description=one.about)
-        if name.replace("_", "-") in given:  # options import what they are of
+        if name.replace("_", "-") in words:  # options import what they are of
             _set_up(made, name)
-    if not given:
+    if not words:
         parser.print_help()
         raise SystemExit(2)
-    _end(parser, given)
+    _end(parser, words)
 
 
 def _set_up(parser: Parser, name: str) -> None:
@@ -105,12 +105,12 @@ def _set_up(parser: Parser, name: str) -> None:
     parser.set_defaults(do=COMMANDS[name].run, job=name)
 
 
-def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
+def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
     from dupq.runs import progress
 
     try:
-        arguments = parser.parse_args(given)
+        arguments = parser.parse_args(words)
     except DupqError as error:
         _log.error(str(error))
         sys.exit(error.exit_code)

@@ -114,19 +114,17 @@ def _temporary_folders() -> list[str]:
         return []
 
 
-NOWHERE = "a link to nothing"
-IN_CIRCLE = "a link in a circle"
-
-_Identity = tuple[int, int]  # a folder's device and inode, the same by whatever path it is reached
+LOST = "a link to nothing, or in a circle"
 
 
-def walk(folder: str) -> Iterator[tuple[str, int | str]]:
+def walk(folder: str) -> Iterator[tuple[str, int | None]]:
     """Yield each file at any depth below `folder`: its path from there, and its size in bytes.
 
-    A link that cannot be followed, or that leads to a folder which it is in itself, has NOWHERE or IN_CIRCLE in place
-    of the size. Names that open with `.` or `_` are left out. Yields nothing if there is no folder; raises OSError.
+    A link that leads to nothing, or to a folder which it is in itself, has None in place of the size. Names that open
+    with `.` or `_` are left out. Yields nothing if there is no folder; raises OSError.
     """
-    waiting = [(folder, _above(folder))]
+    real = Path(os.path.realpath(folder))
+    waiting = [(folder, frozenset(_identity(above.stat()) for above in (real, *real.parents) if above.exists()))]
     while waiting:
         inside, above = waiting.pop()
         try:
@@ -135,41 +133,22 @@ def walk(folder: str) -> Iterator[tuple[str, int | str]]:
             continue
         for entry in entries:
             path = entry.path[len(folder) :].lstrip("/")
-            status = _status(entry)
-            if isinstance(status, str):
-                yield path, status
-            elif status is not None and stat.S_ISREG(status.st_mode):
+            try:
+                status = entry.stat()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+                if entry.is_symlink():  # else it was removed meanwhile
+                    yield path, None
+                continue
+            if stat.S_ISREG(status.st_mode):
                 yield path, status.st_size
-            elif status is not None and stat.S_ISDIR(status.st_mode):
-                identity = _identity(status)
-                if identity in above:
-                    yield path, IN_CIRCLE
-                else:
-                    waiting.append((entry.path, above | {identity}))
+            elif stat.S_ISDIR(status.st_mode) and _identity(status) in above:
+                yield path, None
+            elif stat.S_ISDIR(status.st_mode):
+                waiting.append((entry.path, above | {_identity(status)}))
 
 
-def _status(entry: os.DirEntry[str]) -> os.stat_result | str | None:
-    """What is there, behind a link too; NOWHERE, IN_CIRCLE, or None if it was removed meanwhile."""
-    try:
-        return entry.stat()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return IN_CIRCLE
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise
-        return NOWHERE if entry.is_symlink() else None
-
-
-def _above(folder: str) -> frozenset[_Identity]:
-    """`folder` and all folders that it is in."""
-    path, found = os.path.realpath(folder), set[_Identity]()
-    while os.path.exists(path):
-        found.add(_identity(os.stat(path)))
-        if os.path.dirname(path) == path:
-            break
-        path = os.path.dirname(path)
-    return frozenset(found)
-
-
-def _identity(status: os.stat_result) -> _Identity:
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Return a folder's device and inode, the same by whatever path it is reached."""
     return status.st_dev, status.st_ino

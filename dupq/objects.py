@@ -85,7 +85,7 @@ def endpoint() -> str | None:
     return address
 
 
-def _place(uri: str) -> tuple[ObjectStore, str]:
+def _store_of(uri: str) -> tuple[ObjectStore, str]:
     """The store of a bucket, and the key in it."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
@@ -168,7 +168,7 @@ def _s3_filesystem(endpoint: str | None, patience: Patience) -> pafs.S3FileSyste
 
 def find(uri: str) -> Info | None:
     """The object, or None if there is no such object or bucket."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
 
     def ask() -> Info | None:
         try:
@@ -196,13 +196,13 @@ def info(uri: str) -> Info:
 
 def has_below(uri: str) -> bool:
     """Whether there are objects below the folder `uri`; a bucket counts without any."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     return bool(patiently(uri, "list", lambda: _page(store, key, None))) or not key
 
 
 def listed(uri: str) -> Iterator[Listed]:
     """All objects below the folder `uri` at any depth, page after page."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     last = None
     while page := patiently(uri, "list", functools.partial(_page, store, key, last)):
         for entry in page:
@@ -219,20 +219,20 @@ def _page(store: ObjectStore, key: str, last: str | None) -> "Sequence[ObjectMet
 
 def names_in(uri: str) -> list[str]:
     """The names of the objects right in the folder `uri`."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     found = patiently(uri, "list", lambda: obstore.list_with_delimiter(store, key or None))
     return [path.rpartition("/")[2] for entry in found["objects"] if (path := entry["path"]) != key]
 
 
 def read(uri: str) -> bytes:
     """All of an object, of one version of it. Raises DupqError if there is none."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     return patiently(uri, "read", lambda: obstore.get(store, key).bytes().to_bytes())
 
 
 def write(uri: str, content: bytes | pa.Buffer) -> str:
     """Write an object whole or not at all; an older one is replaced. Returns the ETag."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     view = memoryview(content).cast("B")
     put = patiently(uri, "write", lambda: obstore.put(store, key, view, use_multipart=False))
     return (put["e_tag"] or "").strip('"')
@@ -243,7 +243,7 @@ def create(uri: str, content: bytes) -> bool:
 
     An answer may get lost, and the next attempt then meets what the first one wrote: so each writer leaves its name.
     """
-    store, key = _place(uri)
+    store, key = _store_of(uri)
     writer = uuid.uuid4().hex
 
     def put() -> bool:
@@ -263,14 +263,14 @@ def create(uri: str, content: bytes) -> bool:
 
 def move(source: str, target: str) -> None:
     """Give an object another name in its bucket; an older one is replaced. Raises DupqError if there is no `source`."""
-    (store, key), (_, to_key) = _place(source), _place(target)
+    (store, key), (_, to_key) = _store_of(source), _store_of(target)
     patiently(f"{source} (to become {target})", "write", lambda: obstore.copy(store, key, to_key))
     delete(source)
 
 
 def delete(uri: str) -> None:
     """Remove an object, if there is one."""
-    store, key = _place(uri)
+    store, key = _store_of(uri)
 
     def remove() -> None:
         try:
@@ -301,7 +301,7 @@ class _Object:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._store, self._key = _place(uri)
+        self._store, self._key = _store_of(uri)
         self._position = 0
         self.closed = False
         if not self._key:

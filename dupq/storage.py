@@ -51,7 +51,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
 
     Raises DupqError for what no file can be called, and for an address of what is not read.
     """
-    given, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    original, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(uri, str):
         raise DupqError(f"{uri!r}: {type(uri).__name__}, no path or URI; a str or a pathlib.Path expected")
     if "\0" in uri or not _is_utf8(uri):
@@ -60,7 +60,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
         return uri.rstrip("/")
     address = _ADDRESS.match(uri)
     if address and not uri.startswith("file://"):
-        raise DupqError(_not_read(uri, address["scheme"].lower(), isinstance(given, os.PathLike)))
+        raise DupqError(_not_read(uri, address["scheme"].lower(), isinstance(original, os.PathLike)))
     return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
 
 
@@ -133,8 +133,10 @@ def list_files(uri: str, suffix: str = "") -> list[File]:
     """
     found = [
         File(join(uri, relative), relative, size)
-        for relative, size in (objects.listed(uri) if is_remote(uri) else _local_files(uri))
-        if relative.endswith(suffix) and not any(part.startswith((".", "_")) for part in relative.split("/"))
+        for relative, size in (objects.listed(uri) if is_remote(uri) else _walk(uri))
+        if size is not None
+        and relative.endswith(suffix)
+        and not any(part.startswith((".", "_")) for part in relative.split("/"))
     ]
     folders = {file.relative.rpartition("/")[0] for file in found}  # S3's console makes an empty object of each
     return sorted((file for file in found if file.relative not in folders), key=lambda file: file.relative)
@@ -149,20 +151,14 @@ def names_in(uri: str) -> list[str]:
     return [info.base_name for info in infos if info.type == pafs.FileType.File]
 
 
-def _local_files(uri: str) -> Iterator[tuple[str, int]]:
-    for relative, size in _walk(uri):
-        if isinstance(size, int):
-            yield relative, size
-
-
-def _walk(uri: str) -> Iterator[tuple[str, int | str]]:
+def _walk(uri: str) -> Iterator[tuple[str, int | None]]:
     with local_files.errors(uri, "read"):
         yield from local_files.walk(absolute(uri))
 
 
-def lost_links(uri: str) -> dict[str, str]:
-    """The links at any depth below the folder `uri` that lead to nothing or in a circle, and which; none elsewhere."""
-    return {} if is_remote(uri) else {join(uri, path): why for path, why in _walk(uri) if isinstance(why, str)}
+def lost_links(uri: str) -> list[str]:
+    """The links at any depth below the folder `uri` that lead to nothing or in a circle; none in an object store."""
+    return [] if is_remote(uri) else [join(uri, path) for path, size in _walk(uri) if size is None]
 
 
 def read_bytes(uri: str) -> bytes:

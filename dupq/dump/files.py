@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from dupq import storage
-from dupq.dump.posts import tags_of
+from dupq.dump.posts import ATTRIBUTES, tags_of
 from dupq.errors import DupqError
 from dupq.system import side_by_side
 from dupq.text.tokens import Markup, as_html
@@ -180,13 +180,9 @@ _OBVIOUS = {  # names in lower case; of an id, tags and a date the first counts
     "Tags": ("tags", "labels"),
     "CreationDate": ("creation_date", "created_at", "createdat", "date"),
 }
-_DUMP: Mapping[str, tuple[str, str]] = {  # the columns that a dump's own table must and may have
-    "posts": (
-        "Id PostTypeId",
-        "Title Body Tags CreationDate Score ViewCount AnswerCount AcceptedAnswerId ClosedDate OwnerUserId "
-        "OwnerDisplayName ContentLicense ParentId",
-    ),
-    "links": ("PostId RelatedPostId LinkTypeId", "CreationDate"),
+_REQUIRED = {  # the columns that a dump's own table must have, beside those of ATTRIBUTES that it may have
+    "links": ("PostId", "RelatedPostId", "LinkTypeId"),
+    "posts": ("Id", "PostTypeId"),
 }
 _SHOWN = 20  # names in an error
 
@@ -214,29 +210,30 @@ BY_NAME = Columns()
 def dump_table(names: Sequence[str]) -> Literal["posts", "links"] | None:
     """Return the table of a dump that has such columns, in upper or lower case; None for any other table."""
     there = {name.lower() for name in names}
-    if there >= {"linktypeid", "postid", "relatedpostid"}:
+    if there.issuperset(map(str.lower, _REQUIRED["links"])):
         return "links"
-    return "posts" if there >= {"id", "posttypeid"} else None
+    return "posts" if there.issuperset(map(str.lower, _REQUIRED["posts"])) else None
 
 
 def locate(columns: Columns, names: Sequence[str], table: Table, source: str) -> dict[str, int]:
-    """Return the place of each attribute of a row among the columns `names` of the table `source`.
+    """Return the index of each attribute of a row among the columns `names` of the table `source`.
 
     Raises DupqError naming both if a column is missing, there twice, or cannot be guessed.
     """
     if table != "table":
-        required, optional = _DUMP[table]
+        tables = [ATTRIBUTES["links"]] if table == "links" else [ATTRIBUTES["questions"], ATTRIBUTES["answers"]]
+        read = [name for one in tables for attributes in one.values() for name in attributes]
         lower = [name.lower() for name in names]
-        attributes = [*required.split(), *(name for name in optional.split() if name.lower() in lower)]
-        return {attribute: _place(attribute.lower(), lower, source) for attribute in attributes}
+        located = [*_REQUIRED[table], *(name for name in read if name.lower() in lower)]
+        return {name: _index(name.lower(), lower, source) for name in located}
     options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
-    found = {attribute: _place(name, names, source) for attribute, name in options.items() if name is not None}
+    found = {attribute: _index(name, names, source) for attribute, name in options.items() if name is not None}
     for attribute, obvious in _OBVIOUS.items():
-        free = [place for place in range(len(names)) if place not in found.values()]
-        guessed = [place for name in obvious for place in free if names[place].lower() == name]
+        free = [index for index in range(len(names)) if index not in found.values()]
+        guessed = [index for name in obvious for index in free if names[index].lower() == name]
         if attribute not in found and guessed:
             if attribute in ("Title", "Body") and len(guessed) > 1:
-                option, several = _OPTIONS[attribute], listed([names[place] for place in guessed])
+                option, several = _OPTIONS[attribute], listed([names[index] for index in guessed])
                 raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
             found[attribute] = guessed[0]
     if not found.keys() & {"Title", "Body"}:
@@ -247,12 +244,12 @@ def locate(columns: Columns, names: Sequence[str], table: Table, source: str) ->
     return found
 
 
-def _place(wanted: str, names: Sequence[str], source: str) -> int:
-    places = [place for place, name in enumerate(names) if name == wanted]
-    if len(places) != 1:
-        state = f"is there {len(places)} times" if places else "is missing"
-        raise DupqError(f"{source}: column '{wanted}' {state}; its columns are {listed(names)}")
-    return places[0]
+def _index(name: str, names: Sequence[str], source: str) -> int:
+    indices = [index for index, other in enumerate(names) if other == name]
+    if len(indices) != 1:
+        state = f"is there {len(indices)} times" if indices else "is missing"
+        raise DupqError(f"{source}: column '{name}' {state}; its columns are {listed(names)}")
+    return indices[0]
 
 
 def listed(names: Sequence[str]) -> str:

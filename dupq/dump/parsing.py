@@ -195,8 +195,8 @@ def _commonest(folder: str) -> str:
     )
     source, position = first["source"], first["position"]
     shown = " ".join(first["excerpt"].split())[:_SHOWN]
-    place = f"{_POSITIONS[Member(source).form]} {position:,} of {source}"
-    return f", most often: {reason} ({count:,} rows), first at {place}: {shown!r}"
+    where = f"{_POSITIONS[Member(source).form]} {position:,} of {source}"
+    return f", most often: {reason} ({count:,} rows), first at {where}: {shown!r}"
 
 
 class Account:

@@ -15,7 +15,7 @@ from dupq import storage
 from dupq.dump.files import OTHER_TABLES, DumpSite, Member, dump_table, is_table, passed_over, without_compression
 from dupq.dump.streams import names_in_zip, read_header
 from dupq.errors import DupqError, SettingError
-from dupq.local_files import NOWHERE
+from dupq.local_files import LOST
 from dupq.system import side_by_side
 
 _TableName = Literal["posts", "links"]
@@ -23,7 +23,7 @@ _TableName = Literal["posts", "links"]
 _TABLES: dict[str, _TableName] = {"posts": "posts", "postlinks": "links"}
 _TABLE_FILES = {f"{table}.xml": held for table, held in _TABLES.items()}
 _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
-_FOREIGN = "a table of questions"  # the place of those from elsewhere, which belong together
+_FOREIGN = "a table of questions"  # the origin of those from elsewhere, which belong together
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
 _SITE_NAME = re.compile(r"(?=.*[^\W\d_])\w[\w.-]*")  # without a letter, readers of partitions take it for a number
@@ -51,16 +51,16 @@ class _Listed(NamedTuple):
     """What there is below one of the URIs that --dump names."""
 
     files: list[str]
-    lost_links: dict[str, str]  # with what is wrong with each
+    lost_links: list[str]
 
 
 class _SiteTable(NamedTuple):
-    """A table of a site. Two of one site belong together only if they are parts in the same `place`."""
+    """A table of a site. Two of one site belong together only if they are parts in the same `origin`."""
 
     site: str
     table: _TableName
     member: Member
-    place: str
+    origin: str
 
 
 class _BadFile(NamedTuple):
@@ -119,12 +119,12 @@ def find_sites(
 def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
     kind = storage.kind(uri)
     if kind == "missing":
-        raise DupqError(f"{uri}: {NOWHERE if os.path.islink(uri) else 'no such file or folder'}")
+        raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
-    lost = {} if kind == "file" else storage.lost_links(uri)
+    lost = [] if kind == "file" else storage.lost_links(uri)
     return _Listed(
         [file for file in files if not file.startswith(left_out)],
-        {link: why for link, why in lost.items() if not link.startswith(left_out)},
+        [link for link in lost if not link.startswith(left_out)],
     )
 
 
@@ -157,7 +157,7 @@ def _is_read(name: str) -> bool:
 def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, str]:
     """The files and links that look like a dump, yet are not `used`, each with why and what to do."""
     found = passed_over([file for files, _ in listed for file in files], used)
-    found |= {link: why for _, lost in listed for link, why in lost.items()}
+    found |= {link: LOST for _, lost in listed for link in lost}
     # a name may be no UTF-8, and must be shown
     return {uri.encode(errors="backslashreplace").decode(): found[uri] for uri in sorted(found)}
 
@@ -179,8 +179,8 @@ def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
             return _archived(uri)
         if name.endswith(".parquet"):
             table = dump_table(storage.read_schema(uri).names)
-            site, place = _parquet_site(uri, is_named)
-            return [] if table is None else [_SiteTable(site, table, Member(uri), place)]
+            site, origin = _parquet_site(uri, is_named)
+            return [] if table is None else [_SiteTable(site, table, Member(uri), origin)]
     except DupqError as error:
         return [_BadFile(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
     found = _xml(uri, is_named) if without_compression(name).endswith(".xml") else None
@@ -248,7 +248,7 @@ def _site_by_name(uri: str, wanted: _TableName) -> str | None:
 
 
 def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
-    """The site of a Parquet file by its path, and the place that it shares with other parts of the table."""
+    """The site of a Parquet file by its path, and the origin that it shares with other parts of the table."""
     folder = storage.parent(uri)
     stem = storage.name(uri)[: -len(".parquet")]
     folders = list(filter(_says_where, folder.removeprefix("s3://").split("/")))
@@ -286,7 +286,7 @@ def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
         rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
         uri = found[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
-    if all(table.place == _FOREIGN for table in found):
+    if all(table.origin == _FOREIGN for table in found):
         return DumpSite(site, tuple(sorted({table.member for table in found}, key=lambda it: it.source)), (), True)
     posts, links = _members(found, "posts"), _members(found, "links")
     if not posts:
@@ -298,7 +298,7 @@ def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ..
     """The files of one table of a site; several must be parts of one, or rows would be there twice."""
     parts = [part for part in found if part.table == table]
     for part in parts[1:]:
-        if part.place != parts[0].place:
+        if part.origin != parts[0].origin:
             first, second = sorted([parts[0].member.source, part.member.source])
             raise DupqError(f"{first} and {second} both hold the {table} of '{part.site}'; ingest one of them")
     return tuple(sorted((part.member for part in parts), key=lambda member: member.source))

@@ -42,8 +42,8 @@ def database(source: str) -> Iterator[duckdb.DuckDBPyConnection]:
             try:
                 yield connection
             except duckdb.Error as error:
-                said = _IN_FILE.sub("", str(error).strip().split("\n")[0].partition(": ")[2])
-                raise DupqError(f"{source}: cannot be read ({said})") from error
+                reason = _IN_FILE.sub("", str(error).strip().split("\n")[0].partition(": ")[2])
+                raise DupqError(f"{source}: cannot be read ({reason})") from error
 
 
 # Rows of CSV and TSV files, each on its own, so that a broken one costs no other.
@@ -168,7 +168,7 @@ class _Opened(NamedTuple):
     """A table that can be read."""
 
     names: Sequence[str]
-    read: Callable[[Sequence[int]], Values]  # of the columns at these places
+    read: Callable[[Sequence[int]], Values]  # of the columns at these indices
 
 
 def read_table(path: str, source: str, form: Form, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
@@ -178,19 +178,19 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
     are not there.
     """
     with _opened(path, source, form) as opened:
-        places, is_github = _places(opened.names, source, form, table, columns)
-        values = opened.read(list(places.values()))
+        indices, is_github = _located(opened.names, source, form, table, columns)
+        values = opened.read(list(indices.values()))
         head = list(itertools.islice(values, _ROWS))
-        text = [dict(zip(places, row[1], strict=True)).get("Body") for row in head if not isinstance(row, BrokenRow)]
-        html = table != "table" or ("Body" in places and is_html(opened.names[places["Body"]], text, columns.format))
+        text = [dict(zip(indices, row[1], strict=True)).get("Body") for row in head if not isinstance(row, BrokenRow)]
+        html = table != "table" or ("Body" in indices and is_html(opened.names[indices["Body"]], text, columns.format))
         for number, row in enumerate(itertools.chain(head, values), 1):
             if isinstance(row, BrokenRow):
                 yield row
                 continue
-            attributes = {name: value for name, value in zip(places, row[1], strict=True) if value}
+            attributes = {name: value for name, value in zip(indices, row[1], strict=True) if value}
             if is_github:
                 attributes = files.attributes(attributes)
-            elif "Id" not in places:
+            elif "Id" not in indices:
                 attributes["Id"] = f"{_ROW_NUMBER}{number}"
             yield _row(row[0], attributes, "posts" if is_github else table, html or is_github)
 
@@ -198,15 +198,15 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
 def check_table(path: str, source: str, form: Form, columns: Columns) -> None:
     """Raise what `read_table` raises for a table from elsewhere, but for what is wrong with its rows."""
     with _opened(path, source, form) as opened:
-        _places(opened.names, source, form, "table", columns)
+        _located(opened.names, source, form, "table", columns)
 
 
-def _places(
+def _located(
     names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
-    """Return the places of the attributes that are read, and whether these are GitHub's fields."""
+    """Return the indices of the attributes that are read, and whether these are GitHub's fields."""
     if form == "json" and table == "table" and files.is_export(names, columns):
-        return {name: place for place, name in enumerate(names) if name in files.FIELDS}, True
+        return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
     return locate(columns, names, table, source), False
 
 
@@ -298,7 +298,7 @@ def _opened(path: str, source: str, form: Form) -> Iterator[_Opened]:
     if form == "csv":
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
             file = CsvFile(text, source)
-            yield _Opened(file.names, lambda places: _chosen(file.rows(), places))
+            yield _Opened(file.names, lambda indices: _chosen(file.rows(), indices))
         return
     with database(source) as connection:
         if form == "json":
@@ -311,12 +311,12 @@ def _opened(path: str, source: str, form: Form) -> Iterator[_Opened]:
             table = "read_parquet(?, binary_as_string=true)"
             names, kinds = _described(connection, table, path)
             columns = [_as_text(_quoted(name), kind) for name, kind in zip(names, kinds, strict=True)]
-        yield _Opened(names, lambda places: _selected(connection, [columns[place] for place in places], table, path))
+        yield _Opened(names, lambda indices: _selected(connection, [columns[index] for index in indices], table, path))
 
 
-def _chosen(rows: Iterable[tuple[int, Sequence[str]] | BrokenRow], places: Sequence[int]) -> Values:
+def _chosen(rows: Iterable[tuple[int, Sequence[str]] | BrokenRow], indices: Sequence[int]) -> Values:
     for row in rows:
-        yield row if isinstance(row, BrokenRow) else (row[0], [row[1][place] for place in places])
+        yield row if isinstance(row, BrokenRow) else (row[0], [row[1][index] for index in indices])
 
 
 def _described(connection: duckdb.DuckDBPyConnection, table: str, path: str) -> tuple[list[str], list[str]]:

@@ -37,7 +37,7 @@ class Ingest:
 
 
 class Unit(NamedTuple):
-    """What one task reads of a site. `file` is the place of the member among the site's files."""
+    """What one task reads of a site. `file` is the index of the member among the site's files."""
 
     file: int
     number: int

@@ -148,12 +148,12 @@ def read_closing(data: bytes, root: str, source: str, position: int) -> int:
     return start
 
 
-def check_nothing_follows(content: bytes, tag: str, source: str, place: int) -> None:
+def check_nothing_follows(content: bytes, tag: str, source: str, position: int) -> None:
     """Raise DupqError naming `source` if anything but white space is in `content`, which follows a tag."""
     junk = content.lstrip()
     if junk:
         shown = _shown(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
-        raise DupqError(f"{source}: {shown} behind <{tag}>, at byte {place + len(content) - len(junk):,}")
+        raise DupqError(f"{source}: {shown} behind <{tag}>, at byte {position + len(content) - len(junk):,}")
 
 
 def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:
