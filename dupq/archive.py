@@ -223,12 +223,6 @@ def site_in(uri: str) -> str | None:
     return found[-1] if found else None
 
 
-def path_with_site(file: storage.File) -> str:
-    """The path of a table's file below the table, from its site's folder on also if the table is that folder alone."""
-    above = [] if _SITE.search(file.relative) else _SITE.findall(file.uri)
-    return "/".join([*(f"site={site}" for site in above[-1:]), file.relative])
-
-
 def above_sites(table: str, files: Sequence[storage.File]) -> tuple[str, list[storage.File]]:
     """The folder from which on the paths of a table's `files` tell their sites, and the files by these paths.
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.archive import path_with_site, read_shard, table_files
+from dupq.archive import above_sites, read_shard, table_files
 from dupq.job.run import Run
 from dupq.job.table import Counts, Read, Shards, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
@@ -48,7 +48,8 @@ def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     if names:
         places = [(storage.join(uri, name), storage.join(path, name)) for name in names]
     else:
-        places = [(file.uri, storage.join(path, path_with_site(file))) for file in table_files(uri)]
+        _, files = above_sites(uri, table_files(uri))
+        places = [(file.uri, storage.join(path, file.relative)) for file in files]
     return [Input(place, copy, storage.checksum(place)) for place, copy in places]
 
 
