@@ -6,6 +6,7 @@ a time and becomes one part.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, cast
 
 from dupq import storage
@@ -109,10 +110,7 @@ def _unit_count(member: Member) -> int:
 
 def _of_xml(unit: Unit, file_format: Format) -> Iterator[Piece]:
     for segment, packed in _packed(unit) if unit.member.is_packed else _stretch(unit):
-
-        def read(segment: Segment = segment) -> Contents:
-            return read_segment(segment, file_format, unit.member.source)
-
+        read = partial(read_segment, segment, file_format, unit.member.source)
         yield Piece(_name(unit, segment.number), packed, read)
 
 
@@ -136,16 +134,13 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
 
 def _of_table(unit: Unit, columns: Columns, file_format: Format) -> Iterator[Piece]:
     size, member = storage.size(unit.member.uri) * unit.counts, unit.member
+    numbered = partial(read_numbered, file=unit.file, has_several=unit.has_several)
+    read: Callable[..., Contents] = numbered if unit.table == "table" else read_rows
     with local_copy(member) as path:
         rows = read_table(path, member.source, member.form, unit.table, columns)
         for number, batch in enumerate(_batches(rows)):
-
-            def read(batch: list[Row | BrokenRow] = batch) -> Contents:
-                if unit.table == "table":
-                    return read_numbered(batch, file_format, member.source, unit.file, unit.has_several)
-                return read_rows(batch, file_format, member.source)
-
-            yield Piece(_name(unit, number), 0 if number else size, read)
+            packed = 0 if number else size
+            yield Piece(_name(unit, number), packed, partial(read, batch, file_format, member.source))
 
 
 def _batches(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]:
