@@ -100,7 +100,7 @@ _VOLUME = re.compile(r"(?P<whole>.+\.7z)\.\d{2,}")
 _DOWNLOADS = (".part", ".partial", ".filepart", ".aria2", ".crdownload", ".download", ".!qb", ".tmp")
 _TO_DOWNLOAD = re.compile(r".+\.7z|(?:.+-)?post(?:link)?s\.xml(?:\.\w+)?")
 _OTHER_COMPRESSION = re.compile(r"(?:.+-)?post(?:link)?s\.xml\.(?:br|lz|lz4|lzma|lzo|z)")
-_ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".rar")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".rar")
 _TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
 _NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
 
@@ -148,12 +148,9 @@ def _reason(uri: str, there: Collection[str]) -> str | None:
     if _ROOT.match(head):
         table = "PostLinks" if b"<postlinks" in head else "Posts"
         return f"a site's {table}.xml by its first bytes; rename it to SITE-{table}.xml"
-    if name.endswith(".zip") or (head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)):
-        return "an archive that is not read; unzip it first"
-    if without_compression(name).endswith(_ARCHIVES):
-        return "an archive that is not read; unpack it first"
-    if _OTHER_COMPRESSION.fullmatch(name):
-        return "compressed in a way that is not read; unpack it first"
+    is_archive = head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)
+    if is_archive or without_compression(name).endswith(_ARCHIVES) or _OTHER_COMPRESSION.fullmatch(name):
+        return "packed in a way that is not read; unpack it first"
     if _TABLE.fullmatch(without_compression(name)):
         return "a table without a dump's columns; give it alone, with --title and --text"
     return None

@@ -19,8 +19,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 
 RENAME = "a 7z archive by its first bytes; rename it to end in .7z"
 JOIN = "a volume of an archive; join the volumes first: cat 'huge one.7z'.* > 'huge one.7z'"
-UNZIP = "an archive that is not read; unzip it first"
-UNPACK = "an archive that is not read; unpack it first"
+UNPACK = "packed in a way that is not read; unpack it first"
 HALF = "half downloaded; finish the download"
 TABLE = "a table without a dump's columns; give it alone, with --title and --text"
 
@@ -54,15 +53,15 @@ def test_files_that_look_like_a_dump_and_are_not_read_are_named(tmp_path: Path) 
         "Posts.xml.part": HALF,
         "Unconfirmed 7.crdownload": HALF,
         "a.com.7z.part": HALF,
-        "a/Posts.xml.lz4": "compressed in a way that is not read; unpack it first",
+        "a/Posts.xml.lz4": UNPACK,
         "b.tar.xz": UNPACK,
         "b/posts.csv.gz": TABLE,
         "backup": RENAME,
         "big.stackexchange.com.tgz": RENAME,
         "c.rar": UNPACK,
         "d.7z.aria2": HALF,
-        "e.zip": UNZIP,
-        "f.com.bin": UNZIP,
+        "e.zip": UNPACK,
+        "f.com.bin": UNPACK,
         "g.7z": "holds neither Posts.xml nor PostLinks.xml; unpack it if a dump is in it",
         "huge one.7z.001": JOIN,
     }
@@ -88,7 +87,7 @@ def test_nothing_is_said_of_what_is_no_dump_or_was_made_one(tmp_path: Path) -> N
 def test_a_name_that_is_no_utf8_can_be_shown(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.zip")).write_bytes(b"x")
 
-    assert passed_over(tmp_path) == {"caf\\udce9.zip": UNZIP}
+    assert passed_over(tmp_path) == {"caf\\udce9.zip": UNPACK}
 
 
 @pytest.mark.parametrize("back", [".", "..", "../..", "{}/good.com"])
