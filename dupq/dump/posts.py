@@ -88,8 +88,8 @@ _QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 def written(attributes: Mapping[str, str]) -> Written:
-    """Return attributes as a dump may write them."""
-    return {name: value.encode().replace(b"&", b"&amp;") for name, value in attributes.items()}
+    """Return attributes as a dump may write them, so without zero bytes."""
+    return {name: value.replace("\0", "\ufffd").replace("&", "&amp;").encode() for name, value in attributes.items()}
 
 
 def read_columns(rows: Sequence[Written], table: str) -> tuple[pa.Table, dict[int, str]]:

@@ -171,6 +171,7 @@ def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetim
         ({"Id": ""}, "no Id"),
         ({"Id": "x7"}, "Id not a number"),
         ({"Id": "7.0"}, "Id not a number"),
+        ({"Id": "7\0"}, "Id not a number"),
         ({"Id": "1_000"}, "Id not a number"),
         ({"Id": " 7"}, "Id not a number"),
         ({"Id": "٧"}, "Id not a number"),
