@@ -65,13 +65,6 @@ def counts_training_texts_only(settings: Settings) -> bool:
     return getattr(network_settings(settings.encoder), "taken_from", None) == "training"
 
 
-def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:
-    """Return `saved` without what its network does not read: encoders once held the settings of all kinds."""
-    given = saved.model_dump()
-    fields = kinds()[saved.kind].model_fields if saved.kind in kinds() else given
-    return EncoderSettings.read({name: value for name, value in given.items() if name in fields})
-
-
 def build(settings: EncoderSettings, word_vectors: np.ndarray, seed: int) -> Encoder:
     """Return a fresh network over `word_vectors` (float32, one row an id of the vocabulary), the same for a seed."""
     with torch.random.fork_rng(devices=[]):

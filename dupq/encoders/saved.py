@@ -327,17 +327,25 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
 class _Files(NamedTuple):
     """What the files of an encoder hold."""
 
-    uri: str
     description: Description
     settings: Settings
-    place: str  # of the weights
     weights: dict[str, np.ndarray]
     vocabulary: Vocabulary
 
 
 def load(uri: str) -> SavedEncoder:
     """Open an encoder. Raises DupqError if files are missing, damaged or do not belong together."""
-    return _rebuilt(_read(uri))
+    from dupq.encoders.encoding import rebuild
+
+    uri = encoder_at(uri)
+    description, settings, weights, vocabulary = _read(uri)
+    try:
+        network = rebuild(settings.encoder, weights, storage.join(uri, "model.safetensors"))
+    except SettingError as error:
+        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
+    network.set_vocabulary(vocabulary.words)
+    threshold, metrics = description["pair_threshold"], description["metrics"]
+    return SavedEncoder(network, vocabulary, settings, threshold, Fitness(**description["fitness"]), metrics)
 
 
 def load_reader(uri: str) -> Reader:
@@ -345,15 +353,16 @@ def load_reader(uri: str) -> Reader:
 
     Raises DupqError as `load` does, and if torch is needed and missing.
     """
-    files = _read(uri)
-    if files.settings.encoder.kind == KIND:
-        return Reader(Bag.of(files.weights, files.place), files.vocabulary, files.settings)
-    require("torch", f"{files.uri}, an encoder of kind {files.settings.encoder.kind},")
-    return _rebuilt(files).reader
+    uri = encoder_at(uri)
+    kind = read_settings(uri).encoder.kind
+    if kind != KIND:
+        require("torch", f"{uri}, an encoder of kind {kind},")
+        return load(uri).reader
+    _, settings, weights, vocabulary = _read(uri)
+    return Reader(Bag.of(weights, storage.join(uri, "model.safetensors")), vocabulary, settings)
 
 
 def _read(uri: str) -> _Files:
-    uri = encoder_at(uri)
     description = read_description(uri)
     model = storage.read_bytes(storage.join(uri, "model.safetensors"))
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
@@ -361,29 +370,12 @@ def _read(uri: str) -> _Files:
     if _fingerprint(model, words, described) != description["fingerprint"]:
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = settings_of(description, uri)  # not read again: it may be of another encoder by now
-    place = storage.join(uri, "model.safetensors")
-    tensors = read_weights(model, place)
+    tensors = read_weights(model, storage.join(uri, "model.safetensors"))
     vocabulary = vocabulary_of(words, settings, storage.join(uri, "vocabulary.txt"))
     vectors = len(tensors["words.weight"])
     if vectors != len(vocabulary):
         raise DupqError(f"{uri}: {vectors} word vectors, but {len(vocabulary)} ids; train the encoder anew")
-    return _Files(uri, description, settings, place, tensors, vocabulary)
-
-
-def _rebuilt(files: _Files) -> SavedEncoder:
-    from dupq.encoders.encoding import read_by_its_kind, rebuild
-
-    description = files.description
-    try:
-        settings = files.settings.changed(encoder=read_by_its_kind(files.settings.encoder))
-        network = rebuild(settings.encoder, files.weights, files.place)
-    except SettingError as error:
-        raise DupqError(f"{storage.join(files.uri, 'encoder.json')}: {error}; train the encoder anew") from error
-    network.set_vocabulary(files.vocabulary.words)
-    known = description["fitness"]
-    found = Fitness(known["questions"], known["unknown_words"], known["bodies_found"])
-    threshold, metrics = description["pair_threshold"], description["metrics"]
-    return SavedEncoder(network, files.vocabulary, settings, threshold, found, metrics)
+    return _Files(description, settings, tensors, vocabulary)
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:

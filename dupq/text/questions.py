@@ -2,7 +2,6 @@
 terms, which are stems by hash.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -68,6 +67,7 @@ class Vocabulary:
         self.words = words
         self._normaliser = normaliser_of(settings or TextSettings())
         self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
+        self._column = pa.array(words, pa.large_string())
         if len(self._ids) != len(words):
             raise DupqError("the vocabulary holds a word twice")
 
@@ -96,24 +96,16 @@ class Vocabulary:
             texts = texts.combine_chunks()
         numbers, begins, words = distinct_words(self._normaliser.read(texts))
         forms = pa.array(self._normaliser.each_form(words.to_pylist()), pa.large_string())
-        ids = self._ids_of(forms)[numbers]
+        indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
+        of_words = indices.to_numpy().astype(np.int32) + FIRST_WORD
+        of_words[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
+        ids = of_words[numbers]
         owners = np.repeat(np.arange(len(texts)), np.diff(begins))
         ids, owners = ids[ids != _NO_ID], owners[ids != _NO_ID]
         lengths = np.bincount(owners, minlength=len(texts))
         is_read = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < maximum
         offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, maximum))])
         return TokenIds(ids[is_read], offsets), int((lengths > maximum).sum())
-
-    def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
-        """The ids (int32) of words; _NO_ID of an absent one."""
-        indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
-        ids = indices.to_numpy() + FIRST_WORD
-        ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
-        return ids.astype(np.int32)
-
-    @functools.cached_property
-    def _column(self) -> pa.LargeStringArray:
-        return pa.array(self.words, pa.large_string())
 
     def to_bytes(self) -> bytes:
         """One word a line, UTF-8."""

@@ -14,7 +14,7 @@ from dupq.errors import DupqError
 from dupq.links import Split
 from dupq.settings.config import Settings
 from dupq.settings.sections import TitleBodySettings, TrainingSettings
-from dupq.text.keys import ID_BITS
+from dupq.text.keys import ID_BITS, are_pairs_among
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
 
@@ -79,15 +79,9 @@ def _some_pairs(group: np.ndarray, links: np.ndarray, settings: TrainingSettings
     generator = np.random.default_rng([settings.seed, int(group[0])])
     drawn = np.sort(generator.choice(group, (SET_PAIRS, 2)), axis=1)
     drawn = np.unique(drawn[drawn[:, 0] != drawn[:, 1]], axis=0)
-    drawn = drawn[~_among(drawn, linked)]
+    drawn = drawn[~are_pairs_among(linked, drawn)]
     room = SET_PAIRS - len(linked)
     return np.concatenate([linked, chosen_pairs(drawn, room, settings.seed)])
-
-
-def _among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which rows of `pairs` are rows of `others`."""
-    known = set(map(tuple, others.tolist()))
-    return np.array([tuple(pair) in known for pair in pairs.tolist()], bool)
 
 
 def chosen_pairs(pairs: np.ndarray, most: int, seed: int) -> np.ndarray:

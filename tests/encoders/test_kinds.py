@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dupq.encoders.encoding import build, kinds, network_settings, read_by_its_kind
+from dupq.encoders.encoding import build, kinds, network_settings
 from dupq.errors import SettingError
 from dupq.pipelines.train import FromDumpJob
 from dupq.settings import config
@@ -62,12 +62,6 @@ def test_another_kind_starts_from_its_own_defaults_in_whatever_order_it_is_assig
     for assignments in (["encoder.kind=lstm", "encoder.units=5"], ["encoder.units=5", "encoder.kind=lstm"]):
         found = network_settings(config.assign(there, assignments).encoder)
         assert (found.kind, found.model_dump()["units"], found.maximum_tokens) == ("lstm", 5, 9)
-
-
-def test_encoders_that_were_saved_with_the_settings_of_all_kinds_are_read() -> None:
-    saved = EncoderSettings(kind="word_bag", dropout=0.2, units=300, widths=[2, 3], pooling="max", similarity="cosine")
-    assert network_settings(read_by_its_kind(saved)).model_dump()["dropout"] == 0.2
-    assert not {"units", "widths", "pooling", "similarity"} & set(read_by_its_kind(saved).model_dump())
 
 
 def test_all_settings_of_a_network_are_given_to_the_job() -> None:
