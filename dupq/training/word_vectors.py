@@ -77,7 +77,7 @@ def make_word_vectors(
     what is wrong with a file of vectors.
     """
     counts, number = Counter[str](), 0
-    for sentence in _pieces(sentences):
+    for sentence in _Pieces(sentences):
         counts.update(sentence)
         number += 1
     frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
@@ -176,20 +176,16 @@ def _spread(vectors: np.ndarray) -> np.ndarray:
     return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
 
 
-def _pieces(sentences: Iterable[list[str]]) -> Iterator[list[str]]:
-    for sentence in sentences:
-        for start in range(0, len(sentence), SENTENCE_WORDS):
-            yield sentence[start : start + SENTENCE_WORDS]
-
-
 class _Pieces:
-    """Sentences as gensim takes them, iterable again and again."""
+    """Sentences as gensim takes them, longer ones cut, iterable again and again."""
 
     def __init__(self, sentences: Iterable[list[str]]) -> None:
         self._sentences = sentences
 
     def __iter__(self) -> Iterator[list[str]]:
-        return _pieces(self._sentences)
+        for sentence in self._sentences:
+            for start in range(0, len(sentence), SENTENCE_WORDS):
+                yield sentence[start : start + SENTENCE_WORDS]
 
 
 def _trained(
