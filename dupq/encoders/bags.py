@@ -1,6 +1,6 @@
 """Weighted bags of words on arrays: dupq's own encoder where it only encodes, without torch.
 
-`WordBag` (networks/word_bag.py) is the same encoder as a network, which can be trained; the equations are there.
+`WordBag` (word_bag.py) is the same encoder as a network, which can be trained; the equations are there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
