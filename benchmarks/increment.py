@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from dupq.archive import table_files
 from dupq.job import cluster
+from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.runs.writer import Run
 
 _COMPARED = ("pairs", "embeddings")
 _WITHOUT_IDS = ("clusters", "cluster_stats")

@@ -179,8 +179,8 @@ def child(task: str, folder: str, name: str) -> None:
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.archive import question_shards
     from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms
+    from dupq.job.earlier import texts_then
     from dupq.job.run import Run
-    from dupq.job.run_inputs import texts_then
     from dupq.job.table import Read, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.sections import TextSettings

@@ -52,10 +52,8 @@ from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_a_ques
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
-from dupq.runs import writer
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import NeighbourFiles
-from dupq.settings.config import Settings
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
@@ -265,7 +263,7 @@ def recorded(files: NeighbourFiles, find: Callable[..., None], *arguments: Any) 
         find(run, *arguments)
         return run.report
 
-    writer.Run(files.run, {}, Settings(), {}).stage("neighbours", search)
+    Run(files.run).stage("neighbours", search)
 
 
 def written(archive: Embeddings, files: NeighbourFiles) -> tuple[NeighbourFiles, list[Shard]]:

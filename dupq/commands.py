@@ -47,8 +47,8 @@ def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
 def _find(job: _Checkable, pipeline: str, address: str | None) -> None:
     """Do a job that makes a run, and say what was found and where the report is."""
     run = _do_on_ray(job, pipeline, address)
+    from dupq.job.run import Run
     from dupq.report.summary import summary
-    from dupq.runs.writer import Run
 
     assert isinstance(run, Run)
     _log.info(summary(run.uri))

@@ -20,8 +20,8 @@ from dupq.errors import DupqError, SettingError
 from dupq.report.explorer_clusters import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import Run, TableRow, finished_run
+from dupq.runs.records import check_output
 from dupq.runs.table_view import TableView, stored
-from dupq.runs.writer import check_output
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
 # Fields in braces are columns of `_OWN_IDS`.

@@ -18,10 +18,8 @@ from dupq.neighbours.steps.blocks import Questions, SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists_made, planned
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import find_neighbours_since
-from dupq.runs import writer
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import NeighbourFiles
-from dupq.settings.config import Settings
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
@@ -106,7 +104,7 @@ def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
         reports.append(search())
         return reports[0]
 
-    writer.Run(files.run, {}, Settings(), {}).stage("neighbours", find)
+    Run(files.run).stage("neighbours", find)
     return reports[0]
 
 

@@ -25,7 +25,7 @@ from dupq.dump.parsing import KINDS, Contents
 from dupq.dump.table_files import database, doubled
 from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.job.tasks import give_back, peak_mb, reset_peak
-from dupq.runs import writer
+from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_whole
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
@@ -70,7 +70,7 @@ def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
         "is_table": site.is_table,
         "columns": repr(job.columns),
         "answers": job.answers,
-        "algorithms": writer.INGEST_VERSIONS,
+        "algorithms": INGEST_VERSIONS,
     }
     return {"parts": parts, "shard_rows": job.settings.shard_rows}
 

@@ -25,9 +25,7 @@ from dupq.encoders.saved import FITNESS_QUESTIONS, FitnessEntry, read_descriptio
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
-from dupq.job.gpus import Gpus, if_faster
-from dupq.job.run import Counted, Run
-from dupq.job.run_inputs import (
+from dupq.job.earlier import (
     LEFT_OUT,
     Earlier,
     earlier_embeddings,
@@ -36,12 +34,13 @@ from dupq.job.run_inputs import (
     hashes_in,
     read_embeddings,
 )
+from dupq.job.gpus import Gpus, if_faster
+from dupq.job.run import Counted, Run
 from dupq.job.table import Counts, Each, Table, Whole, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs import writer
 from dupq.runs.question_tables import embeddings_table, sorted_keys
-from dupq.runs.records import Encoding, RunLayout
+from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunLayout
 from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_whole
@@ -324,7 +323,7 @@ def encode_texts(
     ]
     description = read_description(job.encoder)
     fingerprint = description["fingerprint"]
-    made_by = {"encoder": fingerprint, "algorithm": writer.DEDUP_VERSIONS["encode"]}
+    made_by = {"encoder": fingerprint, "algorithm": DEDUP_VERSIONS["encode"]}
     made_by |= {"torch": importlib.metadata.version("torch")}
     if not storage.exists(job.made_as):
         questions = sum(side_by_side(lambda place: storage.read_counts(place.texts)["rows_out"], places))

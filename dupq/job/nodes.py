@@ -1,7 +1,10 @@
 """The machines of a cluster as the driver sees them: whether the head is lost, and whether all run the same code."""
 
 import hashlib
+import importlib.metadata
+import platform
 import socket
+import sys
 import threading
 import time
 from functools import cache
@@ -13,7 +16,6 @@ import ray
 import dupq
 from dupq.errors import ClusterError
 from dupq.job import ends
-from dupq.runs.writer import versions
 
 _BETWEEN_SECONDS = 5
 _PATIENCE_SECONDS = 30  # without an answer of the head; Ray would end the process later, and without a line
@@ -53,6 +55,10 @@ def _watch(address: str, node: Any) -> None:
     ends.fail(f"{trouble}; run the same command again to go on", ClusterError.EXIT_CODE)
 
 
+_LIBRARIES = (
+    *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
+    *("icu4py", "pystemmer", "simplemma", "textblob"),
+)
 _SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
 
 Build = dict[str, str]
@@ -70,6 +76,12 @@ def build() -> Build:
 def _build() -> Build:
     public = {name: version.partition("+")[0] for name, version in versions().items()}
     return {"dupq": f"{dupq.__version__} (source {_source_hash(Path(dupq.__file__).parent)})", **public}
+
+
+def versions() -> dict[str, str]:
+    """Python's and the libraries' versions."""
+    found = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"python": platform.python_version(), "platform": sys.platform, **found}
 
 
 def _source_hash(folder: Path) -> str:

@@ -1,19 +1,33 @@
-"""Tables made from others by `map`, `gather`, `shuffle` and `look_up`, and JSON made from tables by `record`.
+"""A run: its folder, its name, which of its stages are finished, and the verbs that make its tables.
 
-A step is a plain function: tables in, a table out, or `Counted`. It is called once per partition, and opens nothing. A
-partition that an earlier attempt finished is skipped (dupq/job/table.py).
+A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings that change the answer
+and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes
+what an earlier one left undone, also with other workers, GPUs or sizes of blocks. A stage is finished when its record
+is in `stages/` and all that it names is there as it was written (dupq/runs/records.py); within a stage, so is each
+partition by its mark (table.py). `_SUCCESS` is written last and names what lasts of the run, and then `latest.json`
+beside the runs points here.
+
+A stage makes tables from others by `map`, `gather`, `shuffle` and `look_up`, and JSON by `record`. Their steps are
+plain functions: tables in, a table out, or `Counted`. A step is called once per partition, and opens nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import __version__, storage
 from dupq.archive import Shard, partition_of
+from dupq.job.inputs import Input, copy_inputs
+from dupq.job.nodes import versions
 from dupq.job.table import (
     Counts,
     Partitioned,
@@ -28,9 +42,16 @@ from dupq.job.table import (
     write_parts,
 )
 from dupq.job.tasks import Report, run_tasks
-from dupq.runs import writer
+from dupq.runs import lease, progress, records
+from dupq.runs.lease import Lease
+from dupq.runs.reader import latest_run
+from dupq.runs.records import Output, StageRecord, Success, read_success
+from dupq.settings.config import Settings, answer_settings, to_dict
+from dupq.system import Written, recording
 from dupq.text.keys import places_among
 
+_log = logging.getLogger(__name__)
+EDITED = ("review.tsv", "worklist.tsv")  # people fill them in where they are
 _Made = TypeVar("_Made")
 _Kind = TypeVar("_Kind", Table, Spread)
 Step = Callable[..., "pa.Table | dict[str, object] | bytes | Counted"]
@@ -49,12 +70,222 @@ class Counted(NamedTuple):
 
 
 class Run:
-    """Makes the tables of a stage, and counts in `report` what its steps do."""
+    """One run's folder, to be made."""
 
-    def __init__(self, uri: str, stage: str, is_done: bool = False) -> None:
-        """`uri` is the run's folder. If the stage is done, its tables are named and no step is called."""
-        self.uri, self.folder = uri, storage.join(uri, "work", stage)
-        self.report, self.is_done = Report(), is_done
+    def __init__(self, uri: str, stage: str = "", is_done: bool = False) -> None:
+        """Make tables of one stage, without its record; of a stage that is done they are named and no step is called.
+
+        A whole run is opened by `Run.open`.
+        """
+        self.uri = uri
+        self.run_id = storage.name(uri)
+        self.records: list[StageRecord] = []  # of the stages that are finished
+        self._inputs: Mapping[str, object] = {}
+        self._copied: Mapping[str, Sequence[Input]] = {}
+        self._settings = Settings()
+        self._algorithms: Mapping[str, int] = {}
+        self._finished_before: dict[str, StageRecord] | None = None
+        self._lease: Lease | None = None
+        self._described: dict[str, Output] = {}
+        self._begin(stage, is_done)
+
+    @staticmethod
+    def open(
+        output: str,
+        inputs: Mapping[str, object],
+        made_from: Mapping[str, object],
+        settings: Settings,
+        algorithms: Mapping[str, int],
+        copied: Mapping[str, Sequence[Input]] = MappingProxyType({}),
+    ) -> "Run":
+        """Return the run below `output` that belongs to these inputs and settings; new or begun before.
+
+        `inputs` are the URIs, for the manifest; `made_from` is what identifies their content, beside that of the files
+        that are `copied`, by what they are called; `algorithms` are the versions of its stages.
+        """
+        contents = {name: [[file.path, file.checksum] for file in files] for name, files in copied.items()}
+        identity = {
+            "made_from": {**contents, **made_from},
+            "settings": answer_settings(settings),
+            "algorithms": algorithms,
+        }
+        run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
+        run = Run(storage.join(storage.absolute(output), run_id))
+        run._inputs, run._copied, run._settings, run._algorithms = inputs, copied, settings, algorithms
+        return run
+
+    def path(self, *names: str) -> str:
+        """Return the URI of something in the run."""
+        return storage.join(self.uri, *names)
+
+    def copy_of(self, name: str) -> str | None:
+        """Return where the copy of an input is; None if the job has none."""
+        return self.path("work", "inputs", name) if name in self._copied else None
+
+    def copy_inputs(self) -> Report:
+        """Copy what is read more than once. Raises DupqError if a file has changed since the run was opened."""
+        return copy_inputs([file for files in self._copied.values() for file in files], self.path("work", "inputs"))
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was written, and is there as it was written; if not so, it is to be made again.
+
+        Raises LeaseError if something is not, and another job is at work on the run.
+        """
+        success = read_success(self.uri)
+        if success is None:
+            return False
+        if not records.damaged(self.uri, success["outputs"]):
+            return True
+        with self.held():  # another job may have made it again meanwhile
+            success = read_success(self.uri)
+            lost = records.damaged(self.uri, success["outputs"]) if success else []
+            if lost:
+                _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
+                storage.delete(self.path("_SUCCESS"))
+            return success is not None and not lost
+
+    def has_record(self, stage: str) -> bool:
+        """Return whether an earlier attempt finished the stage; if what it wrote was lost since, it is done again."""
+        return storage.exists(records.place_of(self.uri, stage))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only job at work on this run. Raises LeaseError if another one is, or takes it over meanwhile."""
+        with lease.held(self.uri) as self._lease:
+            yield
+        self._lease = None
+
+    def stage(self, name: str, work: Callable[[], Report], dropped: str | None = None) -> StageRecord:
+        """Do `work`, unless an earlier attempt finished it; returns its record.
+
+        `dropped` is a folder of the run that no later stage needs; it is removed.
+        """
+        if self._finished_before is None:
+            self._finished_before = records.recover(self.uri)
+        if self._lease is not None:
+            self._lease.check()
+        with progress.of_stage(self.uri, name, self._inputs):
+            record, how = self._finished_before.get(name), "finished before"
+            if record is None:
+                self._finished_before = {}  # what comes after may have been made from what is made anew now
+                record = self._do_stage(name, work, dropped)
+                how = f"{record['seconds']:.1f} s"
+            self.records.append(record)
+            _tell(record, how)
+            if dropped:
+                storage.delete_folder(dropped)
+            return record
+
+    def _do_stage(self, name: str, work: Callable[[], Report], dropped: str | None) -> StageRecord:
+        start = time.monotonic()
+        with recording() as written:
+            report = work()
+        record = StageRecord(
+            name=name,
+            seconds=round(time.monotonic() - start, 2),
+            tasks=report.tasks,
+            rows_in=report.rows_in,
+            rows_out=report.rows_out,
+            peak_memory_mb=round(report.peak_memory_mb, 1),
+            counts=report.counts,
+            caps=report.caps,
+            outputs=self._outputs(written, dropped),
+            dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
+        )
+        storage.write_json(records.place_of(self.uri, name), record)
+        return record
+
+    def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Output]:
+        """Return what was written, by paths below the run, without what is dropped and what people edit."""
+        own = {uri: file for uri, file in written.items() if uri.startswith(f"{self.uri}/")}
+        kept = {uri: file for uri, file in own.items() if not dropped or not uri.startswith(f"{dropped}/")}
+        outputs = {
+            uri.removeprefix(f"{self.uri}/"): Output(size=file.size, checksum=file.checksum, rows=file.rows)
+            for uri, file in kept.items()
+        }
+        return {path: output for path, output in outputs.items() if path not in EDITED}
+
+    def make(
+        self,
+        stage: str,
+        make: Callable[..., _Made],
+        *inputs: object,
+        folder: str | None = None,
+        dropped: str | None = None,
+    ) -> _Made:
+        """Return the tables of a stage, `make(run, *inputs)`, made unless an earlier attempt finished them.
+
+        `folder` is the name of what several stages share instead of their own; `dropped` a folder of the run that no
+        later stage needs, which is removed.
+        """
+        made = self.do(stage, make, *inputs, folder=folder, dropped=dropped)
+        if not made:
+            self._begin(folder or stage, is_done=True)
+        return made[0] if made else make(self, *inputs)
+
+    def do(
+        self,
+        stage: str,
+        make: Callable[..., _Made],
+        *inputs: object,
+        folder: str | None = None,
+        dropped: str | None = None,
+    ) -> list[_Made]:
+        """Call `make(run, *inputs)` unless an earlier attempt finished the stage; `make` calls it then too."""
+        made: list[_Made] = []
+
+        def work() -> Report:
+            self._begin(folder or stage)
+            made.append(make(self, *inputs))
+            return self.report
+
+        self.stage(stage, work, dropped=dropped and self.path(dropped))
+        return made
+
+    def _begin(self, stage: str, is_done: bool = False) -> None:
+        """Have the verbs below make the tables of a stage, and count in `report` what their steps do."""
+        self.folder, self.is_done, self.report = self.path("work", stage), is_done, Report()
+
+    def describe(self) -> None:
+        """Write config.json and manifest.json: what was run on what, and what each stage took so far."""
+        manifest = {
+            "run_id": self.run_id,
+            "dupq": __version__,
+            "algorithms": self._algorithms,
+            "versions": versions(),
+            "inputs": self._inputs,
+            "stages": self.records,
+        }
+        with recording() as written:
+            storage.write_json(self.path("config.json"), to_dict(self._settings))
+            storage.write_json(self.path("manifest.json"), manifest)
+        self._described = self._outputs(written)
+
+    def mark(self) -> None:
+        """Mark the run, which was described, as whole."""
+        outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
+        lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
+        success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
+        storage.write_json(self.path("_SUCCESS"), success)
+
+    def point_latest(self) -> None:
+        """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
+        if self.is_to_be_latest:
+            storage.write_json(
+                storage.join(storage.parent(self.uri), "latest.json"), {"run_id": self.run_id, "run": self.uri}
+            )
+
+    @property
+    def is_to_be_latest(self) -> bool:
+        """Whether latest.json names no run, or one that this one, which succeeded, is later than."""
+        latest = latest_run(storage.parent(self.uri))
+        if latest is None:
+            return True
+        mine, other = read_success(self.uri), read_success(latest)
+        if mine is None or latest == self.uri:
+            return False
+        return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
 
     def table(self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False, keep: bool = False) -> Table:
         """Return the table of this name; `publish`: one that people read, `keep`: one that outlives the stage."""
@@ -193,40 +424,15 @@ class Run:
         return report.rows_out
 
 
-def make_tables(
-    run: writer.Run,
-    stage: str,
-    make: Callable[..., _Made],
-    *inputs: object,
-    folder: str | None = None,
-    dropped: str | None = None,
-) -> _Made:
-    """Return what `make(steps, *inputs)` returns: the tables of a stage, made unless an earlier attempt finished them.
-
-    `folder` is the name of what several stages share instead of their own; `dropped` a folder of the run that no later
-    stage needs, which is removed.
-    """
-    made: list[_Made] = []
-    do_stage(run, stage, lambda steps: made.append(make(steps, *inputs)), folder=folder, dropped=dropped)
-    return made[0] if made else make(Run(run.uri, folder or stage, is_done=True), *inputs)
-
-
-def do_stage(
-    run: writer.Run,
-    stage: str,
-    make: Callable[..., object],
-    *inputs: object,
-    folder: str | None = None,
-    dropped: str | None = None,
-) -> None:
-    """Call `make(steps, *inputs)` unless an earlier attempt finished the stage; `make_tables` calls it then too."""
-
-    def work() -> Report:
-        steps = Run(run.uri, folder or stage)
-        make(steps, *inputs)
-        return steps.report
-
-    run.stage(stage, work, dropped=dropped and run.path(dropped))
+def _tell(record: StageRecord, how: str) -> None:
+    """Log a line of a stage; as JSON without its files: there are thousands, and run.log is written whole each time."""
+    told = {name: value for name, value in record.items() if name not in ("outputs", "dropped")}
+    bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
+    _log.info(
+        f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
+        f"{record['peak_memory_mb']:6.0f} MB{bitten}",
+        extra={"told": told},
+    )
 
 
 def as_they_are(table: pa.Table) -> pa.Table:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, in_scope, question_shards
 from dupq.dump.files import BY_NAME, Columns
-from dupq.encoders.saved import encoder_at, read_settings, read_split
+from dupq.encoders.saved import encoder_at, read_description, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
 from dupq.links import check_pairs
-from dupq.runs import progress, writer
-from dupq.runs.reader import check_earlier, read_metrics
-from dupq.runs.records import Metrics
+from dupq.runs import progress
+from dupq.runs.reader import check_earlier, previous_run, read_metrics
+from dupq.runs.records import Metrics, check_output
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
@@ -58,7 +58,7 @@ class IngestJob:
         from dupq.dump.sites import find_sites
         from dupq.dump.units import Ingest, check_columns
 
-        writer.check_output(self.output)
+        check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
@@ -88,7 +88,7 @@ class TrainingJob:
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
         config.load(self.preset, self.assignments)  # before what takes longer: a wrong name
-        writer.check_output(self.output)
+        check_output(self.output)
         sites, questions = check_questions(self.questions)
         if not questions:
             raise DupqError(f"{self.questions}: no questions in the tables; nothing to learn from")
@@ -226,13 +226,13 @@ class DedupJob:
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
         self.gates.check(self.previous is not None)
-        writer.check_output(self.output)
+        check_output(self.output)
         sites, _ = check_questions(self.questions, _COLUMNS_READ, self.skipped)
         if self.links is not None:
             check_links(self.links)
         if self.truth is not None:
             planted_keys(self.truth, sites)
-        earlier = writer.previous_run(self.previous)
+        earlier = previous_run(self.previous)
         if earlier is not None:
             check_earlier(earlier)
         last_verdicts(self.judged_in(earlier))
@@ -300,7 +300,7 @@ class EvaluationJob:
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
-        writer.check_output(self.output)
+        check_output(self.output)
         unknown = [name for name in self.tables if name not in TABLES]
         if unknown or not self.tables:
             raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")
@@ -371,3 +371,9 @@ def check_encoder(encoder: str, sites: Sites) -> None:
 
     load(encoder)
     read_split(encoder, sites)
+
+
+def check_encoder_copy(job: DedupJob | EvaluationJob, copy: str, settings: Settings, fingerprint: str) -> None:
+    """Raise DupqError unless the encoder that a job has copied is the one whose settings were checked."""
+    if read_description(copy)["fingerprint"] != fingerprint or job.settings(copy) != settings:
+        raise DupqError(f"{job.encoder}: {storage.CHANGED}")

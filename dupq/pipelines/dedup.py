@@ -20,12 +20,15 @@
 Each stage makes tables from tables (dupq/job/run.py); the driver holds none of their rows.
 """
 
+import contextlib
 import dataclasses
 import functools
+import logging
 import math
+from dataclasses import dataclass
 
 from dupq import storage
-from dupq.archive import partitions
+from dupq.archive import Shard, partitions, pinned, question_shards
 from dupq.clusters.decision import scale_of
 from dupq.clusters.steps.ask_teacher import COLUMNS as READ
 from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
@@ -34,122 +37,232 @@ from dupq.clusters.steps.make_clusters import CRITERIA, Decided
 from dupq.clusters.steps.make_worklist import Work, cluster
 from dupq.clusters.steps.partition_pairs import Candidates, Said, decide
 from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms, score_pairs
-from dupq.encoders.saved import read_measure, read_split
+from dupq.encoders.saved import FILES, encoder_at, read_description, read_measure, read_split
+from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
+from dupq.errors import LeaseError
+from dupq.evaluation.sampling import judged
 from dupq.evaluation.steps.draw_review import draw_review
 from dupq.evaluation.steps.measure_run import SAID_COLUMNS, Facts, measure_all
-from dupq.evaluation.verdicts import DIFFERENT
+from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
+from dupq.job.earlier import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
-from dupq.job.run import do_stage, make_tables
-from dupq.job.run_inputs import earlier_texts, make_texts_since, texts_made_as
-from dupq.job.table import Read, Shards, Table, Whole
+from dupq.job.inputs import content_of, encoder_content, input_files
+from dupq.job.run import Run
+from dupq.job.table import Counts, Read, Shards, Table, Whole
+from dupq.job.tasks import Report, run_tasks
 from dupq.links import links_table
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, lists_made
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
-from dupq.pipelines.arguments import DedupJob, check_rows
-from dupq.pipelines.open_dedup import Opened, end_again, open_dedup
-from dupq.runs import writer
-from dupq.runs.records import RunLayout
+from dupq.pipelines.arguments import DedupJob, check_encoder_copy, check_gates, check_rows
+from dupq.report import page
+from dupq.runs import inventory, progress
+from dupq.runs.reader import built_on, previous_run, read_metrics
+from dupq.runs.records import DEDUP_VERSIONS, TEACHER_VERSIONS, RunLayout
 from dupq.settings.config import Settings
 from dupq.tables import CONTENT_HASHES, CONTENTS
+from dupq.text.keys import Sites
+
+_log = logging.getLogger(__name__)
 
 
-def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
+def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     """Find the duplicates of an archive; returns the finished run.
 
     `checked` is what `job.check()` gave, if it was called before. The same job over the same data gives the same run,
     and continues where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
-    opened = open_dedup(job, checked)
+    opened = _open(job, checked)
     run = opened.run
     if run.finished:
-        end_again(opened)
+        _end_again(opened)
         return run
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
         made_as = RunLayout(run.uri).encoding.made_as
         check_room_to_encode(made_as, gpus)
     with run.held(), until_the_end():
-        opened.copy()
+        run.stage("inputs", functools.partial(_copy_inputs, opened))
+        check_encoder_copy(opened.job, str(run.copy_of("encoder")), opened.settings, opened.fingerprint)
         _find(opened, gpus)
-        opened.finish()
+        run.describe()
+        _write_report(run)
+        check_gates(job.gates, read_metrics(run.uri), run.uri)
+        run.mark()
+        run.point_latest()
+        if not opened.settings.run.keep_work:
+            inventory.tidy_at_end(run.uri)
+        progress.end(run.uri, "finished")
     return run
 
 
-def _find(opened: Opened, gpus: Gpus) -> None:
+def _find(opened: "_Opened", gpus: Gpus) -> None:
     """Make all tables of the run."""
     run, job, settings, sites = opened.run, opened.job, opened.settings, opened.sites
-    make, do = functools.partial(make_tables, run), functools.partial(do_stage, run)
-    encoder, truth, verdicts, links = map(opened.copied, ("encoder", "truth", "verdicts", "links"))
+    encoder, truth, verdicts, links = map(run.copy_of, ("encoder", "truth", "verdicts", "links"))
     assert encoder is not None
     links = None if settings.clusters.known_links == "ignore" else links
-    files, judged, measure, k = RunLayout(run.uri, encoder), opened.judged, read_measure(encoder), settings.neighbours.k
-    calibration = settings.calibration.changed(prior=opened.copied("prior") or "")
+    files, measure, k = RunLayout(run.uri, encoder), read_measure(encoder), settings.neighbours.k
+    people = judged(opened.verdicts, sites, VERDICTS_FILE)
+    calibration = settings.calibration.changed(prior=run.copy_of("prior") or "")
     before = None if job.previous is None else RunLayout(job.previous)
     earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
     questions = Shards(opened.shards, tuple(sites.names), COLUMNS, AT_ONCE)
 
-    made = make("texts", make_texts_since, questions, files.texts_made_as, settings.text, len(job.skipped), earlier)
+    made = run.make("texts", make_texts_since, questions, files.texts_made_as, settings.text, len(job.skipped), earlier)
     rows, texts = run.records[-1]["rows_out"], made.texts
     check_rows(job.gates, rows, job.previous, run.uri)
     parts, near, language = partitions(rows), settings.near_duplicates, settings.text.language
-    terms = make("terms", make_terms, texts, questions, language, parts)
+    terms = run.make("terms", make_terms, texts, questions, language, parts)
 
-    bundles, apart = bundles_of(made), judged.pairs(DIFFERENT)
-    signed = make("signatures", make_signatures, bundles, near, sites, parts, folder="near_duplicates")
+    bundles, apart = bundles_of(made), people.pairs(DIFFERENT)
+    signed = run.make("signatures", make_signatures, bundles, near, sites, parts, folder="near_duplicates")
     given = bundles, signed, terms.rarities, near, language, apart
-    copies = make("near_duplicates", find_near_duplicates, *given, dropped="work/near_duplicates")
+    copies = run.make("near_duplicates", find_near_duplicates, *given, dropped="work/near_duplicates")
     represented = Whole(copies.representatives)
 
-    fitness = make("fitness", check_fitness, texts, encoder, calibration)
+    fitness = run.make("fitness", check_fitness, texts, encoder, calibration)
     encoded = run.stage("encode", lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()))
     request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
-    do("neighbours", search, opened.shards, request, job.previous)
+    run.do("neighbours", search, opened.shards, request, job.previous)
     lists = lists_made(files.neighbours)
     keys = dataclasses.replace(lists, columns=("key",))
 
     known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
-    asked = Asked(sites.names, measure, k, judged, calibration)
-    sampled, model = make("calibrate", calibrate, lists, keys, terms, known, fitness, asked, folder="calibration")
+    asked = Asked(sites.names, measure, k, people, calibration)
+    sampled, model = run.make("calibrate", calibrate, lists, keys, terms, known, fitness, asked, folder="calibration")
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
     dropped = "work/neighbours/tiles"
-    do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
-    scored, around = make("pairs", score_pairs, directed_in(files.neighbours.directed, parts), terms, scale)
+    run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
+    scored, around = run.make("pairs", score_pairs, directed_in(files.neighbours.directed, parts), terms, scale)
     if opened.teacher is not None:
         reading = Reading(opened.teacher, settings.text.code, sites.names)
         shown, said = dataclasses.replace(questions, columns=READ), Table(files.contents, CONTENTS, questions.parts)
         rest = said.only(*CONTENT_HASHES.names), reading, gpus, calibration.prior, before
-        do("teacher", ask_teacher, (scored, sampled), shown, *rest)
+        run.do("teacher", ask_teacher, (scored, sampled), shown, *rest)
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
     used = links if settings.clusters.known_links == "use" else None
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, questions.parts))
     wanted = settings.calibration.precision, settings.clusters.threshold
-    people = Said(texts, used, represented, sites, judged)
-    thresholds, labels, held = make("partition", decide, candidates, wanted, people, measure, scale)
+    said_so = Said(texts, used, represented, sites, people)
+    thresholds, labels, held = run.make("partition", decide, candidates, wanted, said_so, measure, scale)
     threshold, since = thresholds["chosen"]["threshold"], job.previous and storage.join(job.previous, "clusters")
     decided = Decided(labels, scored, held.joined, represented, copies.verified, links, since)
     share = scale.model.linked_share if model["development_links"] else 0.0  # else nothing tells it
-    work = Work(sites.names, judged, settings.clusters.worklist, rows, k, language, share)
+    work = Work(sites.names, people, settings.clusters.worklist, rows, k, language, share)
     titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
     ids = dataclasses.replace(questions, columns=CRITERIA)
     listed = titled, terms.rarities, work
-    tables, worklist = make("clusters", cluster, decided, texts, ids, sites, threshold, *listed)
+    tables, worklist = run.make("clusters", cluster, decided, texts, ids, sites, threshold, *listed)
 
     facts = Facts(
         sites=sites.names,
         thresholds=thresholds,
         calibration=model,
         representatives=encoded["rows_out"],
-        judged=judged if opened.verdicts else None,
+        judged=people if opened.verdicts else None,
         contradictions=(opened.contradicted, held.joined.counts(0)["verdicts that others contradict"]),
         verdicts=verdicts,
         truth=truth,
         previous=job.previous,
     )
     dated, has_links = dataclasses.replace(questions, columns=SAID_COLUMNS), links is not None
-    do("evaluate", measure_all, tables, worklist, known, texts, dated, has_links, facts, dropped="work/evaluate")
-    do("review", draw_review, tables.pairs, titled, sites, settings.calibration.review, run.run_id)
+    run.do("evaluate", measure_all, tables, worklist, known, texts, dated, has_links, facts, dropped="work/evaluate")
+    run.do("review", draw_review, tables.pairs, titled, sites, settings.calibration.review, run.run_id)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A run that is new or begun, and what it is made from, as it was when the run was opened."""
+
+    run: Run
+    job: DedupJob  # whose encoder and earlier run are folders of their own
+    settings: Settings
+    shards: tuple[Shard, ...]  # of the questions
+    sites: Sites
+    fingerprint: str  # of the encoder
+    teacher: Teacher | None
+    verdicts: list[Verdict]  # of each pair the last
+    contradicted: int  # verdicts that a later one on the same pair replaced
+
+
+def _open(job: DedupJob, checked: Settings | None) -> _Opened:
+    """Open the run of a job. Raises DupqError if an input is missing or wrong."""
+    # once: what latest.json names, of the encoder or of the runs, may be another one a moment later
+    job = dataclasses.replace(job, encoder=encoder_at(job.encoder), previous=previous_run(job.previous))
+    settings, description = checked or job.check(), read_description(job.encoder)
+    found, sites = question_shards(job.questions, job.skipped)
+    shards = pinned(found)
+    read_often = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": settings.calibration.prior}
+    copied = {"encoder": input_files(job.encoder, "encoder", FILES)}
+    copied |= {name: input_files(uri, name) for name, uri in read_often.items() if uri}
+    teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
+    verdicts, contradicted = last_verdicts(job.judged_in(job.previous))
+    made_from: dict[str, object] = {
+        "encoder": encoder_content(description["fingerprint"], copied["encoder"]),
+        "questions": content_of(job.questions, shards),
+    }
+    optional = {"skipped_shards": sorted(job.skipped), "teacher": teacher and teacher.fingerprint, "judged": verdicts}
+    made_from |= {name: value for name, value in optional.items() if value}
+    language = description["metrics"].get("language")  # and how training knew it
+
+    def run_of(job: DedupJob) -> Run:
+        earlier = storage.name(job.previous) if job.previous else None  # ids and changes are made from it
+        stages = DEDUP_VERSIONS | (TEACHER_VERSIONS if job.teacher else {})
+        inputs = _inputs(job) | {"language": language}
+        return Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, stages, copied)
+
+    run = run_of(job)
+    if job.previous is not None:
+        # A job that is started again after its run became the latest one names that as the earlier run: it goes on.
+        before = dataclasses.replace(job, previous=built_on(job.previous))
+        own = run_of(before)
+        if own.uri == job.previous:
+            job, run = before, own
+    fingerprint = description["fingerprint"]
+    return _Opened(run, job, settings, tuple(shards), sites, fingerprint, teacher, verdicts, contradicted)
+
+
+def _inputs(job: DedupJob) -> dict[str, str | None]:
+    """Return the URIs of a job's inputs, for the manifest."""
+    named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
+    named |= {"previous": job.previous, "verdicts": job.verdicts}
+    inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+    inputs |= {"teacher": job.teacher} if job.teacher else {}
+    return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
+
+
+def _copy_inputs(opened: _Opened) -> Report:
+    if opened.verdicts:
+        storage.write_bytes(opened.run.path(VERDICTS_FILE), format_verdicts(opened.verdicts).encode())
+    return opened.run.copy_inputs()
+
+
+def _write_report(run: Run) -> None:
+    """Write the report in a task: it holds a file of each table at a time, and up to 4 million pairs, 24 bytes each."""
+    run_tasks("report", _write_page, [(run.uri,)])
+
+
+def _write_page(run: str) -> Counts:
+    page.write(run)
+    return {}
+
+
+def _end_again(opened: _Opened) -> None:
+    """Do what a finished run lacks of its end, as its job was killed there; if it lacks nothing, no lease is taken."""
+    run, job = opened.run, opened.job
+    _log.info(f"run {run.run_id} is finished already")
+    if not storage.exists(run.path("report.html")):
+        with run.held():
+            _write_report(run)
+    check_gates(job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
+    if run.is_to_be_latest:
+        with run.held():
+            run.point_latest()
+    if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
+        with contextlib.suppress(LeaseError), run.held():  # who has it is at the end of the same run, and tidies too
+            inventory.tidy_at_end(run.uri)

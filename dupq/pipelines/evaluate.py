@@ -6,16 +6,15 @@ from dupq import storage
 from dupq.archive import pinned, question_shards
 from dupq.encoders.saved import FILES, encoder_at, read_description
 from dupq.encoders.steps import check_room_to_encode, encode_texts
-from dupq.errors import DupqError
 from dupq.evaluation.measures import TABLES, left_out
 from dupq.evaluation.steps.measure_archive import Archive, measure_archive
 from dupq.job.gpus import gpus_for, until_the_end
-from dupq.job.run import make_tables
-from dupq.job.run_inputs import copy_inputs, encoder_content, input_files
+from dupq.job.inputs import content_of, encoder_content, input_files
+from dupq.job.run import Run
 from dupq.job.tasks import run_tasks
-from dupq.pipelines.arguments import EvaluationJob, is_pair_file
-from dupq.runs import progress, writer
-from dupq.runs.records import Encoding
+from dupq.pipelines.arguments import EvaluationJob, check_encoder_copy, is_pair_file
+from dupq.runs import progress
+from dupq.runs.records import EVALUATION_VERSIONS, Encoding
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.steps import language_of_shards, make_distinct_texts
@@ -29,45 +28,32 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     if job.encoder is not None:
         job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
     settings = checked or job.check()
-    fingerprint = _fingerprint(job, job.encoder, settings)
     found, sites = question_shards(job.questions)
     shards = pinned(found)
     if settings.text.language == "auto":  # without an encoder, which has one
         settings = config.in_language(settings, language_of_shards(shards)[0])
-    output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
-    copied = input_files(job.encoder, "encoder", FILES) if job.encoder is not None else []
-    made_from = {
-        "questions": writer.content_of(job.questions, shards),
-        "encoder": None if fingerprint is None else encoder_content(fingerprint, copied),
-    }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, writer.EVALUATION_VERSIONS)
-    gpus = gpus_for(job.gpus if job.encoder is not None else 0)
-    if job.encoder is not None and not run.has_record("encode"):
-        check_room_to_encode(run.path("encoded_as.json"), gpus)
+    made_from: dict[str, object] = {"questions": content_of(job.questions, shards)}
+    copied, fingerprint = {}, ""
+    if job.encoder is not None:
+        copied["encoder"] = input_files(job.encoder, "encoder", FILES)
+        fingerprint = read_description(job.encoder)["fingerprint"]
+        made_from["encoder"] = encoder_content(fingerprint, copied["encoder"])
+    output = storage.absolute(job.output)
+    run = Run.open(storage.join(output, "work"), inputs, made_from, settings, EVALUATION_VERSIONS, copied)
+    gpus, encoder, made_as = gpus_for(job.gpus if copied else 0), run.copy_of("encoder"), run.path("encoded_as.json")
+    if encoder is not None and not run.has_record("encode"):
+        check_room_to_encode(made_as, gpus)
     with run.held(), until_the_end():
-        texts, embeddings, encoder = run.path("texts"), run.path("embeddings"), None
-        if copied:
-            encoder = run.path("inputs", "encoder")
-            run.stage("inputs", lambda: copy_inputs(copied, run.path("inputs")))
-            if _fingerprint(job, encoder, settings) != fingerprint:
-                raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-        make_tables(run, "texts", make_distinct_texts, shards, sites, settings.text)
+        texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
+        embeddings, place = run.path("embeddings"), storage.join(output, "metrics.json")
         if encoder is not None:
-            job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
-            run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode, gpus))
-        archive = Archive(texts, embeddings, encoder, sites.names, job.links, is_pair_file(job.links))
-        place = storage.join(output, "metrics.json")
+            run.stage("inputs", run.copy_inputs)
+            check_encoder_copy(job, encoder, settings, fingerprint)
+            encoding = Encoding(texts.folder, "", encoder, None, made_as, embeddings)
+            run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus))
+        archive = Archive(texts.folder, embeddings, encoder, sites.names, job.links, is_pair_file(job.links))
         run_tasks("measure", measure_archive, [(archive, settings, job.tables, place)])
         progress.end(run.uri, "finished")
     metrics = storage.read_json(place)
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
-
-
-def _fingerprint(job: EvaluationJob, encoder: str | None, settings: Settings) -> str | None:
-    """That of `encoder`, the job's or a copy. Raises DupqError if its settings are no longer those of the check."""
-    if encoder is None:
-        return None
-    if job.settings(encoder) != settings:
-        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-    return read_description(encoder)["fingerprint"]

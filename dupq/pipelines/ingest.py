@@ -31,9 +31,10 @@ from dupq.dump.steps import Cutter, Part, ReadPiece, Shard, rejects_uri, sort_pa
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
+from dupq.job.nodes import versions
 from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.runs import lease, progress, writer
+from dupq.runs import lease, progress
 from dupq.runs.progress import Line
 from dupq.system import side_by_side
 from dupq.tables import REJECTS
@@ -350,7 +351,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
         peak = ingest_sites(sites, stage, failed)
     finally:  # sites that are done are done, whatever became of the others
         everything = all_counts(stage.output)
-        manifest = {"sites": everything, "settings": vars(stage.settings), "versions": writer.versions()}
+        manifest = {"sites": everything, "settings": vars(stage.settings), "versions": versions()}
         if passed_over:
             manifest["passed_over"] = passed_over
         storage.write_json(storage.join(stage.output, "manifest.json"), manifest)

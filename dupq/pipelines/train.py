@@ -11,7 +11,6 @@ Each stage makes tables from tables (dupq/job/run.py), but for `fit`, which leav
 `from_dump` is ingest, train and dedup, one after the other in one process and on one Ray.
 """
 
-import functools
 import logging
 from dataclasses import dataclass
 
@@ -19,12 +18,12 @@ from dupq import storage
 from dupq.archive import Shard, answer_shards, pinned, question_shards
 from dupq.encoders.saved import base_fingerprint, read_description, read_settings
 from dupq.job.gpus import gpus_for, until_the_end
-from dupq.job.run import make_tables
-from dupq.job.run_inputs import Input, copy_inputs, input_files
+from dupq.job.inputs import content_of, input_files
+from dupq.job.run import Run
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
-from dupq.runs import progress, writer
-from dupq.runs.records import TrainingFiles
+from dupq.runs import progress
+from dupq.runs.records import TRAINING_VERSIONS, TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
@@ -37,7 +36,7 @@ from dupq.training.steps.teach import fingerprint, teach
 _log = logging.getLogger(__name__)
 
 
-def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
+def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     """Train an encoder and save it at `job.output`; returns the run, whose records tell what was done.
 
     `checked` is what `job.check()` gave, if it was called before.
@@ -48,26 +47,24 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     opened = open_train(job, checked)
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
-    make, files = functools.partial(make_tables, run), TrainingFiles(run.uri)
-    gpus = gpus_for(job.gpus)
+    files, gpus = TrainingFiles(run.uri), gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
-        inputs, links = run.path("inputs"), None if opened.links is None else run.path("inputs", "links")
-        run.stage("inputs", lambda: copy_inputs([*(opened.links or []), *opened.pairs], inputs))
-        texts = make("texts", make_distinct_texts, opened.shards, sites, settings.text)
+        run.stage("inputs", run.copy_inputs)
+        texts = run.make("texts", make_distinct_texts, opened.shards, sites, settings.text)
         answers = pairs = None
         if opened.answers:
-            answers = make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
-        if opened.pairs:
-            uris = tuple(run.path("inputs", file.path) for file in opened.pairs)
-            pairs = make("pairs", gather_pairs, uris, sites)
-        prepared = make("prepare", prepare, Texts(texts, answers), links, pairs, sites, settings)
+            answers = run.make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
+        if job.pairs:
+            uris = tuple(str(run.copy_of(f"pairs-{number}")) for number in range(len(job.pairs)))
+            pairs = run.make("pairs", gather_pairs, uris, sites)
+        prepared = run.make("prepare", prepare, Texts(texts, answers), run.copy_of("links"), pairs, sites, settings)
         record, taught = run.records[-1], []
         questions, known = record["rows_in"], record["counts"][PAIRS_TO_TRAIN_ON]
         _tell_what_is_left_out(record["counts"], settings)
         if settings.teacher.encoder:
-            taught = make("teach", teach, prepared, settings, gpus)
+            taught = run.make("teach", teach, prepared, settings, gpus)
         learned, about = Learned(prepared, taught), About(questions, opened.language, run.run_id)
         run.stage("fit", lambda: fit(run.uri, learned, settings, job.workers, gpus, questions, known))
         run.stage("save", lambda: save_encoder(prepared, files, sites, settings, about))
@@ -88,7 +85,7 @@ def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None
         )
 
 
-def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
+def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
     """Write the archive, an encoder and a run of it below `job.output`; returns the run.
 
     `checked` is what `job.check()` gave, if it was called before. What an earlier attempt finished is not done again.
@@ -110,14 +107,12 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
 class Opened:
     """A training, and what it reads."""
 
-    run: writer.Run
+    run: Run
     settings: Settings  # with the language of the archive
     language: str  # and how it is known
     shards: list[Shard]
     answers: list[Shard]
     sites: Sites
-    links: list[Input] | None
-    pairs: list[Input]
 
 
 def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
@@ -127,8 +122,9 @@ def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
     shards, vectors = pinned(found), settings.word_vectors.file
     # answers are read for word vectors only, so not where there are vectors already
     answers = [] if vectors else pinned(answer_shards(job.questions, sites))
-    links = None if job.links is None else input_files(job.links, "links")
-    pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
+    copied = {} if job.links is None else {"links": input_files(job.links, "links")}
+    for number, uri in enumerate(job.pairs):
+        copied[f"pairs-{number}"] = input_files(uri, f"pairs-{number}")
     settings, language = _in_its_language(settings, shards)
     inputs = {
         "language": language,
@@ -137,17 +133,15 @@ def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
         "pairs": [storage.absolute(uri) for uri in job.pairs],
     }
     made_from = {
-        "questions": writer.content_of(job.questions, shards),
-        "links": [[file.path, file.checksum] for file in links] if links is not None else None,
-        "pairs": [file.checksum for file in pairs],
+        "questions": content_of(job.questions, shards),
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": _start_fingerprint(settings),
         "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
     }
     work = storage.join(storage.absolute(job.output), "work")
-    run = writer.open_run(work, inputs, made_from, settings, writer.TRAINING_VERSIONS)
-    return Opened(run, settings, language, shards, answers, sites, links, pairs)
+    run = Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)
+    return Opened(run, settings, language, shards, answers, sites)
 
 
 def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:

@@ -19,7 +19,8 @@ from typing_extensions import TypedDict
 from dupq import storage, tables
 from dupq.archive import above_sites, check_files, site_in, table_files
 from dupq.errors import DupqError
-from dupq.runs.records import Config, Manifest, Metrics
+from dupq.evaluation.verdicts import VERDICTS_FILE
+from dupq.runs.records import Config, Manifest, Metrics, damaged, read_success
 from dupq.runs.table_view import TableView, stored
 from dupq.storage import checked, read_as, read_whole
 
@@ -48,6 +49,7 @@ def run_at(uri: str | os.PathLike[str]) -> str:
 Key = tuple[str, int]
 TableRow = dict[str, Any]  # a row of one of the tables, by its columns
 _SIDES = ("left", "right")
+_READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run that this one is the earlier of
 _REMEDY = "the run is damaged; make it again in another --output"
 
 
@@ -187,6 +189,30 @@ def check_earlier(run: str) -> None:
     if not files:
         raise DupqError(f"{place}: no such table (no .parquet file is there); {_REMEDY}")
     check_files(files, tables.CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
+
+
+def previous_run(uri: str | None) -> str | None:
+    """The run at `uri`, or the latest of the runs there; None without a `uri`. Raises DupqError if there is none."""
+    if uri is None:
+        return None
+    place = run_at(uri)
+    success = read_success(place)
+    if success is None:
+        raise DupqError(f"--previous {place}: no finished run, and no folder of runs with a latest.json")
+    tables = {path: output for path, output in success["outputs"].items() if path.startswith(_READ_LATER)}
+    lost = damaged(place, tables)
+    if lost:
+        raise DupqError(
+            f"--previous {place}: {lost[0]} is damaged or gone since that run succeeded; run its job again, or give "
+            "another earlier run"
+        )
+    return place
+
+
+def built_on(run: str) -> str | None:
+    """The earlier run that a finished run builds on; None if it builds on none."""
+    manifest = read_whole(storage.join(run, "manifest.json"), Manifest)
+    return manifest["inputs"].get("previous") if manifest else None
 
 
 def open_run(uri: str) -> Run:

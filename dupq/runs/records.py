@@ -3,15 +3,54 @@ lack some). And the records of finished stages, with whether what they name is s
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
 from dupq import storage
+from dupq.errors import StorageError
 from dupq.storage import Time, read_whole
 from dupq.system import side_by_side
+
+# The version of each stage's algorithm, part of a run's identity: other answers make another run.
+#
+# Raise a stage's number when it answers differently, and say so in CHANGELOG.md. A new comment, name or report template
+# is no new answer. tests/golden/ fails where an answer changed and its number did not.
+
+INGEST_VERSIONS = {"ingest": 2}
+TRAINING_VERSIONS = {
+    "inputs": 1,
+    "texts": 2,
+    "answer_texts": 2,
+    "pairs": 1,
+    "prepare": 3,
+    "teach": 1,
+    "fit": 5,
+    "save": 2,
+}
+DEDUP_VERSIONS = {
+    "inputs": 1,
+    "texts": 2,
+    "signatures": 2,
+    "near_duplicates": 3,
+    "fitness": 1,
+    "encode": 2,
+    "terms": 2,
+    "neighbours": 6,
+    "calibrate": 5,
+    "beyond_lists": 1,
+    "pairs": 2,
+    "partition": 2,
+    "clusters": 3,
+    "evaluate": 8,
+    "review": 2,
+}
+TEACHER_VERSIONS = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher
+EVALUATION_VERSIONS = {name: DEDUP_VERSIONS[name] for name in ("inputs", "texts", "encode")}
 
 TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin
 
@@ -139,7 +178,7 @@ def recover(run: str) -> dict[str, StageRecord]:
     """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
     finished = read(run)
     outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
-    states = _lost(run, outputs, storage.checksum)
+    states = _lost(run, outputs)
     for path in [path for path, is_there in states.items() if is_there]:
         storage.delete(storage.join(run, path))
     lost = states.keys()
@@ -158,7 +197,7 @@ def is_intact(run: str, name: str, places: Sequence[str]) -> bool:
     below = tuple(place.removeprefix(f"{run}/") for place in places)
     outputs = {path: output for path, output in record["outputs"].items() if _is_below(path, below)}
     is_there = all(any(_is_below(path, (place,)) for path in outputs) for place in below)
-    return is_there and not damaged_of_earlier(run, outputs)
+    return is_there and not damaged(run, outputs)
 
 
 def _is_below(path: str, places: tuple[str, ...]) -> bool:
@@ -185,28 +224,25 @@ def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
 
 def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     """Those paths of `outputs`, below `run`, whose file is not there as it was written."""
-    return [*_lost(run, outputs, storage.checksum)]
+    return [*_lost(run, outputs)]
 
 
-def damaged_of_earlier(run: str, outputs: dict[str, Output]) -> list[str]:
-    """The same for an earlier run, whose files nobody writes any more: a process reads each once in a version."""
-    return [*_lost(run, outputs, _checksum_once)]
+def read_success(run: str) -> Success | None:
+    """The `_SUCCESS` of a run; None if it has not succeeded, or only with a version of dupq that wrote none like it."""
+    return read_whole(storage.join(run, "_SUCCESS"), Success)
 
 
-def _lost(run: str, outputs: dict[str, Output], checksum: Callable[[str], str]) -> dict[str, bool]:
+def _lost(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
     """Those of `damaged`, and whether there is another file in its place."""
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    checked = zip(others, side_by_side(checksum, [storage.join(run, path) for path in others]), strict=True)
+    checked = zip(others, side_by_side(_checksum, [storage.join(run, path) for path in others]), strict=True)
     return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
 
 
-def _checksum_once(uri: str) -> str:
-    """The checksum of a file, which is not read again until something is written to it or it is replaced.
-
-    On S3 none is read: the store keeps it.
-    """
+def _checksum(uri: str) -> str:
+    """The checksum of a file, of which this process reads each version once; on S3 none: the store keeps it."""
     return storage.checksum(uri) if storage.is_remote(uri) else _checksum_in(uri, storage.version(uri))
 
 
@@ -317,3 +353,21 @@ class TrainingFiles:
         It is named by the teacher's fingerprint and the kind of device that `taught_as` has.
         """
         return storage.join(storage.parent(self.work), TEACHERS, f"{teacher}-{device}")
+
+
+def check_output(uri: str) -> None:
+    """Raise StorageError for an output on the local disk that no folder can be made at."""
+    if storage.is_remote(uri):
+        return
+    folder = storage.absolute(uri)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise StorageError(f"{folder}: a file; a folder expected, for the output {uri}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
+    try:  # rights may be there where nothing can be made: /proc, a read-only disk, root's own on NFS
+        os.rmdir(tempfile.mkdtemp(prefix=".dupq-", dir=folder))
+    except OSError as error:
+        said = f"nothing can be written here ({error.strerror})"
+        raise StorageError(f"{folder}: {said}, so the output {uri} cannot be; give another") from error

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dupq.errors import DupqError, SettingError
-from dupq.runs import writer
+from dupq.runs.records import check_output
 from dupq_papers.experiments.catalogue import TABLES
 from dupq_papers.experiments.choice import not_measured
 from dupq_papers.experiments.sources import Source, folder_source, sites_of
@@ -33,7 +33,7 @@ class PapersJob:
 
         Of some tables each must have a data set; of all of them those without one are only told.
         """
-        writer.check_output(self.output)
+        check_output(self.output)
         unknown = [name for name in self.tables if name not in TABLES]
         if unknown or not self.tables:
             raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")

@@ -23,7 +23,7 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.job.table import Counts, finished, skip_or
 from dupq.job.tasks import run_tasks
-from dupq.runs.writer import TRAINING_VERSIONS
+from dupq.runs.records import TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.word_vectors import WordVectors

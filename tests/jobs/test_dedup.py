@@ -19,13 +19,13 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError, GateError, LeaseError, SettingError
+from dupq.job.run import Run
 from dupq.pipelines.arguments import Gates
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs import lease
-from dupq.runs.writer import Run
 from dupq.settings.sections import CalibrationSettings
 from dupq.text.keys import Sites
 
@@ -520,15 +520,15 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
 
     def opens(_: str, inputs: Any, made_from: Any, *__: Any) -> SimpleNamespace:
         opened.append((inputs, made_from))
-        if len(opened) == 2:  # the first asks whether the earlier run is this job's own
+        if len(opened) == 2:  # which asks whether the earlier run is this job's own
             raise InterruptedError
         return SimpleNamespace(uri="of no run")
 
-    monkeypatch.setattr("dupq.pipelines.open_dedup.question_shards", found_first)
-    monkeypatch.setattr("dupq.runs.writer.open_run", opens)
+    monkeypatch.setattr("dupq.pipelines.dedup.question_shards", found_first)
+    monkeypatch.setattr("dupq.job.run.Run.open", opens)
     with pytest.raises(InterruptedError):
         dedup(job(trained_sample, tmp_path, questions=str(questions), previous=f"{tmp_path}/runs"))
-    inputs, made_from = opened[1]
+    inputs, made_from = opened[0]
     assert inputs["previous"] == earlier
     assert made_from["previous"] == "fabricated"
     assert [path for path, _ in made_from["questions"]] == before

@@ -11,9 +11,9 @@ import pytest
 import sentence_stand_in
 from trained import TrainedSample
 
+from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs import writer
 
 Name = Callable[[Callable[[], object]], str]
 
@@ -26,7 +26,7 @@ class Opened(Exception):  # noqa: N818
 def name(monkeypatch: pytest.MonkeyPatch) -> Name:
     """The name of the run that a job opens."""
 
-    def held(run: writer.Run) -> NoReturn:
+    def held(run: Run) -> NoReturn:
         raise Opened(run.run_id)
 
     def opened(job: Callable[[], object]) -> str:
@@ -34,7 +34,7 @@ def name(monkeypatch: pytest.MonkeyPatch) -> Name:
             job()
         return str(found.value)
 
-    monkeypatch.setattr(writer.Run, "held", held)
+    monkeypatch.setattr(Run, "held", held)
     return opened
 
 

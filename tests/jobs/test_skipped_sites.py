@@ -14,10 +14,10 @@ from riddles.grammar import write_sample
 import dupq
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
-from dupq.runs.writer import Run
 
 SITES = ("a.example.com", "b.example.com", "c.example.com")
 FIRST = f"site={SITES[0]}/part-00000.parquet"

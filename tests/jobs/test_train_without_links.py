@@ -16,10 +16,10 @@ from dupq import storage
 from dupq.encoders.encoding import presets_without_links
 from dupq.encoders.saved import Description, encoder_at, read_description
 from dupq.errors import SettingError
+from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
-from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.training.checkpoints import Checkpoints
 from dupq.training.steps import development, prepare

@@ -11,8 +11,11 @@ import pytest
 from dupq import storage
 from dupq.archive import question_shards
 from dupq.errors import DupqError, LeaseError
+from dupq.job.inputs import content_of
+from dupq.job.run import Run
 from dupq.job.tasks import Report
-from dupq.runs import lease, progress, records, writer
+from dupq.runs import lease, progress, records
+from dupq.runs.reader import previous_run
 from dupq.settings.config import Settings
 
 FILES = {"first": ("work/a", "work/b"), "second": ("work/drop/c", "table/d"), "third": ("work/e", "metrics.json")}
@@ -25,8 +28,8 @@ class Job:
         self.output = str(output)
         self.done: list[str] = []
 
-    def run(self, stages: int = 3, content: str = "x") -> writer.Run:
-        run = writer.open_run(self.output, {}, {}, Settings(), dict.fromkeys(FILES, 1))
+    def run(self, stages: int = 3, content: str = "x") -> Run:
+        run = Run.open(self.output, {}, {}, Settings(), dict.fromkeys(FILES, 1))
         if run.finished:
             run.point_latest()
             return run
@@ -34,10 +37,11 @@ class Job:
             run.stage(name, lambda name=name: self._make(run, name), run.path("work/drop") if name == "third" else None)
         if stages == 3:
             run.describe()
-            run.succeed()
+            run.mark()
+            run.point_latest()
         return run
 
-    def _make(self, run: writer.Run, name: str) -> Report:
+    def _make(self, run: Run, name: str) -> Report:
         self.done.append(name)
         for path in FILES[name]:
             storage.write_json(run.path(path), path)
@@ -178,13 +182,14 @@ def test_a_latest_run_that_is_damaged_gives_way_to_one_that_is_whole(job: Job, h
     assert named(job) == older.run_id
 
 
-def another(job: Job, number: int = 1) -> writer.Run:
+def another(job: Job, number: int = 1) -> Run:
     """A later run beside the job's."""
-    run = writer.open_run(job.output, {}, {"other": number}, Settings(), {})
+    run = Run.open(job.output, {}, {"other": number}, Settings(), {})
     run.stage("first", Report)
     progress.end(run.uri, "finished")
     run.describe()
-    run.succeed()
+    run.mark()
+    run.point_latest()
     return run
 
 
@@ -201,8 +206,8 @@ def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job
 
 
 def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, read_success = [], writer.read_success
-    monkeypatch.setattr(writer, "read_success", lambda run: (read.append(run), read_success(run))[1])
+    read, read_success = [], records.read_success
+    monkeypatch.setattr("dupq.job.run.read_success", lambda run: (read.append(run), read_success(run))[1])
     run = job.run()
     assert {*read} == {run.uri}
 
@@ -215,8 +220,8 @@ def test_shards_are_identified_by_their_paths_and_checksums(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     for given in ("questions", f"file://{tmp_path}/questions/", f"{tmp_path}/questions"):
         shards, _ = question_shards(given)
-        assert writer.content_of(given, shards) == expected
-        assert writer.content_of(given, shards[1:]) == expected[1:]
+        assert content_of(given, shards) == expected
+        assert content_of(given, shards[1:]) == expected[1:]
 
 
 def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +237,7 @@ def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, mon
     run, read, checksum = job.run(), [], storage.checksum
     monkeypatch.setattr(storage, "checksum", lambda uri: (read.append(uri), checksum(uri))[1])
     for _ in range(2):
-        assert writer.previous_run(job.output) == run.uri
+        assert previous_run(job.output) == run.uri
         assert records.is_intact(run.uri, "second", (run.path("embeddings"),))
     assert sorted(read) == [run.path(path) for path in ("clusters/d", "embeddings/e", "metrics.json")]
     content = Path(run.path("embeddings/e")).read_bytes()
@@ -245,7 +250,7 @@ def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, mon
 def test_an_earlier_run_that_lost_a_table_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FILES, "second", ("clusters/d", "pairs/p"))
     run = job.run()
-    assert writer.previous_run(job.output) == run.uri
+    assert previous_run(job.output) == run.uri
     cut(run.path("clusters/d"))
     with pytest.raises(DupqError, match=r"--previous .*: clusters/d is damaged or gone"):
-        writer.previous_run(job.output)
+        previous_run(job.output)

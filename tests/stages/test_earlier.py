@@ -9,7 +9,7 @@ from run_tables import write_rows
 
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, Shard
-from dupq.job import run_inputs
+from dupq.job import earlier
 from dupq.job.run import Run
 from dupq.job.table import Read, Shards
 from dupq.runs.records import RunLayout
@@ -37,10 +37,10 @@ def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_devic
     then: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since, made_by = RunLayout(str(tmp_path)), {"encoder": "e", "torch": "2"}
-    texts = run_inputs.Earlier("", "", since.path("embeddings"), [])
+    texts = earlier.Earlier("", "", since.path("embeddings"), [])
     storage.write_json(since.encoding.made_as, {**made_by, "device": then})
-    monkeypatch.setattr(run_inputs, "is_intact", lambda *_: True)
-    taken = run_inputs.earlier_embeddings(since, {**made_by, "device": now}, texts)
+    monkeypatch.setattr(earlier, "is_intact", lambda *_: True)
+    taken = earlier.earlier_embeddings(since, {**made_by, "device": now}, texts)
     assert taken == (texts if then == now else None)
     said = capsys.readouterr().out
     if then != now:
@@ -52,15 +52,15 @@ def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_devic
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:
     given = Shards(tuple(shards(tmp_path / "questions")), ("a",), TEXT_COLUMNS)
 
-    def texts_in(folder: str, before: run_inputs.Earlier | None) -> tuple[Run, TextTables]:
+    def texts_in(folder: str, before: earlier.Earlier | None) -> tuple[Run, TextTables]:
         run = Run(f"{tmp_path}/{folder}", "texts")
-        return run, make_texts(run, given, Read(run_inputs.texts_then, (before, given), SHARDS), TextSettings())
+        return run, make_texts(run, given, Read(earlier.texts_then, (before, given), SHARDS), TextSettings())
 
     run, then = texts_in("then", None)
-    limit = run_inputs.LEFT_OUT.removeprefix("cap: ")
+    limit = earlier.LEFT_OUT.removeprefix("cap: ")
     assert (run.report.caps, run.report.counts["texts as in the earlier run"]) == ({limit: 0}, 0)
-    spans = run_inputs._spans(then.contents.folder, ["a"])
-    run, now = texts_in("now", run_inputs.Earlier(then.texts.folder, then.contents.folder, "", spans))
+    spans = earlier._spans(then.contents.folder, ["a"])
+    run, now = texts_in("now", earlier.Earlier(then.texts.folder, then.contents.folder, "", spans))
     assert run.report.caps == {limit: SHARDS * 2}
     assert run.report.counts["texts as in the earlier run"] == 240
     assert all(then.texts.read(part) == now.texts.read(part) for part in range(SHARDS))
@@ -73,8 +73,8 @@ def test_what_there_was_has_the_keys_of_this_runs_sites(tmp_path: Path) -> None:
     hashes = [{"key": number, "high": number, "low": 1, "signs": ""} for number in (20, 10, 299)]
     for folder, rows, schema in zip(folders, (texts, hashes), (TEXTS, CONTENTS), strict=True):
         write_rows(f"{folder}/{shard.file}", rows, schema)
-    before = run_inputs.Earlier(*folders, "", run_inputs._spans(folders[1], ["a"]))
-    then = run_inputs.texts_then(before, Shards((shard,), ("A", "a"), TEXT_COLUMNS), 0)
+    before = earlier.Earlier(*folders, "", earlier._spans(folders[1], ["a"]))
+    then = earlier.texts_then(before, Shards((shard,), ("A", "a"), TEXT_COLUMNS), 0)
     assert pa.concat_tables(then.texts)["key"].to_pylist() == [1 << 48 | number for number in (10, 20, 299)]
     assert then.contents.ids.tolist() == [10, 20, 299]
     assert then.contents.are_same(np.array([20, 11, 299]), np.array([[20, 1], [11, 1], [299, 2]])).tolist() == [1, 0, 0]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.job.run_inputs import copy_inputs, input_files
+from dupq.job.inputs import copy_inputs, input_files
 from dupq.links import known_duplicates
 from dupq.tables import LINKS
 from dupq.text.keys import Sites

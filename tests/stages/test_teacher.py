@@ -12,10 +12,10 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.encoders.saved import encoder_at, load, save
 from dupq.errors import DupqError, SettingError
+from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.question_tables import all_keys
-from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.languages import stems

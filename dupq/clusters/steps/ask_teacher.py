@@ -29,12 +29,11 @@ from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
 from dupq.encoders.steps import gpus_to_make
+from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
-from dupq.job.run_inputs import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.table import Each, Shards, Slices, Table, read_all
-from dupq.runs import writer
-from dupq.runs.records import RunLayout
+from dupq.runs.records import TEACHER_VERSIONS, RunLayout
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
 
@@ -78,7 +77,7 @@ def ask_teacher(
     asked = run.map("asked", hashes_of, contents, Each(every), into=CONTENT_HASHES)
 
     made_by: dict[str, object] = {"model": teacher.fingerprint, "code": reading.code}
-    made_by |= {"algorithm": writer.TEACHER_VERSIONS["teacher"], "torch": importlib.metadata.version("torch")}
+    made_by |= {"algorithm": TEACHER_VERSIONS["teacher"], "torch": importlib.metadata.version("torch")}
     made_as = storage.join(run.folder, "made_as.json")
     taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), gpus, made_by)
     earlier = earlier_vectors(since, storage.read_json(made_as))

@@ -19,8 +19,8 @@ from dupq.job.tasks import free_with_the_step
 from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import EMPTY
-from dupq.runs import writer
 from dupq.runs.question_tables import embeddings_of
+from dupq.runs.records import DEDUP_VERSIONS
 from dupq.settings.sections import NeighbourSettings
 from dupq.system import side_by_side
 from dupq.tables import BLOCKS
@@ -60,7 +60,7 @@ class SearchRequest:
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),
-            "algorithm": writer.DEDUP_VERSIONS["neighbours"],
+            "algorithm": DEDUP_VERSIONS["neighbours"],
         }
 
 

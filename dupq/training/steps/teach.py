@@ -25,9 +25,8 @@ from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.table import Counts, Each, One, PerTask, Several, Table, Whole, finished, skip_or
-from dupq.runs import writer
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import TEACHERS, TrainingFiles
+from dupq.runs.records import TEACHERS, TRAINING_VERSIONS, TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.system import forget, side_by_side
@@ -102,7 +101,7 @@ def taught_by(texts: list[pa.Table], keys: np.ndarray, teacher: _Teacher, settin
 
 def _content(table: pa.Table) -> str:
     """Return a name for what the embeddings of some texts are made from, but for who makes them."""
-    digest = hashlib.sha256(str(writer.TRAINING_VERSIONS["teach"]).encode())
+    digest = hashlib.sha256(str(TRAINING_VERSIONS["teach"]).encode())
     for row in table.select(["key", "title", "text"]).to_pylist():
         digest.update(storage.json_bytes(row))
     return digest.hexdigest()[:32]

@@ -19,9 +19,7 @@ from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, read_part
 from dupq.job.tasks import Report
-from dupq.runs import writer
 from dupq.runs.records import RunLayout
-from dupq.settings.config import Settings
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes
@@ -86,7 +84,7 @@ class Archive:
 
     def ask(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
         """The stage, as a job does it."""
-        run, steps = writer.Run(self.uri, {}, Settings(), {}), Run(self.uri, "teacher")
+        run, steps = Run(self.uri), Run(self.uri, "teacher")
         questions = Shards(self.shards, tuple(self.sites.names), COLUMNS)
         said = Table(f"{self.uri}/work/contents", CONTENTS, len(self.shards)).only(*CONTENT_HASHES.names)
         reading = Reading(teacher, "removed", self.sites.names)

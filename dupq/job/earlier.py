@@ -1,6 +1,4 @@
-"""What a run takes in besides its questions: a copy of each input that it reads more than once, and texts, embeddings
-and teachers' vectors of an earlier run.
-"""
+"""What a run takes from an earlier one: texts, embeddings and a teacher's vectors of questions that say the same."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +10,12 @@ import pyarrow.compute as pc
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.archive import above_sites, read_shard, table_files
+from dupq.archive import read_shard
 from dupq.job.run import Run
-from dupq.job.table import Counts, Read, Shards, skip_or
-from dupq.job.tasks import CAP, Report, run_tasks
-from dupq.runs import writer
+from dupq.job.table import Read, Shards
+from dupq.job.tasks import CAP
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import RunLayout, is_intact
+from dupq.runs.records import DEDUP_VERSIONS, RunLayout, is_intact
 from dupq.settings.sections import TextSettings
 from dupq.storage import read_whole
 from dupq.system import side_by_side
@@ -26,52 +23,6 @@ from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 from dupq.text.questions import NO_CONTENTS, Contents
 from dupq.text.steps import TextTables, Then, make_texts
-
-# The inputs stage: what a run reads more than once is copied into it, as it was when the run was opened.
-#
-# Links, truth, verdicts, prior and encoder may be replaced while a run is at work, and two stages would then read two
-# versions. They are small beside the questions, which are read in place and checked instead (dupq/archive.py).
-
-
-class Input(NamedTuple):
-    """A file of the inputs, as it was when the run was opened."""
-
-    uri: str
-    path: str  # of its copy, below the run's inputs
-    checksum: str
-
-
-def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
-    """The file `uri`, or the Parquet files below that folder, or those of its files that have these names."""
-    if storage.kind(uri) == "file":
-        return [Input(uri, path, storage.checksum(uri))]
-    if names:
-        places = [(storage.join(uri, name), storage.join(path, name)) for name in names]
-    else:
-        _, files = above_sites(uri, table_files(uri))
-        places = [(file.uri, storage.join(path, file.relative)) for file in files]
-    return [Input(place, copy, storage.checksum(place)) for place, copy in places]
-
-
-def encoder_content(fingerprint: str, files: Sequence[Input]) -> list[str]:
-    """What tells an encoder from others that answer differently: its description also holds measures and times."""
-    return [fingerprint, next(file.checksum for file in files if file.path.endswith("split.parquet"))]
-
-
-def copy_inputs(inputs: Sequence[Input], folder: str) -> Report:
-    """Copy the files to `folder`. Raises DupqError if one has changed since the run was opened. A task holds one."""
-    return run_tasks("inputs", _copy, [(file, storage.join(folder, file.path)) for file in inputs])
-
-
-def _copy(file: Input, copy: str) -> Counts:
-    def make() -> Counts:
-        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
-            content = storage.read_bytes(file.uri)
-        storage.write_bytes(copy, content)
-        return {"rows_in": 1, "rows_out": 1}
-
-    return skip_or(copy, make)
-
 
 # What a run takes from an earlier one: texts, embeddings and a teacher's vectors of questions that say the same still.
 #
@@ -122,7 +73,7 @@ class Earlier(NamedTuple):
 
 def texts_made_as(settings: TextSettings) -> dict[str, object]:
     """What texts are made by."""
-    return {"settings": settings.model_dump(mode="json"), "algorithm": writer.DEDUP_VERSIONS["texts"]}
+    return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"]}
 
 
 def earlier_texts(since: RunLayout | None, made_as: Mapping[str, object]) -> Earlier | None:
