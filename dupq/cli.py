@@ -117,7 +117,7 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     progress.show_as(getattr(arguments, "log", "plain"))
     ends.at_end(_say, _leave)
     code = _done(arguments)
-    ends.ended(code)
+    ends.ended()
     if code:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):  # the error too

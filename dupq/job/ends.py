@@ -1,6 +1,15 @@
-"""The ends of a job: one line and a code wherever it ends, by a signal, by a fault in compiled code, or killed."""
+"""The ends of a job: one line and a code wherever it ends, by a signal, by a fault in compiled code, or killed.
 
-import atexit
+A check that fails in Ray's C++ ends the process at once, with lines that say nothing to a user; too little memory
+ends it without any; and a signal to all processes ends Ray's, whereupon Ray ends the job before Python hears of the
+signal. So the job is a child, and the process that the user has started passes signals on to it, waits for its end,
+and kills it if it does not hear them. Descriptor 2 of the child, where compiled code writes, is a file; Python's own
+stderr stays where it was.
+
+In the child a signal raises KeyboardInterrupt where the main thread is. Ray may keep that from it for good where its
+head is lost; then a thread ends the process (`fail`).
+"""
+
 import contextlib
 import ctypes
 import faulthandler
@@ -10,22 +19,17 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
 from dupq.errors import INTERRUPTED, TERMINATED, ClusterError
 
-# One line and a code also where a job ends without a word of Python: by a fault in compiled code, or killed.
-#
-# A check that fails in Ray's C++ ends the process at once, with lines that say nothing to a user; too little memory
-# ends it without any; and a signal to all processes ends Ray's, whereupon Ray ends the job before Python hears of the
-# signal. So the job is a child, and the process that the user has started passes signals on to it and waits for its
-# end. Descriptor 2 of the child, where compiled code writes, is a file; Python's own stderr stays where it was.
-
 CODES: dict[int, int] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 _NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
+_PATIENCE_SECONDS = 7  # of a job that a signal ends; `docker stop` kills after ten
 
 _pipe: list[int] = []  # its end to which is written that all has been said
 
@@ -103,12 +107,18 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
     heard: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        if not heard:
+            signal.alarm(_PATIENCE_SECONDS)
         heard.append(number)
+        send(number)
+
+    def send(number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
     for number in CODES:
         signal.signal(number, pass_on)
+    signal.signal(signal.SIGALRM, lambda *_: send(signal.SIGKILL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CODES)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.set_blocking(reads, False)  # a process that the child has left behind may hold the other end
@@ -116,7 +126,7 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
     with contextlib.suppress(BlockingIOError):
         word = os.read(reads, 1)
     if word:
-        code = word[0] or code
+        code = word[0] or (CODES[heard[0]] if heard and code == -signal.SIGKILL else code)
     elif heard:
         _say(line_of(heard[0]))
         code = CODES[heard[0]]
@@ -144,55 +154,33 @@ def _say(line: str) -> None:
     os.write(2, f"{line}\n".encode())
 
 
-# Ending by a signal, or because Ray is lost: one line and a code, wherever the main thread is.
-#
-# Python tells only its main thread of a signal, and not before that is back from what it computes outside Python, or
-# waits for. So a thread of its own hears of each signal too. It gives the main thread a few seconds to clean up, then
-# says the line, and ends the process, and with it those of a Ray that this process has started: the kernel ends these.
-
-_UNWINDING_SECONDS = 3  # that the main thread has to clean up; `docker stop` kills after ten seconds in all
-_LEAVING_SECONDS = 3  # that storage has to take what is written at the end
-
-
 class _End:
     """What is known of the end of this process."""
 
     is_heeded = False
-    is_unwinding = False  # the main thread is
-    is_being_said = False  # by another thread: what is said must not be hushed
     stderr = sys.stderr
     say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
     leave: Callable[[int], None] = staticmethod(lambda code: None)
 
 
 _end = _End()
-_enders: list[int] = []  # what would end the job: numbers of signals, and of all else 0 - its exit code
-_is_unwound = threading.Event()
+_heard: list[int] = []  # signals
+_ending = threading.Lock()  # of who ends the process; never released
 
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
     """Within this, which is all that the process does, signals end it as above. In the main thread only."""
-    reads, writes = os.pipe()
-    os.set_blocking(writes, False)
-    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    threading.Thread(target=_listen, args=(reads,), name="signals", daemon=True).start()
     _end.is_heeded, _end.stderr = True, sys.stderr
-    atexit.register(_ignore)  # the first is called as the last
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # read when Ray is imported; SIGTERM is one to it
+    for number in CODES:
+        signal.signal(number, _unwind)
     try:
-        for number in CODES:
-            signal.signal(number, _unwind)
         yield
     except BaseException:  # whatever became of what a signal raised
-        if not _end.is_unwinding:
+        if not _heard:
             raise
-        _await_end()
-
-
-def _ignore() -> None:
-    for number in CODES:  # of which what is left of Python would take no notice, so that they would kill it
-        signal.signal(number, signal.SIG_IGN)
+        _end_with(line_of(_heard[0]), CODES[_heard[0]])
 
 
 def keep() -> None:
@@ -211,30 +199,28 @@ def at_end(say: Callable[[str, int], None], leave: Callable[[int], None]) -> Non
     _end.say, _end.leave = say, leave
 
 
-def ended(code: int) -> None:
-    """The job has ended by itself, so that a signal only shortens what comes now; does not return if one was first."""
-    if _end.is_heeded and _first(-code) != -code:
-        _await_end()
+def ended() -> None:
+    """The job has ended by itself, so that no signal ends it any more; does not return if one was first."""
+    if not _end.is_heeded:
+        return
+    if _heard:
+        _end_with(line_of(_heard[0]), CODES[_heard[0]])
+    _be_the_one_that_ends()
+    for number in CODES:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def fail(line: str, code: int) -> None:
     """End the process with an error, wherever its main thread is, unless it is at its end already."""
-    if _first(-code) == -code and len(_enders) == 1:
+    if not _heard:
         _end_with(line, code)
-
-
-def _first(ender: int) -> int:
-    """What ends the job: `ender`, unless something else was first."""
-    _enders.append(ender)
-    return _enders[0]
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, once: Ray lets no other exception through where it waits."""
-    if _first(number) in CODES and not _end.is_unwinding:
-        _end.is_unwinding = True
-        if not _end.is_being_said:
-            _hush()
+    if not _heard and not _ending.locked():
+        _heard.append(number)
+        _hush()
         raise KeyboardInterrupt
 
 
@@ -243,36 +229,21 @@ def _hush() -> None:
     sys.stdout = sys.stderr = io.StringIO()
 
 
-def _listen(reads: int) -> None:
-    while True:
-        for number in os.read(reads, 64):
-            if number in CODES:
-                first = _first(number)
-                if first not in CODES:
-                    leave(-first)
-                _hush()
-                _is_unwound.wait(_UNWINDING_SECONDS)
-                _end_with(line_of(first), CODES[first])
+def _be_the_one_that_ends() -> None:
+    """Does not return if another thread ends the process already."""
+    while not _ending.acquire(blocking=False):
+        time.sleep(1)
 
 
 def _end_with(line: str, code: int) -> NoReturn:
     """Say the line, and end with this code, in time also if storage is away."""
-
-    def finish() -> None:
-        _end.is_being_said = True
-        sys.stderr = _end.stderr
-        _end.say(line, code)
-        said(code)  # Ray may end this process any time, if the signal has ended Ray's
-        _hush()
-        _end.leave(code)
-
-    finishing = threading.Thread(target=finish, daemon=True)
-    finishing.start()
-    finishing.join(_LEAVING_SECONDS)
+    _be_the_one_that_ends()
+    late = threading.Timer(_PATIENCE_SECONDS, leave, (code,))
+    late.daemon = True
+    late.start()
+    sys.stderr = _end.stderr
+    _end.say(line, code)
+    said(code)  # Ray may end this process any time, if the signal has ended Ray's
+    _hush()
+    _end.leave(code)
     leave(code)
-
-
-def _await_end() -> NoReturn:
-    _is_unwound.set()
-    while True:
-        signal.pause()
