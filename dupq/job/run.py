@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from dupq import __version__, storage
 from dupq.archive import Shard, partition_of
+from dupq.job.cluster import versions
 from dupq.job.inputs import Input, copy_inputs
-from dupq.job.nodes import versions
 from dupq.job.table import (
     Counts,
     Partitioned,

@@ -16,7 +16,7 @@ import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
-from dupq.job import cluster, nodes
+from dupq.job import cluster
 from dupq.job.gpus import WORKERS, hide_unless_given
 from dupq.job.table import Counts
 from dupq.runs.progress import Line
@@ -93,7 +93,6 @@ Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), 
 _SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 _POLL_SECONDS = 5
-_WIDER = 4  # times the CPUs of an attempt has the next one after a death, so that fewer tasks share a node's memory
 _AHEAD = 2  # tasks a CPU that wait at Ray, so that none is idle
 
 
@@ -152,9 +151,9 @@ def run_tasks(
     """Call `work` once for each tuple of arguments, in parallel, and sum up the counts.
 
     The answer does not depend on their order. The first error ends the stage. A task whose worker died is tried again
-    after the others, on more CPUs and so beside fewer tasks; after too little memory the others are too. Raises
-    ClusterError if the workers of a call die again and again, or if no node is large enough. With `gpus` each call has
-    one, and so many run at a time. `names` are what the calls work on, for errors; None: their shards.
+    after the others, on all CPUs of a node and so alone there. Raises ClusterError if the workers of a call die again
+    and again, or if no node is large enough. With `gpus` each call has one, and so many run at a time. `names` are what
+    the calls work on, for errors; None: their shards.
     """
     if cluster.is_in_process():
         done = [recorded(work, *call) for call in calls]
@@ -197,7 +196,7 @@ def run_tasks(
                 raise  # an error of the code: it would be the same again
             except (ray.exceptions.RayError, MemoryError) as error:
                 WORKERS.ended(call, is_alive=False)
-                _widen(label, piece, waiting, each, error)
+                _try_again(label, piece, each, error)
                 waiting.append(piece)
             del running[call]
             shown.show(len(outcomes), largest)
@@ -210,7 +209,7 @@ def run_tasks(
 def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":
     """A task of the piece's call; in a process with a GPU if it `has_gpu`."""
     if has_gpu:
-        return WORKERS.start(_on_node, nodes.build(), recorded, work, *piece.arguments)
+        return WORKERS.start(_on_node, cluster.build(), recorded, work, *piece.arguments)
     return start(recorded, work, *piece.arguments, cpus=piece.cpus)
 
 
@@ -226,16 +225,13 @@ def _shards(call: tuple[object, ...]) -> list[Shard]:
     return [argument for argument in call if isinstance(argument, Shard)]
 
 
-def _widen(label: str, piece: _Piece, waiting: Sequence[_Piece], gpus: int, error: BaseException) -> None:
-    """Give a piece whose worker died more CPUs, and those that wait if memory was short. At last ClusterError."""
+def _try_again(label: str, piece: _Piece, gpus: int, error: BaseException) -> None:
+    """Give a piece whose worker died a node of its own for its next attempt; at last raise ClusterError."""
     piece.deaths += 1
     if piece.deaths > RETRIES or isinstance(error, ray.exceptions.LocalRayletDiedError):
         skip_as = next((shard.skip_as for shard in _shards(piece.arguments)), None)
         raise lost(f"{label}: {piece.name}", piece.deaths, error, skip_as) from error
-    piece.cpus = max(piece.cpus, min(piece.cpus * _WIDER, cluster.widest(gpus)))
-    if _is_memory(error):
-        for other in waiting:
-            other.cpus = max(other.cpus, piece.cpus)
+    piece.cpus = max(piece.cpus, cluster.widest(gpus))
     _log.warning(
         f"{label}: {piece.name}: {_reason(error)}; attempt {piece.deaths + 1} of {RETRIES + 1} on {piece.cpus:g} CPUs"
     )
@@ -275,7 +271,7 @@ def start(
     if cluster.is_in_process():
         return cast("ray.ObjectRef[Result]", _Here(work(*arguments)))
     task = _ON_NODE.options(num_cpus=cpus, max_retries=retries)
-    return task.remote(nodes.build(), work, *arguments)
+    return task.remote(cluster.build(), work, *arguments)
 
 
 def start_stream(
@@ -285,21 +281,21 @@ def start_stream(
     if cluster.is_in_process():
         return cast("ray.ObjectRefGenerator[Result]", map(_Here, work(*arguments)))
     task = _STREAM_ON_NODE.options(num_cpus=1, max_retries=retries, num_returns="streaming")
-    return task.remote(nodes.build(), work, *arguments)
+    return task.remote(cluster.build(), work, *arguments)
 
 
-def enter(job: nodes.Build) -> None:
+def enter(job: cluster.Build) -> None:
     """Begin in a process of a node. Raises ClusterError if the node differs from the job's."""
-    nodes.check_same(job)
+    cluster.check_same(job)
     hide_unless_given()
 
 
-def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
+def _on_node(job: cluster.Build, work: Callable[..., Result], *arguments: object) -> Result:
     enter(job)
     return work(*arguments)
 
 
-def _stream_on_node(job: nodes.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
+def _stream_on_node(job: cluster.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
     enter(job)
     yield from work(*arguments)
 

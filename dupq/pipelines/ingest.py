@@ -31,7 +31,7 @@ from dupq.dump.steps import Cutter, Part, ReadPiece, Shard, rejects_uri, sort_pa
 from dupq.dump.units import Ingest, Unit, units
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
-from dupq.job.nodes import versions
+from dupq.job.cluster import versions
 from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
 from dupq.runs import lease, progress

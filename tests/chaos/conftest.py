@@ -11,7 +11,7 @@ from filelock import FileLock
 from moments import Moments
 from small_archive import Small, make_small
 
-from dupq.job import nodes
+from dupq.job import cluster
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +33,6 @@ def moments(request: pytest.FixtureRequest, dice: random.Random) -> Moments:
     folder = os.environ.get("DUPQ_CHAOS_TALLY")
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    version = hashlib.sha256(json.dumps(nodes.build()).encode()).hexdigest()[:12]
+    version = hashlib.sha256(json.dumps(cluster.build()).encode()).hexdigest()[:12]
     tally = Path(folder, f"{version}.tsv") if folder is not None else None
     return Moments(int(os.environ.get("DUPQ_CHAOS", "1")), request.node.name, dice, tally)

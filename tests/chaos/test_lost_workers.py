@@ -20,7 +20,7 @@ import pytest
 from disturbed import differing, latest, tables_of
 from small_archive import Small
 
-from dupq.job.nodes import failure_at
+from dupq.job.cluster import failure_at
 
 ROOT = Path(__file__).parents[2]
 HEAD, OTHER, PORT, TOKEN = "127.0.0.5", "127.0.0.6", 26380, "7" * 64

@@ -11,7 +11,7 @@ import ray
 
 from dupq.errors import ClusterError, SettingError
 from dupq.job import cluster
-from dupq.job.nodes import failure_at
+from dupq.job.cluster import failure_at
 from dupq.job.tasks import result_of, run_tasks, start, start_stream
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
@@ -114,9 +114,9 @@ def head() -> Iterator[subprocess.Popen]:
 JOB = """
 import sys, time
 from dupq import cli
-from dupq.job import cluster, nodes, tasks
+from dupq.job import cluster, tasks
 
-nodes._BETWEEN_SECONDS, nodes._PATIENCE_SECONDS = 1, 3
+cluster._BETWEEN_SECONDS, cluster._PATIENCE_SECONDS = 1, 3
 
 def started(file):
     open(file, "w").close()

@@ -3,16 +3,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError
-from dupq.job import cluster, nodes, tasks
+from dupq.job import cluster, tasks
 from dupq.job.tasks import run_tasks
 from dupq.runs import progress
 from dupq.training.steps import fit
@@ -51,8 +49,6 @@ def large(shard: Shard, folder: str) -> dict[str, int]:
     cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
     if shard.number == 0 and cpus < 2:
         raise MemoryError("no room")
-    while not Path(folder, "widened").exists():  # a worker that starts late would find all others done
-        time.sleep(0.01)
     return {"rows_in": 10, f"on {cpus:g} CPUs": 1}
 
 
@@ -86,17 +82,10 @@ def test_only_where_it_is_known_the_option_to_skip_a_shard_is_advised(
         run_tasks("texts", poisoned, [(elsewhere, str(tmp_path))])
 
 
-def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    widen = tasks._widen
-
-    def widen_and_tell(*arguments: Any) -> None:
-        widen(*arguments)
-        (tmp_path / "widened").touch()
-
-    monkeypatch.setattr(tasks, "_widen", widen_and_tell)
-    report = run_tasks("texts", large, [(shard, str(tmp_path)) for shard in shards(20)])
-    assert report.rows_in == 200
-    assert report.counts["on 2 CPUs"] > report.counts["on 1 CPUs"]
+def test_after_too_little_memory_a_task_has_a_node_of_its_own(tmp_path: Path) -> None:
+    report = run_tasks("texts", large, [(shard, str(tmp_path)) for shard in shards(4)])
+    assert report.rows_in == 40
+    assert report.counts == {"on 1 CPUs": 3, f"on {cluster.widest():g} CPUs": 1}
 
 
 def test_an_error_of_the_code_is_not_tried_again(tmp_path: Path) -> None:
@@ -126,8 +115,8 @@ def test_what_a_growing_cluster_waits_for_is_a_line_of_the_log(
 @pytest.fixture
 def other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes have another numpy than this script."""
-    here = {**nodes.build(), "numpy": "0.1"}
-    monkeypatch.setattr(nodes, "build", lambda: here)
+    here = {**cluster.build(), "numpy": "0.1"}
+    monkeypatch.setattr(cluster, "build", lambda: here)
 
 
 DIFFERS = r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"
@@ -141,18 +130,18 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
 def test_so_is_one_that_streams_or_trains(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
-    trained = tasks.start(fit.train_worker, {"build": nodes.build()})
+    trained = tasks.start(fit.train_worker, {"build": cluster.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)
 
 
 def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:
     (tmp_path / "preset.json").write_text("{}")
-    hashes = [nodes._source_hash(tmp_path)]
+    hashes = [cluster._source_hash(tmp_path)]
     (tmp_path / "preset.json").write_text("[]")
-    hashes.append(nodes._source_hash(tmp_path))
+    hashes.append(cluster._source_hash(tmp_path))
     (tmp_path / "preset.json").rename(tmp_path / "other.json")
-    hashes.append(nodes._source_hash(tmp_path))
+    hashes.append(cluster._source_hash(tmp_path))
     assert len(set(hashes)) == 3
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from dupq import storage, system
 from dupq.errors import DupqError
-from dupq.job import cluster, nodes
+from dupq.job import cluster
 from dupq.job.gpus import WORKERS, Gpus, if_faster
 from dupq.job.table import Counts, Table, Whole
 from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
@@ -160,7 +160,7 @@ def _train_together(job: _Job, workers: int) -> None:
 
     trainer = Trainer(
         train_worker,
-        train_loop_config={"job": job, "build": nodes.build()},
+        train_loop_config={"job": job, "build": cluster.build()},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=job.use_gpu, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(
             name="fit",
