@@ -53,7 +53,7 @@ from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
 from dupq.runs.question_tables import embeddings_table
-from dupq.runs.records import NeighbourFiles
+from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
@@ -241,7 +241,7 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
     asked = SearchRequest(["example.com"], NeighbourSettings(), COSINE, 1)
     with tempfile.TemporaryDirectory() as folder:
         runs = [
-            written(some, NeighbourFiles(f"{folder}/{name}"))
+            written(some, RunFiles(f"{folder}/{name}"))
             for name, some in (("warm", old.take(slice(0, 9_000))), ("old", old), ("full", archive), ("new", archive))
         ]
         taken = []
@@ -255,18 +255,18 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
     return taken[3] / taken[2]
 
 
-def recorded(files: NeighbourFiles, find: Callable[..., None], *arguments: Any) -> None:
+def recorded(files: RunFiles, find: Callable[..., None], *arguments: Any) -> None:
     """Search as a job does, with the record by which a later run believes what was written."""
 
     def search() -> Report:
-        run = Run(files.run, "neighbours")
+        run = Run(files.uri, "neighbours")
         find(run, *arguments)
         return run.report
 
-    Run(files.run).stage("neighbours", search)
+    Run(files.uri).stage("neighbours", search)
 
 
-def written(archive: Embeddings, files: NeighbourFiles) -> tuple[NeighbourFiles, list[Shard]]:
+def written(archive: Embeddings, files: RunFiles) -> tuple[RunFiles, list[Shard]]:
     shards = []
     for number, piece in enumerate(blocks(archive, 50_000)):
         shards.append(Shard(number, "", "example.com"))
@@ -277,7 +277,7 @@ def written(archive: Embeddings, files: NeighbourFiles) -> tuple[NeighbourFiles,
     return files, shards
 
 
-def lists_of(files: NeighbourFiles) -> dict[int, bytes]:
+def lists_of(files: RunFiles) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for table in Each(lists_made(files)).read():
         keys, nearest = nearest_in(table, K)

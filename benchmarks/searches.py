@@ -32,7 +32,7 @@ from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.runs.question_tables import read_embeddings
 from dupq.runs.reader import open_run
-from dupq.runs.records import NeighbourFiles
+from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.text.keys import Sites
 
@@ -67,19 +67,19 @@ def main() -> None:
         Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def searched(run: str, folder: Path, measure: Measure) -> tuple[float, NeighbourFiles, Report]:
+def searched(run: str, folder: Path, measure: Measure) -> tuple[float, RunFiles, Report]:
     """Seconds, files and report of the stage in a new folder that has the run's embeddings."""
     work = Path(tempfile.mkdtemp(dir=folder))
     (work / "embeddings").symlink_to(Path(run).resolve() / "embeddings")
-    files = NeighbourFiles(str(work))
+    files = RunFiles(str(work))
     shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
     start = time.perf_counter()
-    steps = Run(files.run, "neighbours")
+    steps = Run(files.uri, "neighbours")
     find_neighbours(steps, shards, SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2))
     return time.perf_counter() - start, files, steps.report
 
 
-def of_exact(run: str, files: NeighbourFiles, measure: Measure) -> float:
+def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
     """The share of the ten best scores of some questions that the exact search has, by float64 products."""
     archive = embeddings_of(run)
     chosen = np.random.default_rng(0).choice(len(archive.keys), min(CHECKED, len(archive.keys)), replace=False)

@@ -19,7 +19,7 @@ from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.runs.question_tables import embeddings_table
-from dupq.runs.records import NeighbourFiles
+from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
@@ -44,9 +44,9 @@ def made_up(counts: list[int], seed: int = 0) -> Embeddings:
     return Embeddings(np.concatenate(keys), vectors.astype(np.float16), bags)
 
 
-def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> tuple[NeighbourFiles, list[Shard]]:
+def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> tuple[RunFiles, list[Shard]]:
     """The embeddings of a run, each site in `shards` files."""
-    files, made = NeighbourFiles(str(run)), []
+    files, made = RunFiles(str(run)), []
     for number, site in enumerate(sites):
         of_site = np.flatnonzero(archive.keys >> ID_BITS == number)
         for rows in np.array_split(of_site, shards):
@@ -69,7 +69,7 @@ def search_request(
     return SearchRequest(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, PARTS)
 
 
-def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[NeighbourFiles, Report]:
+def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[RunFiles, Report]:
     """The lists, and then the pairs above FLOOR that are in none of them."""
     files, made = write(archive, run, wanted.sites, shards)
     report = recorded(files, lambda: searched(files, made, wanted))
@@ -77,11 +77,9 @@ def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 
     return files, report
 
 
-def searched(
-    files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest, since: NeighbourFiles | None = None
-) -> Report:
+def searched(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since: RunFiles | None = None) -> Report:
     """What the stage reports that makes the lists, since an earlier run or all of them."""
-    run = Run(files.run, "neighbours")
+    run = Run(files.uri, "neighbours")
     if since is None:
         find_neighbours(run, shards, wanted)
     else:
@@ -89,14 +87,14 @@ def searched(
     return run.report
 
 
-def beyond(files: NeighbourFiles, wanted: SearchRequest, floor: float) -> Report:
+def beyond(files: RunFiles, wanted: SearchRequest, floor: float) -> Report:
     """What the stage reports that makes the pairs above a floor that are in no list."""
-    run = Run(files.run, "neighbours")
+    run = Run(files.uri, "neighbours")
     find_beyond_lists(run, lists_made(files), wanted, floor)
     return run.report
 
 
-def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
+def recorded(files: RunFiles, search: Callable[[], Report]) -> Report:
     """What `search` reports, with the record by which a later run believes what it wrote."""
     reports = []
 
@@ -104,15 +102,15 @@ def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
         reports.append(search())
         return reports[0]
 
-    Run(files.run).stage("neighbours", find)
+    Run(files.uri).stage("neighbours", find)
     return reports[0]
 
 
-def planned_for(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
-    return planned(Run(files.run, "neighbours"), shards, wanted)
+def planned_for(files: RunFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
+    return planned(Run(files.uri, "neighbours"), shards, wanted)
 
 
-def lists(files: NeighbourFiles) -> dict[int, tuple]:
+def lists(files: RunFiles) -> dict[int, tuple]:
     found = {}
     for file in storage.list_files(files.nearest, ".parquet"):
         keys, nearest = nearest_in(storage.read_table(file.uri, NEAREST), K)
@@ -128,7 +126,7 @@ def lists_in(uri: str) -> list[int]:
     return keys
 
 
-def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
+def directed(files: RunFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
     """Each undirected pair with its similarity and better rank, as the pairs stage reads them."""
     found: dict[tuple[int, int], tuple[float, int | None]] = {}
     for part in range(PARTS):
@@ -139,7 +137,7 @@ def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | 
     return found
 
 
-def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
+def listings(files: RunFiles) -> dict[tuple[int, int], tuple[int, float]]:
     """How each query lists each neighbour: rank and lift; pairs that neither lists have none of these."""
     found = {}
     for part in range(PARTS):
@@ -151,7 +149,7 @@ def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
     return found
 
 
-def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
+def slow_listings(files: RunFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
     """From the lists, neighbour by neighbour."""
     found = {}
     for key, (others, scores) in lists(files).items():
@@ -185,6 +183,6 @@ def slowly(
     return {key: [other for _, other in sorted(found)[:K]] for key, found in near.items()}, over
 
 
-def contents(files: NeighbourFiles) -> dict[str, bytes]:
+def contents(files: RunFiles) -> dict[str, bytes]:
     found = [file.uri for folder in (files.nearest, files.directed) for file in storage.list_files(folder)]
-    return {uri.removeprefix(files.run): Path(uri).read_bytes() for uri in found}
+    return {uri.removeprefix(files.uri): Path(uri).read_bytes() for uri in found}

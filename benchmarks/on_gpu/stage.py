@@ -17,7 +17,7 @@ from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours
 from dupq.runs.question_tables import embeddings_table
-from dupq.runs.records import NeighbourFiles
+from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
@@ -39,7 +39,7 @@ def figures(scale: Scale) -> Iterator[Figures]:
         for name, gpus in ways.items():
             if scale.is_rehearsal and gpus != NO_GPUS:
                 continue
-            files, shards = NeighbourFiles(f"{folder}/{name}"), []
+            files, shards = RunFiles(f"{folder}/{name}"), []
             for number, rows in enumerate(np.array_split(np.arange(len(made.keys)), SHARDS)):
                 shards.append(Shard(number, "", _SITES[0]))
                 table, uri = embeddings_table(made.take(rows), Sites(_SITES)), shards[-1].file
@@ -47,7 +47,7 @@ def figures(scale: Scale) -> Iterator[Figures]:
                 storage.write_table(storage.join(files.embeddings, uri), table, schema, {"rows_out": len(rows)})
             start = time.perf_counter()
             request = SearchRequest(_SITES, NeighbourSettings(), _MEASURE, 4, gpus)
-            find_neighbours(Run(files.run, "neighbours"), shards, request)
+            find_neighbours(Run(files.uri, "neighbours"), shards, request)
             yield {f"{name}_seconds": time.perf_counter() - start}
             written.append([path.read_bytes() for path in sorted(Path(files.nearest).glob("*.parquet"))])
         yield {"lists_wrong": sum(one != written[0] for one in written)}

@@ -40,7 +40,7 @@ from dupq.job.table import Counts, Each, Table, Whole, skip_or
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.question_tables import embeddings_table, sorted_keys
-from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunLayout
+from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_whole
@@ -309,7 +309,7 @@ def encode_texts(
     sites: Sites,
     settings: EncodeSettings,
     gpus: Gpus,
-    since: RunLayout | None = None,
+    since: RunFiles | None = None,
     texts: Earlier | None = None,
 ) -> Report:
     """Embed every question of the job's texts, or only representatives if their table is given.

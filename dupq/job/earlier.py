@@ -15,7 +15,7 @@ from dupq.job.run import Run
 from dupq.job.table import Read, Shards
 from dupq.job.tasks import CAP
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import DEDUP_VERSIONS, RunLayout, is_intact
+from dupq.runs.records import DEDUP_VERSIONS, RunFiles, is_intact
 from dupq.settings.sections import TextSettings
 from dupq.storage import read_whole
 from dupq.system import side_by_side
@@ -76,7 +76,7 @@ def texts_made_as(settings: TextSettings) -> dict[str, object]:
     return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"]}
 
 
-def earlier_texts(since: RunLayout | None, made_as: Mapping[str, object]) -> Earlier | None:
+def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
     """The texts of the run `since`; None, and why is said, if they are damaged or not made as `made_as` says."""
     if since is None:
         return None
@@ -88,12 +88,12 @@ def earlier_texts(since: RunLayout | None, made_as: Mapping[str, object]) -> Ear
     return Earlier(since.texts, since.contents, since.path("embeddings"), _spans(since.contents, then["sites"]))
 
 
-def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
+def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
     """`texts`, if the embeddings of the run `since` may be used too; else None, and why is said."""
     if since is None or texts is None:
         return None
-    then = read_whole(since.encoding.made_as, dict[str, object])
-    why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
+    then = read_whole(since.encoded_as, dict[str, object])
+    why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoded_as))
     if then is not None and then.get("device") != made_as["device"]:
         why_not = f"{since.uri} made them on {_kind(then)}, and this run makes them on {_kind(made_as)}"
     if why_not:
@@ -104,7 +104,7 @@ def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], t
     return texts
 
 
-def earlier_vectors(since: RunLayout | None, made_as: Mapping[str, object]) -> Earlier | None:
+def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
     """The teacher's vectors of the run `since`; None, and why is said, if they are damaged or not made as `made_as`."""
     if since is None:
         return None
@@ -122,7 +122,7 @@ def _kind(made_as: Mapping[str, object]) -> str:
 
 
 def _why_not(
-    since: RunLayout,
+    since: RunFiles,
     stage: str,
     then: Mapping[str, object] | None,
     now: Mapping[str, object],

@@ -61,7 +61,7 @@ from dupq.pipelines.arguments import DedupJob, check_encoder_copy, check_gates, 
 from dupq.report import page
 from dupq.runs import inventory, progress
 from dupq.runs.reader import built_on, previous_run, read_metrics
-from dupq.runs.records import DEDUP_VERSIONS, TEACHER_VERSIONS, RunLayout
+from dupq.runs.records import DEDUP_VERSIONS, TEACHER_VERSIONS, Encoding, RunFiles
 from dupq.settings.config import Settings
 from dupq.tables import CONTENT_HASHES, CONTENTS
 from dupq.text.keys import Sites
@@ -82,8 +82,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         return run
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
-        made_as = RunLayout(run.uri).encoding.made_as
-        check_room_to_encode(made_as, gpus)
+        check_room_to_encode(RunFiles(run.uri).encoded_as, gpus)
     with run.held(), until_the_end():
         run.stage("inputs", functools.partial(_copy_inputs, opened))
         check_encoder_copy(opened.job, str(run.copy_of("encoder")), opened.settings, opened.fingerprint)
@@ -105,10 +104,10 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     encoder, truth, verdicts, links = map(run.copy_of, ("encoder", "truth", "verdicts", "links"))
     assert encoder is not None
     links = None if settings.clusters.known_links == "ignore" else links
-    files, measure, k = RunLayout(run.uri, encoder), read_measure(encoder), settings.neighbours.k
+    files, measure, k = RunFiles(run.uri), read_measure(encoder), settings.neighbours.k
     people = judged(opened.verdicts, sites, VERDICTS_FILE)
     calibration = settings.calibration.changed(prior=run.copy_of("prior") or "")
-    before = None if job.previous is None else RunLayout(job.previous)
+    before = None if job.previous is None else RunFiles(job.previous)
     earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
     questions = Shards(opened.shards, tuple(sites.names), COLUMNS, AT_ONCE)
 
@@ -125,10 +124,12 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     represented = Whole(copies.representatives)
 
     fitness = run.make("fitness", check_fitness, texts, encoder, calibration)
-    encoded = run.stage("encode", lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()))
+    outputs = files.representatives, files.encoded_as, files.embeddings
+    encoding = Encoding(files.texts, files.contents, encoder, *outputs)
+    encoded = run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus, before, earlier()))
     request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
     run.do("neighbours", search, opened.shards, request, job.previous)
-    lists = lists_made(files.neighbours)
+    lists = lists_made(files)
     keys = dataclasses.replace(lists, columns=("key",))
 
     known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
@@ -137,7 +138,7 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
     dropped = "work/neighbours/tiles"
     run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
-    scored, around = run.make("pairs", score_pairs, directed_in(files.neighbours.directed, parts), terms, scale)
+    scored, around = run.make("pairs", score_pairs, directed_in(files.directed, parts), terms, scale)
     if opened.teacher is not None:
         reading = Reading(opened.teacher, settings.text.code, sites.names)
         shown, said = dataclasses.replace(questions, columns=READ), Table(files.contents, CONTENTS, questions.parts)
@@ -146,7 +147,7 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
     used = links if settings.clusters.known_links == "use" else None
-    candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, questions.parts))
+    candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.parts))
     wanted = settings.calibration.precision, settings.clusters.threshold
     said_so = Said(texts, used, represented, sites, people)
     thresholds, labels, held = run.make("partition", decide, candidates, wanted, said_so, measure, scale)

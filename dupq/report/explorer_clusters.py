@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters.decision import Rarity, Titled, in_words
 from dupq.runs.reader import Key, Run, TableRow, ends_of
-from dupq.runs.records import RunLayout
+from dupq.runs.records import RunFiles
 from dupq.tables import RARITIES
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import BUCKETS, bucket_of
@@ -139,7 +139,7 @@ class Evidence:
         self._questions = run.metrics.get("questions") or 0
         self._k = (run.config.get("neighbours") or {}).get("k", 10)
         language = (run.config.get("text") or {}).get("language", "english")
-        place = RunLayout(run.uri).rarities
+        place = RunFiles(run.uri).rarities
         rarities = (
             storage.read_table(place, RARITIES)["rarity"].to_numpy() if storage.exists(place) else np.zeros(BUCKETS)
         )

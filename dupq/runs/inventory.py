@@ -16,7 +16,7 @@ from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.reader import latest_run
-from dupq.runs.records import TEACHERS, Config, Manifest, RunLayout, Success, TrainingFiles
+from dupq.runs.records import TEACHERS, Config, Manifest, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_whole
 
 YOUNG = timedelta(days=1)
@@ -316,10 +316,9 @@ def needed_later(run: str) -> frozenset[str]:
     `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the
     signatures.
     """
-    files = RunLayout(run)
-    neighbours = files.neighbours
-    texts = (files.texts, files.contents, files.texts_made_as, files.encoding.made_as)
-    lists = (neighbours.request, neighbours.nearest)
+    files = RunFiles(run)
+    texts = (files.texts, files.contents, files.texts_made_as, files.encoded_as)
+    lists = (files.request, files.nearest)
     others = (files.calibration, files.rarities, files.signatures)
     return frozenset((*texts, *lists, *files.teacher, *others))
 

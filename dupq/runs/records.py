@@ -260,23 +260,8 @@ class _Below:
     def __init__(self, *names: str) -> None:
         self._names = names
 
-    def __get__(self, layout: "NeighbourFiles | RunLayout | TrainingFiles", kind: type) -> str:
+    def __get__(self, layout: "RunFiles | TrainingFiles", kind: type) -> str:
         return layout.path(*self._names)
-
-
-@dataclass(frozen=True)
-class NeighbourFiles:
-    """Where a run's embeddings are, and where its neighbours go."""
-
-    run: str  # URI
-    embeddings = _Below("embeddings")  # one file a shard of questions
-    nearest = _Below("work", "neighbours", "nearest")  # each question's list
-    directed = _Below("work", "neighbours", "directed")  # the rows for `pairs`
-    request = _Below("work", "neighbours", "asked.json")  # the search request that was answered; written last
-
-    def path(self, *names: str) -> str:
-        """The URI of something in the run."""
-        return storage.join(self.run, *names)
 
 
 @dataclass(frozen=True)
@@ -292,34 +277,26 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class RunLayout:
-    """Where the stages of a run read and write."""
+class RunFiles:
+    """The files of a run that more than one stage, or a later run, reads by their paths."""
 
     uri: str  # of the run
-    encoder: str = ""
-    texts = _Below("work", "texts")  # the tokens of the questions; a file a shard
+    texts = _Below("work", "texts")  # the tokens of the questions; a file per shard
     texts_made_as = _Below("work", "texts_made_as.json")  # what they were made by
-    contents = _Below("work", "contents")  # what the questions say: hashes, and the signs of titles; a file a shard
+    contents = _Below("work", "contents")  # what the questions say: hashes, and the signs of titles; a file per shard
     signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that copy none
     representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
     rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
     calibration = _Below("work", "calibration", "calibration.json")  # the model of a probability, and its grounds
+    embeddings = _Below("embeddings")  # a file per shard of questions
+    encoded_as = _Below("work", "encoded_as.json")  # what they were made by
+    nearest = _Below("work", "neighbours", "nearest")  # each question's list
+    directed = _Below("work", "neighbours", "directed")  # the rows for `pairs`
+    request = _Below("work", "neighbours", "asked.json")  # the search request that was answered; written last
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
         return storage.join(self.uri, *names)
-
-    @property
-    def encoding(self) -> Encoding:
-        """Of the embeddings."""
-        made_as = self.path("work", "encoded_as.json")
-        embeddings = self.neighbours.embeddings
-        return Encoding(self.texts, self.contents, self.encoder, self.representatives, made_as, embeddings)
-
-    @property
-    def neighbours(self) -> NeighbourFiles:
-        """Of the all-pairs search."""
-        return NeighbourFiles(self.uri)
 
     @property
     def teacher(self) -> tuple[str, str, str]:

@@ -24,7 +24,7 @@ from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Run
-from dupq.runs.records import RunLayout
+from dupq.runs.records import RunFiles
 from dupq.settings import config
 from dupq.tables import COMPARED, RARITIES
 from dupq.text.keys import Sites
@@ -88,7 +88,7 @@ class Scorer:
 
     def __init__(self, run: Run, sites: Sites, pairs: EncoderPairs) -> None:
         """`pairs` are those of the questions that are scored, at least."""
-        layout = RunLayout(run.uri)
+        layout = RunFiles(run.uri)
         self._calibration, self._rarities = layout.calibration, layout.rarities
         self._run, self._sites, self.pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]

@@ -54,8 +54,8 @@ def work():
     if where == "while it works":
         send()
     elif where == "that it does not hear":
+        signal.signal(number, signal.SIG_IGN)
         os.kill(os.getppid(), number)
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends.CODES)
         time.sleep(300)
     elif where == "again while it ends":
         try:

@@ -12,7 +12,7 @@ from dupq.archive import TEXT_COLUMNS, Shard
 from dupq.job import earlier
 from dupq.job.run import Run
 from dupq.job.table import Read, Shards
-from dupq.runs.records import RunLayout
+from dupq.runs.records import RunFiles
 from dupq.settings.sections import TextSettings
 from dupq.tables import CONTENTS, QUESTIONS, TEXTS
 from dupq.text.steps import TextTables, make_texts
@@ -36,9 +36,9 @@ def shards(folder: Path) -> list[Shard]:
 def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_device(
     then: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    since, made_by = RunLayout(str(tmp_path)), {"encoder": "e", "torch": "2"}
+    since, made_by = RunFiles(str(tmp_path)), {"encoder": "e", "torch": "2"}
     texts = earlier.Earlier("", "", since.path("embeddings"), [])
-    storage.write_json(since.encoding.made_as, {**made_by, "device": then})
+    storage.write_json(since.encoded_as, {**made_by, "device": then})
     monkeypatch.setattr(earlier, "is_intact", lambda *_: True)
     taken = earlier.earlier_embeddings(since, {**made_by, "device": now}, texts)
     assert taken == (texts if then == now else None)

@@ -33,7 +33,7 @@ from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.gpus import Gpus
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Slices, Table, read_all
-from dupq.runs.records import TEACHER_VERSIONS, RunLayout
+from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
 
@@ -61,7 +61,7 @@ def ask_teacher(
     reading: Reading,
     gpus: Gpus,
     prior: str = "",
-    since: RunLayout | None = None,
+    since: RunFiles | None = None,
 ) -> Table:
     """Return the scored pairs, as probable as they are once the teacher has read those above the floor.
 

@@ -50,7 +50,7 @@ from dupq.neighbours.steps.blocks import (
     waves,
 )
 from dupq.runs.question_tables import read_embeddings
-from dupq.runs.records import NeighbourFiles
+from dupq.runs.records import RunFiles
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 from dupq.text.keys import Sites
@@ -290,7 +290,7 @@ def final_lists(lists: pa.Table, found: Sequence[pa.Table], measure: Measure, k:
     return listed(*merged(lists, found, k), measure)
 
 
-def lists_made(files: NeighbourFiles) -> Files:
+def lists_made(files: RunFiles) -> Files:
     """Return the lists of a run (NEAREST), a partition per file."""
     return Files(tuple(file.uri for file in storage.list_files(files.nearest, ".parquet")), NEAREST)
 
@@ -303,4 +303,4 @@ def directed_in(folder: str, parts: int) -> Spread:
 def finish(run: Run, request: SearchRequest) -> None:
     """Store the request that is answered now: a later run may build on the lists."""
     run.report.rows_out = run.report.rows_in  # the questions that have lists
-    storage.write_json(NeighbourFiles(run.uri).request, {**request.lasting(), "sites_of_keys": request.sites})
+    storage.write_json(RunFiles(run.uri).request, {**request.lasting(), "sites_of_keys": request.sites})

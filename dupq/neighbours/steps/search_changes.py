@@ -43,7 +43,7 @@ from dupq.neighbours.steps.search_all import (
     write_lists,
 )
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import NeighbourFiles, is_intact
+from dupq.runs.records import RunFiles, is_intact
 from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
@@ -76,10 +76,10 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
     if previous is None:
         find_neighbours(run, shards, request)
     else:
-        find_neighbours_since(run, shards, request, NeighbourFiles(previous))
+        find_neighbours_since(run, shards, request, RunFiles(previous))
 
 
-def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: NeighbourFiles) -> None:
+def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: RunFiles) -> None:
     """Make the same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
     why_not = _unusable(previous, request)
     if why_not is None:
@@ -99,7 +99,7 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
         _log.info(f"everything is searched: {why_not}")
         find_neighbours(run, shards, request)
         return
-    run.begin({"blocks": [block.size for block in blocks], "since": previous.run}, *OF_A_PLAN)
+    run.begin({"blocks": [block.size for block in blocks], "since": previous.uri}, *OF_A_PLAN)
     _search_changes(
         run, blocks, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
     )
@@ -122,10 +122,10 @@ def _search_changes(
     write_lists(run, sides, search_tiles(run, "tiles/new", sides, tiles, request), request)
 
 
-def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
+def _unusable(previous: RunFiles, request: SearchRequest) -> str | None:
     """Return why an earlier run cannot be used; None if it can."""
     if not storage.exists(previous.request):
-        return f"{previous.run} has no finished neighbours"
+        return f"{previous.uri} has no finished neighbours"
     try:
         answered = read_as(previous.request, Answered, "its run is damaged")
     except StorageError:
@@ -134,10 +134,10 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
         return str(error)
     different = [name for name, value in request.lasting().items() if dict(answered).get(name) != value]
     if different:
-        return f"{previous.run} was made with another {', '.join(different)}"
-    if is_intact(previous.run, "neighbours", (previous.nearest, previous.request)):
+        return f"{previous.uri} was made with another {', '.join(different)}"
+    if is_intact(previous.uri, "neighbours", (previous.nearest, previous.request)):
         return None
-    return f"{previous.run} has lost some of its neighbours"
+    return f"{previous.uri} has lost some of its neighbours"
 
 
 def _gpus_are_faster(request: SearchRequest, blocks: Sequence[Questions], searched: int) -> bool:

@@ -19,7 +19,7 @@ from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, read_part
 from dupq.job.tasks import Report
-from dupq.runs.records import RunLayout
+from dupq.runs.records import RunFiles
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes
@@ -48,7 +48,7 @@ class Archive:
                 made.append(
                     self._write_shard(Shard(len(made), f"{folder}/site={site}/{len(made)}.parquet", site), some)
                 )
-        self.run, self.shards = RunLayout(self.uri), tuple(made)
+        self.run, self.shards = RunFiles(self.uri), tuple(made)
         storage.write_json(self.run.texts_made_as, {"settings": {}, "algorithm": 1, "sites": self.sites.names})
         b = [key_of(self.sites, ("b.example.com", number)) for number in range(1, 41)]
         c = key_of(self.sites, ("c.example.com", 5))

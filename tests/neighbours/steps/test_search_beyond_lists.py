@@ -69,11 +69,11 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
         assert (report.rows_out, report.counts, report.caps) == (whole.rows_out, whole.counts, whole.caps)
         found = [
             storage.read_counts(file.uri)[ABOVE_FLOOR]
-            for file in storage.list_files(f"{files.run}/work/neighbours/tiles/pieces")
+            for file in storage.list_files(f"{files.uri}/work/neighbours/tiles/pieces")
         ]
         kept = [
             storage.read_counts(file.uri)["rows_out"]
-            for file in storage.list_files(f"{files.run}/work/neighbours/tiles/pairs")
+            for file in storage.list_files(f"{files.uri}/work/neighbours/tiles/pairs")
         ]
         assert min(found) <= 60 < max(found)
         assert all(pairs in (0, count) for pairs, count in zip(kept, found, strict=True))

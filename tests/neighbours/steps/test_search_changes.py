@@ -185,7 +185,7 @@ def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_i
     before, _ = search(then, tmp_path / "before", wanted)
     full, _ = search(archive, tmp_path / "full", wanted)
     files, made = write(archive, tmp_path / "since", SITES)
-    record = Path(before.run) / "stages" / "neighbours.json"
+    record = Path(before.uri) / "stages" / "neighbours.json"
     for is_lost in (is_lost_first, not is_lost_first):
         kept = record.read_bytes()
         if is_lost:

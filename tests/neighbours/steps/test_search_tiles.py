@@ -160,7 +160,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(dice: random.Rand
     archive, wanted = made_up([2000, 0, 0], seed=9), search_request(block_rows=150)
     undisturbed, _ = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
-    (tmp_path / "call").write_bytes(pickle.dumps((files.run, made, wanted)))
+    (tmp_path / "call").write_bytes(pickle.dumps((files.uri, made, wanted)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
     job = subprocess.Popen(command, start_new_session=True)
     while (
