@@ -47,7 +47,7 @@ from dupq.job.table import Each
 from dupq.job.tasks import Report, peak_mb, reset_peak
 from dupq.neighbours.candidates import Nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
-from dupq.neighbours.rounded import is_fast
+from dupq.neighbours.products import Bfloat16Products, fastest_products
 from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_a_question
 from dupq.neighbours.steps.search_all import find_neighbours, lists_made
 from dupq.neighbours.steps.search_changes import find_neighbours_since
@@ -119,7 +119,7 @@ def measure(count: int, dimensions: int) -> dict[str, Any]:
     """All figures of one size."""
     archive = made_up(count, dimensions)
     operations = 2.0 * count * count * dimensions
-    fastest = torch.bfloat16 if is_fast() else torch.float32
+    fastest = torch.bfloat16 if fastest_products() is Bfloat16Products else torch.float32
     peaks = {name: gemm_peak(dimensions, kind) for name, kind in (("", fastest), ("float32_", torch.float32))}
     found: list[list[Nearest]] = []
     reset_peak()

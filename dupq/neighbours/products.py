@@ -2,13 +2,15 @@
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
 vectors beside the frequent words, each part times the square root of its weight. Products are of float32 numbers, or by
-torch, where it is there and the processor multiplies these twice as fast, of bfloat16 numbers (rounded.py).
+torch, where it is there and the processor multiplies these twice as fast, of bfloat16 numbers.
 Distances are computed from differences, in float32: a product would lose small distances of long vectors.
 
 How far from the exact ones: see below. The lists of words add gamma_n of at most the product of the
 bags' lengths.
 """
 
+import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from scipy import sparse
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.candidates import GROUP, NO_REST, Rest
 from dupq.neighbours.exact import MANHATTAN, Rule, Side
+from dupq.system import is_installed
 
 # Cosines of bags of words for whole blocks: frequent words by a matrix product, the others from lists.
 #
@@ -218,6 +221,65 @@ class Products:
         if len(self._buffer) < size:
             self._buffer = np.empty(size, np.uint8)
         return self._buffer[:size].view(kind).reshape(shape)
+
+
+class Bfloat16Products(Products):
+    """Products of bfloat16 numbers, with sums in float32."""
+
+    result_error = 2.0**-9
+
+    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+        """See Products."""
+        self.least_share = FREQUENT_FOR_TILES if _capabilities().get("amx_bf16") else FREQUENT_FOR_BFLOAT16
+        super().__init__(left, right, rule)
+
+    def matrix(self, side: Side, bags: Lexical | None, rule: Rule) -> Matrix:
+        """See Products."""
+        import torch
+
+        count, dimensions = side.vectors.shape
+        vectors, squares = torch.from_numpy(side.vectors), torch.from_numpy(side.squares)
+        rows = torch.empty((count, dimensions + (0 if bags is None else bags.frequent.shape[1])), dtype=torch.bfloat16)
+        scales = (abs(rule.dense) ** 0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
+        error, length = (torch.zeros(()) for _ in range(2))
+        for start in range(0, count, PIECE):
+            piece = slice(start, min(start + PIECE, count))
+            near = vectors[piece] * scales[piece].unsqueeze(1)
+            if bags is not None:
+                near = torch.cat([near, torch.from_numpy(bags.frequent[piece].toarray())], dim=1)
+            rounded = near.bfloat16()
+            rows[piece] = rounded
+            error = torch.maximum(error, (rounded.float() - near).norm(dim=1).max())
+            length = torch.maximum(length, near.norm(dim=1).max())
+        return Matrix(rows, *with_slack(float(error), float(length)))
+
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+        """See Products: the bits of bfloat16 numbers, as uint16."""
+        import torch
+
+        left, right = self._left.rows[rows], self._right.rows[columns]
+        if self._signs is not None:
+            left = left * torch.from_numpy(self._signs).to(left.dtype)
+        scores = torch.from_numpy(self._room((len(left), width), np.uint16)).view(torch.bfloat16)
+        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
+        scores[:, len(right) :] = -torch.inf
+        return scores.view(torch.uint16).numpy()
+
+
+@functools.cache
+def fastest_products() -> type[Products]:
+    """Return those of the numbers that this processor multiplies fastest."""
+    has_bfloat16 = bool(_capabilities().get("avx512_bf16") or _capabilities().get("amx_bf16"))
+    return Bfloat16Products if has_bfloat16 else Products
+
+
+def _capabilities() -> Mapping[str, Any]:
+    """Return what torch knows of this processor; nothing where torch is not installed."""
+    if not is_installed("torch"):
+        return {}
+    import torch
+
+    return torch.cpu.get_capabilities()
 
 
 class Distances:

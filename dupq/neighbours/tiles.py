@@ -7,7 +7,6 @@ threshold, are scored again in float64 (exact.py), and that decides. So the answ
 on blocks, threads or order.
 """
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,21 +28,11 @@ from dupq.neighbours.candidates import (
 )
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours
 from dupq.neighbours.exact import COSINE, Rule, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
-from dupq.neighbours.products import Distances, Products, padded
-from dupq.system import CPU, is_installed
+from dupq.neighbours.products import Distances, fastest_products, padded
+from dupq.system import CPU
 
 _ROWS, _COLUMNS = 1_024, 2_048
 _ROOM = 1 << 18
-
-
-@functools.cache
-def fastest_products() -> type[Products]:
-    """Those of the numbers that this processor multiplies fastest."""
-    if not is_installed("torch"):
-        return Products
-    from dupq.neighbours import rounded
-
-    return rounded.Bfloat16Products if rounded.is_fast() else Products
 
 
 class Finder:

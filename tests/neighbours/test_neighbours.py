@@ -10,8 +10,7 @@ from scipy import sparse
 from dupq.neighbours.candidates import complete
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
 from dupq.neighbours.exact import fingerprints, pair_scores, rule_of
-from dupq.neighbours.products import Products, padded
-from dupq.neighbours.rounded import Bfloat16Products
+from dupq.neighbours.products import Bfloat16Products, Products, padded
 from dupq.neighbours.tiles import Block, Pairs, Search, all_pairs, block, search_tile, top_k
 
 COSINE = Measure()
