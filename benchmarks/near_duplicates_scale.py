@@ -178,7 +178,7 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.archive import question_shards
-    from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms
+    from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, make_terms
     from dupq.job.earlier import texts_then
     from dupq.job.run import Run
     from dupq.job.table import Read, Shards

@@ -23,21 +23,27 @@ from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
 from dupq.text.keys import Sites, are_among, distinct, parse_id
 
 
-def known_duplicates(links: str, sites: Sites) -> np.ndarray:
-    """The links of type duplicate between two questions of one site (int64, shape (m, 2), left < right).
+def duplicate_links(links: str, sites: Sites) -> np.ndarray:
+    """The links of type duplicate (int64 keys, shape (m, 2)); on the right is what each names as the original.
 
-    Sorted, each pair once; a question linked to itself, and a site that the run lacks, are left out. Links are
-    far fewer than questions, so that any task may hold them all.
+    A site that the run lacks is left out. Links are far fewer than questions, so that any task may hold them all.
     """
     found = [np.zeros((0, 2), np.int64)]
     for uri, site in link_files(links):
-        if site not in sites.names:
-            continue
-        table = storage.read_table(uri, LINKS, ["question_id", "related_id", "link_type"])
-        table = table.filter(pc.equal(table["link_type"], "duplicate"))
-        ends = [sites.pack(site, table[column].to_numpy(), uri) for column in ("question_id", "related_id")]
-        found.append(np.sort(np.stack(ends, axis=1), axis=1))
-    pairs = np.unique(np.concatenate(found), axis=0)
+        if site in sites.names:
+            table = storage.read_table(uri, LINKS, ["question_id", "related_id", "link_type"])
+            table = table.filter(pc.equal(table["link_type"], "duplicate"))
+            ends = [sites.pack(site, table[column].to_numpy(), uri) for column in ("question_id", "related_id")]
+            found.append(np.stack(ends, axis=1))
+    return np.concatenate(found)
+
+
+def known_duplicates(links: str, sites: Sites) -> np.ndarray:
+    """The pairs of questions that links name duplicates (int64, shape (m, 2), left < right), sorted, each once.
+
+    A question linked to itself is left out.
+    """
+    pairs = np.unique(np.sort(duplicate_links(links, sites), axis=1), axis=0)
     return pairs[pairs[:, 0] != pairs[:, 1]]
 
 
@@ -45,17 +51,6 @@ def links_table(links: str | None, site_names: list[str], _: int = 0) -> pa.Tabl
     """Return `known_duplicates` (KEY_PAIRS), none without `links`. Memory: some 60 bytes each."""
     found = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
     return pa.table([*found.T], schema=KEY_PAIRS)
-
-
-def link_targets(links: str, sites: Sites) -> np.ndarray:
-    """The question (int64 key) that each duplicate link names as the original, a row a link."""
-    found = [np.zeros(0, np.int64)]
-    for uri, site in link_files(links):
-        if site in sites.names:
-            table = storage.read_table(uri, LINKS, ["related_id", "link_type"])
-            table = table.filter(pc.equal(table["link_type"], "duplicate"))
-            found.append(sites.pack(site, table["related_id"].to_numpy(), uri))
-    return np.concatenate(found)
 
 
 _LABELS = {"1": True, "0": False}
@@ -174,6 +169,19 @@ def _count(share: float, total: int) -> int:
 Represent = Callable[[np.ndarray], np.ndarray]  # from keys to those of the questions that represent them
 
 
+def parts_of(
+    questions: np.ndarray, sets: np.ndarray, otherwise: np.ndarray | str, seen: dict[str, np.ndarray]
+) -> np.ndarray:
+    """The part (str) of each question: that of `seen` that has a question of its set, the last one first, or another.
+
+    `sets` are those of `questions` (int64), `seen` holds questions by part.
+    """
+    parts = np.broadcast_to(np.asarray(otherwise, str), questions.shape)
+    for part, keys in seen.items():
+        parts = np.where(np.isin(sets, sets[np.isin(questions, keys)]), part, parts)
+    return parts
+
+
 def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
     """The sets of known duplicates (int64 links, shape (m, 2)) in the parts of a run.
 
@@ -182,16 +190,10 @@ def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
     hash of their smallest key is `development`, which calibration may read, and a half is `test`.
     """
     questions, sets = components(links)
-    parts = np.where(_is_first_half(sets), "development", "test")
-    for part in ("test", "development", "train"):
-        parts = np.where(np.isin(sets, sets[np.isin(questions, seen[part])]), part, parts)
-    return Split(questions, sets, parts)
-
-
-def _is_first_half(sets: np.ndarray) -> np.ndarray:
-    distinct, places = np.unique(sets, return_inverse=True)
-    bits = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little")) & 1 for key in distinct]
-    return np.array(bits, bool)[places] if len(distinct) else np.zeros(0, bool)
+    names, indices = np.unique(sets, return_inverse=True)
+    halves = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little")) & 1 for key in names]
+    others = np.where(np.array(halves, bool)[indices], "development", "test")
+    return Split(questions, sets, parts_of(questions, sets, others, {part: seen[part] for part in reversed(PARTS)}))
 
 
 def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representative_of: Represent) -> Split:
@@ -201,14 +203,10 @@ def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representa
     nothing that a run is measured on is calibrated on, even through a copy.
     """
     raw = run_split(links, seen)
-    questions, parts = representative_of(raw.questions), raw.parts
     pairs = np.unique(np.sort(representative_of(links.ravel()).reshape(-1, 2), axis=1), axis=0)
     members, sets = components(pairs[pairs[:, 0] != pairs[:, 1]])
-    found = np.full(len(members), "development")
-    for part in ("test", "train"):
-        own = np.isin(members, questions[parts == part])
-        found = np.where(np.isin(sets, sets[own]), part, found)
-    return Split(members, sets, found)
+    kept = {part: representative_of(raw.questions[raw.parts == part]) for part in ("test", "train")}
+    return Split(members, sets, parts_of(members, sets, "development", kept))
 
 
 def represented_by(representatives: pa.Table) -> Represent:

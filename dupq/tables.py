@@ -249,7 +249,7 @@ COMPARED = pa.schema(
     ]
 )
 
-# The titles of the neighbours that a question lists: clusters/evidence.py, Around.
+# The titles of the neighbours that a question lists: clusters/evidence.py, `around`.
 AROUND = pa.schema([_required("key", pa.int64()), _required("cosines", pa.int64()), _required("listed", pa.int64())])
 
 # A teacher's cosines of the pairs of calibration; null: not read.

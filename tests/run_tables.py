@@ -11,7 +11,7 @@ import pytest
 from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
-from dupq.clusters.steps.score_pairs import TermTables, terms_table
+from dupq.clusters.steps.decide import TermTables, terms_table
 from dupq.job.table import Spread, Table, one_batch, write_parts
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites

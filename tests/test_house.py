@@ -20,7 +20,7 @@ JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "fro
 def test_importing_the_front_door_does_not_load_torch() -> None:
     front = (
         *("dupq.settings.config", "dupq.tables", "dupq.cli", "dupq.pipelines.dedup"),
-        *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.lookup", "dupq.api.duplicates"),
+        *("dupq.api.runs", "dupq.api.lookup", "dupq.api.duplicates"),
     )
     assert _loaded_with(front, {"torch", "gensim"}) == {}
 
@@ -28,7 +28,7 @@ def test_importing_the_front_door_does_not_load_torch() -> None:
 def test_importing_the_core_does_not_load_ray() -> None:
     core = (
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.word_bag", "dupq.near_duplicates.minhash"),
-        *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.lookup", "dupq.api.duplicates"),
+        *("dupq.api.runs", "dupq.api.lookup", "dupq.api.duplicates"),
         *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve"),
     )
     assert _loaded_with(core, {"ray"}) == {}

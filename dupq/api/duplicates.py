@@ -25,7 +25,7 @@ from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
 from dupq.api.inputs import Given, given_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import SCORED_SIZE, decide, spread_of, words_of_texts
+from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of, words_of_texts
 from dupq.clusters.evidence import marks_of
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
@@ -168,9 +168,9 @@ def find_duplicates(
     near, compared, used, settings = compare(titles, bodies, given, language, k)
     members, representatives = components(near.pairs)
     every = np.arange(len(titles))
-    spread = spread_of(compared.probabilities)
+    histogram = histogram_of(compared.probabilities)
     cosines = _cosines(reads, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
-    chosen = spread.above(threshold) if precision is None else spread.choose(precision)
+    chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
     no_links = np.zeros((0, 2), np.int64)
     found = compared.pairs, compared.probabilities, no_links, chosen["threshold"], SCORED_SIZE, compared.score
     keys, clusters = with_represented((members, representatives), decide(*found))

@@ -14,8 +14,8 @@ from scipy.special import expit, logit
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
-from dupq.clusters.calibration import Model
-from dupq.clusters.decision import Scale, arounds, features_in, ranked, scored_table, undirected, unlisted
+from dupq.clusters.calibration import Model, features_of
+from dupq.clusters.decision import Scale, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
@@ -156,8 +156,7 @@ class Comparison:
         directed = ranked(whole.keys, nearest, self._measure)
         queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
         cosines = title_cosines(words.titles, queries, others, self._rarities)
-        count = len(words.texts.offsets) - 1
-        self._around = [np.arange(count), *around(queries, cosines, count)]
+        self._around = around(queries, cosines)
         candidates = undirected(directed)
         common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
         self._listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
@@ -179,7 +178,7 @@ class Comparison:
     @property
     def features(self) -> np.ndarray:
         """What the model reads of them (float64, shape (m, F))."""
-        return features_in(self._listed, arounds(self._around, self._listed), self._scale)
+        return features_of(self._listed, self._around, self._scale.reference, self._scale.k)
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """The probabilities of pairs of which neither lists the other."""
@@ -193,7 +192,7 @@ class Comparison:
         return shared(self._words, left, right, self._rarities)
 
     def _scored(self, compared: pa.Table) -> pa.Table:
-        scored = scored_table(compared, arounds(self._around, compared), self._scale)
+        scored = scored_table(compared, self._around, self._scale)
         if self.alone is None:
             return scored
         left, right, p = (scored[name].to_numpy() for name in ("left", "right", "probability"))

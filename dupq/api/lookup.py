@@ -1,5 +1,6 @@
 """What a notebook asks a run: questions like a new text (`Run.similar`), the evidence that two are duplicates
-(`Run.explain`), pairs to be judged, and what verdicts on them tell (`Run.review`, `Run.judged`).
+(`Run.explain`), pairs to be judged, and what verdicts on them tell (`Run.review`, `Run.judged`); the clusters at
+another threshold (`Run.at`), and what became of clusters between two runs (`Run.changes_since`).
 """
 
 import os
@@ -16,17 +17,21 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.api.encoders import TextEncoder, Weighed
-from dupq.api.inputs import Given, check_count, collected, column_of, keys_in, names_of, texts
-from dupq.errors import DupqError
+from dupq.api.inputs import Given, check_count, collected, column_of, keys_in, names_of, share, texts
+from dupq.clusters import identity
+from dupq.clusters.components import Constraints, components, constraints, represented, with_represented
+from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
+from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
-from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
+from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, VERDICTS_FILE, Verdict, format_verdicts, parse_verdicts
+from dupq.links import known_duplicates
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.tiles import top_k
 from dupq.runs import queries
 from dupq.runs.queries import asked, drawn
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, ends_of, link
-from dupq.runs.scoring import WEIGHED, NewTexts, scorer_of
+from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, ends, pairs_of, scorer_of
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.text.keys import Sites
@@ -245,3 +250,97 @@ def matched(run: Run, encoder: TextEncoder, given: Given, k: int) -> TableView:
     ]
     table = pa.table(columns, schema=_matches(given.ids.type))
     return in_memory(f"{run.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
+
+
+# The clusters of a finished run at another threshold, and what became of clusters between two runs.
+
+
+def changes_since(run: Run, earlier: Run) -> TableView:
+    """See Run.changes_since."""
+    if not isinstance(earlier, Run):
+        raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
+    sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
+    found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites))
+    return in_memory(f"{run.uri} since {earlier.uri}", identity.changes_table(found, sites))
+
+
+def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
+    """The clusters of two and more of the run itself, by id."""
+    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], pc.field("cluster_size") > 1)
+    named = [text.rpartition("/") for text in rows["cluster_id"].to_pylist()]
+    names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
+    numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
+    place = run.clusters.place
+    keys = sites.pack_columns(rows["site"], rows["question_id"], place)
+    return identity.Grouping(keys, sites.pack_columns(names, numbers, place))
+
+
+_NEAR = ["exact", "near_duplicate"]
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The clusters of a run at another threshold."""
+
+    threshold: float
+    pairs: int  # of the encoder, from the threshold on
+    expected_precision: float  # of these
+    clusters: TableView  # the questions of clusters of two and more: site, question_id, cluster_id, cluster_size
+    changes: TableView  # what became of the run's own clusters, as in the run's table `changes`
+    is_complete: bool  # False: pairs that no question lists counted as the least likely; see docs/python.md
+
+
+def decided(run: Run, threshold: float | None, precision: float | None) -> Decision:
+    """The decision at a threshold, or at the one for a precision. See Run.at."""
+    if (threshold is None) == (precision is None):
+        raise SettingError("at: give a threshold or a precision, not both")
+    wanted = share(threshold if threshold is not None else precision, "at: ")
+    sites = Sites(sorted(run.metrics["sites"]))
+    table = run.pairs.arrow(PAIR_COLUMNS)
+    near = ends(table.filter(pc.is_in(table["source"], pa.array(_NEAR))), sites)
+    members, representatives = components(near)
+    pairs = pairs_of(table, sites)
+    histogram = histogram_of(pairs.probabilities)
+    chosen = histogram.choose(wanted) if threshold is None else histogram.above(wanted)
+    scorer = Scorer(run, sites, pairs)
+    cut = chosen["threshold"]
+    held = _constraints(run, sites, members, representatives)
+    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
+    then = own_clusters(run, sites)
+    keys, clusters = with_represented((members, representatives), solved)
+    ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)
+    changed = identity.changes(identity.Grouping(keys, ids), then)
+    return Decision(
+        cut,
+        int(chosen["pairs"]),
+        chosen["expected_precision"],
+        in_memory(f"{run.uri} at {cut}", _clusters_table(keys, ids, sites)),
+        in_memory(f"{run.uri} at {cut}", identity.changes_table(changed, sites)),
+        scorer.is_complete,
+    )
+
+
+def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: np.ndarray) -> Constraints:
+    """What the run's verdicts and the known duplicates that it used hold together and apart, of representatives."""
+    links, kept = run.manifest["inputs"].get("links"), storage.join(run.uri, VERDICTS_FILE)
+    is_used = run.config["clusters"]["known_links"] == "use"
+    known = known_duplicates(links, sites) if is_used and links is not None else _NO_PAIRS
+    judged = read_verdicts(kept if storage.exists(kept) else None, sites)
+    rows = run.clusters.arrow(["site", "question_id"])
+    archive = np.sort(sites.pack_columns(rows["site"], rows["question_id"], run.clusters.place))
+    said = judged.pairs(SAME), known, judged.pairs(DIFFERENT)
+    return constraints(*said, archive, lambda keys: represented(keys, members, representatives))
+
+
+def _clusters_table(keys: np.ndarray, ids: np.ndarray, sites: Sites) -> pa.Table:
+    names, numbers = sites.unpack(keys)
+    _, places, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    return pa.table(
+        {
+            "site": pa.array(names, pa.string()),
+            "question_id": numbers,
+            "cluster_id": pa.array([sites.label(key) for key in ids.tolist()], pa.string()),
+            "cluster_size": sizes[places],
+        }
+    )

@@ -27,9 +27,8 @@ from dupq.storage import read_as
 from dupq.system import require
 
 if TYPE_CHECKING:
-    from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
-    from dupq.api.lookup import Explanation
+    from dupq.api.lookup import Decision, Explanation
     from dupq.api.plots import Plots
     from dupq.evaluation.sampling import Estimate
     from dupq.text.tokens import Markup
@@ -171,7 +170,7 @@ class Run(reader.Run):
 
         docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of both is given.
         """
-        from dupq.api.decisions import decided
+        from dupq.api.lookup import decided
 
         return decided(self, threshold, precision)
 
@@ -181,7 +180,7 @@ class Run(reader.Run):
         Ids are those that each run has written, so of runs that were not made with --previous one after the other only
         the questions tell which cluster is which. The clusters of both are in memory.
         """
-        from dupq.api.decisions import changes_since
+        from dupq.api.lookup import changes_since
 
         return changes_since(self, earlier)
 

@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field, FiniteFloat
 from scipy.special import expit, logit
 from typing_extensions import TypedDict
 
-from dupq.clusters.evidence import Listing, Shared
+from dupq.clusters.evidence import title_leads
 from dupq.errors import DupqError
 from dupq.storage import read_as
 
@@ -159,39 +160,28 @@ class Calibrated(TypedDict):
     fitness: Mapping[str, object]  # of the encoder on this archive
 
 
-class Evidence(NamedTuple):
-    """The evidence for n pairs; see evidence.py."""
+def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int) -> np.ndarray:
+    """The features (float64, (n, F)) of rows of COMPARED, with the rows of AROUND of their questions.
 
-    places: np.ndarray  # float64: see `places_of`
-    left: Listing
-    right: Listing
-    shared: Shared
-    title_leads: np.ndarray  # float32
-
-
-def features_of(evidence: Evidence, k: int) -> np.ndarray:
-    """The features (float64, (n, F)) of n pairs; `k` is the length of lists."""
-    places, left, right, shared, title_leads = evidence
-    ranks = [np.where(side.ranks > 0, side.ranks, k + 1) for side in (left, right)]
+    `reference` are the best scores of random questions (see `places_of`); `k` is the length of lists.
+    """
+    of = {name: pairs[name].to_numpy() for name in pairs.column_names}
+    ranks = [np.where(rank > 0, rank, k + 1) for rank in (of["rank_left"], of["rank_right"])]
     columns = (
-        places,
-        np.maximum(left.lifts, right.lifts),
+        places_of(of["similarity"].astype(np.float64), reference),
+        np.maximum(of["lift_left"], of["lift_right"]),
         np.log(np.maximum(*ranks)),
-        shared.title_cosine,
-        shared.title_least,
-        shared.text_cosine,
-        shared.text_least,
-        shared.both_ways,
-        title_leads,
-        np.where(np.isnan(shared.tags), _NO_TAGS, shared.tags),
-        shared.title_swap * shared.title_cosine,
-        shared.other_numbers,
-        shared.other_numbers * shared.title_cosine,
-        np.where(shared.title_cosine >= _SAME_WORDS, shared.other_asking, 0.0),
-        shared.other_formulas,
-        shared.same_asker,
-        shared.same_asker * shared.text_cosine,
-        shared.cites,
+        *(of[name] for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")),
+        title_leads(pairs, around),
+        np.where(np.isnan(of["tags"]), _NO_TAGS, of["tags"]),
+        of["title_swap"] * of["title_cosine"],
+        of["other_numbers"],
+        of["other_numbers"] * of["title_cosine"],
+        np.where(of["title_cosine"] >= _SAME_WORDS, of["other_asking"], 0.0),
+        of["other_formulas"],
+        of["same_asker"],
+        of["same_asker"] * of["text_cosine"],
+        of["cites"],
     )
     return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 

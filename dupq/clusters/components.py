@@ -80,7 +80,7 @@ def with_represented(
 def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
     """Join the components of both ends of each edge; a root is always the smallest number of its component."""
     for edge in range(len(edges)):
-        left, right = root(parents, edges[edge, 0]), root(parents, edges[edge, 1])
+        left, right = _root(parents, edges[edge, 0]), _root(parents, edges[edge, 1])
         if left < right:
             parents[right] = left
         else:
@@ -88,7 +88,7 @@ def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def root(parents: np.ndarray, index: int) -> int:
+def _root(parents: np.ndarray, index: int) -> int:
     """Return the root of a node of a forest; `parents` is that of each, its own of a root."""
     while parents[index] != index:
         parents[index] = parents[parents[index]]  # path halving
@@ -112,13 +112,20 @@ class Constraints(NamedTuple):
 
 
 def constraints(
-    same: np.ndarray, links: np.ndarray, apart: np.ndarray, represent: Callable[[np.ndarray], np.ndarray]
+    same: np.ndarray,
+    links: np.ndarray,
+    apart: np.ndarray,
+    keys: np.ndarray,
+    represent: Callable[[np.ndarray], np.ndarray],
 ) -> Constraints:
     """The constraints by verdicts and known links (pairs of keys, shape (m, 2)) on the questions that represent others.
 
-    Where not all can hold, `apart` wins over `same`, and both over `links`; of pairs that are alike the smaller one.
+    Pairs with a question that is not among the sorted `keys` count for nothing. Where not all others can hold, `apart`
+    wins over `same`, and both over `links`; of pairs that are alike the smaller one.
     """
-    same, links, apart = (_between(represent(pairs)) for pairs in (same, links, apart))
+    same, links, apart = (
+        _between(represent(pairs[are_among(keys, pairs).all(axis=1)])) for pairs in (same, links, apart)
+    )
     every, first = np.unique(np.concatenate([same, links]), axis=0, return_index=True)
     is_verdict = first < len(same)
     order = np.argsort(~is_verdict, kind="stable")

@@ -18,21 +18,20 @@ import pyarrow as pa
 from scipy.special import logit
 from typing_extensions import TypedDict
 
-from dupq.clusters.calibration import Calibrated, Evidence, Model, features_of, places_of
+from dupq.clusters.calibration import Calibrated, Model, features_of
 from dupq.clusters.components import components
-from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
+from dupq.clusters.evidence import UNLISTED, Shared, Words, listing_of
 from dupq.clusters.partition import connected, partition
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import rule_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.keys import are_among
+from dupq.text.keys import are_among, places_among
 from dupq.text.questions import Terms, terms_of
 
 if TYPE_CHECKING:
     from dupq.neighbours.candidates import Nearest
 
 _NO_RANK = np.iinfo(np.int32).max  # after all others
-_NO_KEY = np.iinfo(np.int64).max
 
 
 class Scale(NamedTuple):
@@ -76,41 +75,14 @@ def undirected(directed: pa.Table) -> pa.Table:
     return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
 
 
-def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
-    """The rows of AROUND for the left and for the right questions of pairs; zeros for a question without a row.
-
-    Such are questions that are in no candidate pair: known links bring them into components all the same.
-    """
-    order = np.argsort(columns[0], kind="stable")
-    keys, *sums = (np.append(column[order], last) for column, last in zip(columns, (_NO_KEY, 0, 0), strict=True))
-    wanted = [pairs[side].to_numpy() for side in ("left", "right")]
-    rows = [np.searchsorted(keys[:-1], some) for some in wanted]
-    left, right = (
-        Around(*(np.where(keys[row] == some, total[row], 0) for total in sums))
-        for row, some in zip(rows, wanted, strict=True)
-    )
-    return left, right
-
-
 def scale_of(calibration: Calibrated, k: int) -> Scale:
     """Return the model of a run, whose record is calibration.json."""
     return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 
 
-def features_in(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> np.ndarray:
-    """The features (float64, (n, F)) of rows of COMPARED, with the rows of AROUND of both questions of each."""
-    left, right = (
-        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
-    )
-    common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
-    indices = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
-    leads = title_leads(common.title_cosine, sides, (left, right))
-    return features_of(Evidence(indices, left, right, common, leads), scale.k)
-
-
-def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
-    """Rows of COMPARED, with the rows of AROUND of both questions of each, as rows of SCORED."""
-    p = scale.model.probabilities(features_in(pairs, sides, scale))
+def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
+    """Rows of COMPARED, with the rows of AROUND of their questions, as rows of SCORED."""
+    p = scale.model.probabilities(features_of(pairs, around, scale.reference, scale.k))
     ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
@@ -147,8 +119,8 @@ class Thresholds(TypedDict):
     others: list[dict[str, float]]
 
 
-class Spread(NamedTuple):
-    """A histogram of the candidate pairs' probabilities in steps of .001, and their sum in each; shape (1000,)."""
+class Histogram(NamedTuple):
+    """The candidate pairs by their probabilities, in steps of .001, and the sum of these in each; shape (1000,)."""
 
     pairs: np.ndarray
     probabilities: np.ndarray  # float64
@@ -167,16 +139,17 @@ class Spread(NamedTuple):
         return {"threshold": float(threshold), "pairs": pairs, "expected_precision": expected}
 
 
-def spread_of(probabilities: np.ndarray) -> Spread:
-    """The spread of the probabilities of candidate pairs."""
+def histogram_of(probabilities: np.ndarray) -> Histogram:
+    """Return that of the probabilities of candidate pairs."""
     p = probabilities.astype(np.float64)
     steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
-    return Spread(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
+    return Histogram(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
 
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 SCORED_SIZE = 1_000  # questions of a component of which every pair is scored; beyond it, only candidates
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
+Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that no question lists to their probabilities
 
 
 def decide(
@@ -185,83 +158,72 @@ def decide(
     links: np.ndarray,
     threshold: float,
     scored_size: int,
-    score: Callable[[np.ndarray], np.ndarray],
+    score: Score,
     apart: np.ndarray = _NO_PAIRS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
-    at any probability, and pairs that are `apart` (likewise) are never in one cluster. `score` gives the probabilities
-    of pairs that are not among `pairs`, in components of three to `scored_size` questions. This is the partition stage
-    in one process. Memory: about 500 bytes a pair of components.
+    at any probability, and pairs that are `apart` (likewise) are never in one cluster. `score` is asked for pairs that
+    are not among `pairs`, in components of three to `scored_size` questions. This is the partition stage in one
+    process. Memory: about 500 bytes a pair of components.
     """
-    sure = probabilities >= np.float32(threshold)
-    keys, owners = components(np.concatenate([links, pairs[sure]]))
+    keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
-    rows = np.flatnonzero(are_among(keys, pairs).all(axis=1))
-    ends = np.searchsorted(keys, pairs[rows])
-    inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
-    listed, p = ends[inside], probabilities[rows[inside]]
-    missing = missing_pairs(owners, is_scored, listed)
-    p = np.concatenate([p, score(keys[missing])]) if len(missing) else p
-    pairs = np.concatenate([listed, missing])
-    firsts, apart = linked_sets(links, keys), among(keys, apart)
-    return keys, keys[best_partition(firsts, pairs, p, len(listed), threshold, apart)]
+    ends, are_there = places_among(keys, pairs)
+    inside = are_there[:, 0] & are_there[:, 1]
+    inside[inside] = np.equal(*owners[ends[inside]].T)
+    held = links, apart
+    return keys, solve(keys, owners, is_scored, ends[inside], probabilities[inside], held, threshold, score)[0]
 
 
-def among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The pairs (int64, shape (m, 2)) of which both are among the sorted `keys`, as indices of these."""
-    return np.searchsorted(keys, pairs[are_among(keys, pairs).all(axis=1)])
-
-
-def best_partition(
-    firsts: np.ndarray,
-    pairs: np.ndarray,
+def solve(
+    keys: np.ndarray,
+    owners: np.ndarray,
+    is_scored: np.ndarray,
+    listed: np.ndarray,
     probabilities: np.ndarray,
-    listed: int,
+    held: tuple[np.ndarray, np.ndarray],
     threshold: float,
-    apart: np.ndarray = _NO_PAIRS,
-) -> np.ndarray:
-    """For each of n questions (numbered 0 to n - 1) the first of its cluster (int64).
+    score: Score,
+) -> tuple[np.ndarray, int]:
+    """For each of the questions of whole components (sorted `keys`) the smallest key of its cluster.
 
-    `pairs` are of indices, each once; `firsts` says which questions known links have made one (see `linked_sets`). Only
-    the first `listed` pairs are in the table of pairs: a cluster is split into what those above the threshold, and
-    links, connect, as it would have nothing to show for the rest. Pairs that are `apart`, of indices too and not of one
-    linked set, are never in one cluster.
+    `owners` are their components, `is_scored` says whether `score` is asked for all pairs of these that are not
+    `listed`; their number is the second result. `listed` pairs (int64, shape (m, 2), of indices of `keys`, each once)
+    have `probabilities`. Of `held` pairs of keys the first join at any probability; the second are never in one
+    cluster, and none is connected by the first.
+
+    A cluster is split into what the listed pairs above the threshold, and the joined ones, connect: it would have
+    nothing to show for the rest.
     """
+    missing = _missing_pairs(owners, is_scored, listed)
+    p = np.concatenate([probabilities, score(keys[missing])]) if len(missing) else probabilities
+    joined, apart = (np.searchsorted(keys, pairs[are_among(keys, pairs).all(axis=1)]) for pairs in held)
+    firsts = connected(len(keys), joined)
     even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
-    weights = logit(np.clip(probabilities.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
+    weights = logit(np.clip(p.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
     absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
-    weighed, weights = np.concatenate([pairs, apart]), np.concatenate([weights, np.full(len(apart), -np.inf)])
-    labels: np.ndarray = partition(len(firsts), *_contracted(firsts, weighed, weights, absent), absent)[firsts]
-    sure = pairs[:listed][probabilities[:listed] >= np.float32(threshold)]
+    pairs, weights = np.concatenate([listed, missing, apart]), np.append(weights, np.full(len(apart), -np.inf))
+    labels: np.ndarray = partition(len(keys), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
+    sure = listed[probabilities >= np.float32(threshold)]
     within = sure[labels[sure[:, 0]] == labels[sure[:, 1]]]
-    linked = np.stack([np.arange(len(firsts)), firsts], axis=1)
-    return connected(len(firsts), np.concatenate([within, linked]))
+    linked = np.stack([np.arange(len(keys)), firsts], axis=1)
+    return keys[connected(len(keys), np.concatenate([within, linked]))], len(missing)
 
 
-def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The pairs (int64, shape (m, 2), of indices) within components that are scored, that are not among `pairs`.
-
-    `owners` is the component of each question, `is_scored` whether that is scored.
-    """
+def _missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The pairs (int64, shape (m, 2), of indices) within components that are scored, that are not among `pairs`."""
     order = np.argsort(owners, kind="stable")
     order = order[is_scored[order]]
-    starts = np.flatnonzero(np.r_[True, np.diff(owners[order]) != 0]) if len(order) else np.zeros(0, np.int64)
+    starts = np.flatnonzero(np.diff(owners[order])) + 1
     found = [np.zeros((0, 2), np.int64)]
-    for indices in np.split(order, starts[1:]) if len(order) else []:
-        one, other = np.triu_indices(len(indices), 1)
-        found.append(np.stack([indices[one], indices[other]], axis=1))
-    every = np.concatenate(found)
-    count = np.int64(len(owners))
+    for indices in np.split(order, starts):
+        found.append(indices[np.stack(np.triu_indices(len(indices), 1), axis=1)])
+    every, count = np.concatenate(found), len(owners)
     known = np.sort(pairs[:, 0] * count + pairs[:, 1])
     return every[~are_among(known, every[:, 0] * count + every[:, 1])]
-
-
-def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """For each of the sorted `keys` the index of the first one that `links` connect it with, its own without any."""
-    return connected(len(keys), among(keys, links))
 
 
 def _contracted(
@@ -269,7 +231,8 @@ def _contracted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs between linked sets, each once with the sum of its weights: linked questions are one.
 
-    Pairs of two such sets that are not listed weigh `absent` each, where any of them is listed.
+    `firsts` is the first question of the linked set of each. Pairs of two such sets that are not listed weigh `absent`
+    each, where any of them is listed.
     """
     ends = np.sort(firsts[pairs], axis=1)
     apart = ends[:, 0] != ends[:, 1]

@@ -19,6 +19,7 @@ import xxhash
 from dupq.kernel_cache import numba as nb
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.shingles import Shingles, jaccard
+from dupq.tables import AROUND
 from dupq.text.languages import numbers_in
 from dupq.text.questions import BUCKETS, TERM_BITS, Terms
 
@@ -116,13 +117,6 @@ class Shared(NamedTuple):
     cites: np.ndarray  # 1 where one links to the other
 
 
-class Around(NamedTuple):
-    """The titles of the neighbours that a question lists, for n questions."""
-
-    cosines: np.ndarray  # int64: the sum of its title's cosines with theirs, in units of 1 / _COSINE_UNITS
-    counts: np.ndarray  # int64: how many it lists
-
-
 def listing_of(scores: np.ndarray, highest: float) -> Listing:
     """How each question of n lists its neighbours: `scores` (n, k) from the best on, -inf where there are no more."""
     inside = np.isfinite(scores)
@@ -158,23 +152,31 @@ def title_cosines(titles: Terms, left: np.ndarray, right: np.ndarray, rarities: 
     return cosines
 
 
-def around(rows: np.ndarray, cosines: np.ndarray, questions: int) -> Around:
-    """For each question, what its neighbours' titles have in common with its own.
+def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
+    """Return how alike the title of each question is to those of the questions that it lists (AROUND), by key.
 
-    `rows` (int64, (m,)) are questions, once for each neighbour that they list, `cosines` those of both titles.
+    `keys` (int64, (m,)) has a question once for each that it lists, `cosines` (float32, (m,)) those of both titles.
+    They are summed in units of 1 / _COSINE_UNITS.
     """
-    sums = np.zeros(questions, np.int64)
+    questions, rows = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(questions), np.int64)
     np.add.at(sums, rows, _whole(cosines))
-    return Around(sums, np.bincount(rows, minlength=questions).astype(np.int64))
+    return pa.table([questions, sums, np.bincount(rows, minlength=len(questions))], schema=AROUND)
 
 
-def title_leads(cosines: np.ndarray, arounds: tuple[Around, Around], listings: tuple[Listing, Listing]) -> np.ndarray:
-    """How much more alike the titles of n pairs are than those of either side and its other neighbours (float32)."""
-    means = []
-    for side, listing in zip(arounds, listings, strict=True):
-        is_listed = listing.ranks > 0
-        sums, counts = side.cosines - np.where(is_listed, _whole(cosines), 0), side.counts - is_listed
-        means.append(sums / _COSINE_UNITS / np.maximum(counts, 1))
+def title_leads(pairs: pa.Table, around: pa.Table) -> np.ndarray:
+    """Return how much more alike the titles of pairs are than those of either side and its other neighbours (float32).
+
+    `pairs` are rows of COMPARED, `around` those of AROUND of their questions; one that has none lists nobody.
+    """
+    keys, sums, counts = (np.append(column.to_numpy(), 0) for column in around.sort_by("key").columns)
+    cosines, means = pairs["title_cosine"].to_numpy(), []
+    for side in ("left", "right"):
+        own, is_listed = pairs[side].to_numpy(), pairs[f"rank_{side}"].to_numpy() > 0
+        rows = np.searchsorted(keys[:-1], own)
+        rows = np.where(keys[rows] == own, rows, len(keys) - 1)
+        others = sums[rows] - np.where(is_listed, _whole(cosines), 0)
+        means.append(others / _COSINE_UNITS / np.maximum(counts[rows] - is_listed, 1))
     return (cosines - (means[0] + means[1]) / 2).astype(np.float32)
 
 

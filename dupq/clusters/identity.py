@@ -22,6 +22,7 @@ All keys are >= 0 and mean the same site now and then; where the sites of the tw
 sites of both: an id may outlive its question's site.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,32 +40,23 @@ from dupq.text.keys import Sites, are_among, without
 REASONS = ("known links", "accepted answer", "score", "answers", "views", "age", "key")
 
 
-class CanonicalCriteria(NamedTuple):
-    """The criteria of the rule, one row a question; the smallest int64 where a value is unknown."""
-
-    keys: np.ndarray  # int64
-    links: np.ndarray  # int64: known links that name it as the original
-    accepted: np.ndarray  # bool
-    scores: np.ndarray  # int64
-    answers: np.ndarray  # int64
-    views: np.ndarray  # int64
-    ages: np.ndarray  # int64: minus the creation time, so that more is older
-
-
-def canonical_questions(clusters: np.ndarray, standing: CanonicalCriteria) -> tuple[np.ndarray, np.ndarray]:
+def canonical_questions(
+    clusters: np.ndarray, keys: np.ndarray, criteria: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """For each row the key (int64) of the canonical question of its cluster, and the index of the reason in REASONS.
 
-    `clusters` holds cluster numbers. The reason is the first criterion by which it is ahead of the second best.
+    `clusters` holds cluster numbers, `criteria` a column for each of REASONS but the last, more being better. The
+    reason is the first criterion by which it is ahead of the second best.
     """
-    criteria = (*standing[1:], -standing.keys)
-    best_last = np.lexsort((*reversed(criteria), clusters))
+    columns = (*criteria, -keys)
+    best_last = np.lexsort((*reversed(columns), clusters))
     ordered = clusters[best_last]
     last = np.r_[ordered[1:] != ordered[:-1], True] if len(ordered) else np.zeros(0, bool)
     winners = best_last[last]
     runners_up = best_last[np.maximum(np.flatnonzero(last) - 1, 0)]
-    ahead = np.stack([column[winners] != column[runners_up] for column in criteria], axis=1)
+    ahead = np.stack([column[winners] != column[runners_up] for column in columns], axis=1)
     indices = np.searchsorted(clusters[winners], clusters)
-    return standing.keys[winners][indices], ahead.argmax(axis=1)[indices]
+    return keys[winners][indices], ahead.argmax(axis=1)[indices]
 
 
 NONE = -1  # no id

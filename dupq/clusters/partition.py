@@ -9,11 +9,12 @@ of the `excess` of listed pairs above that weight: joining two clusters gains th
 """
 
 import heapq
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.components import components, root
+from dupq.clusters.components import components
 from dupq.kernel_cache import numba
 
 _EXACT = 12  # nodes; 3^12 / 2 steps take half a millisecond
@@ -154,130 +155,59 @@ def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -
 
 
 def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: float) -> np.ndarray:
-    """The labels after joining clusters for as long as two of them gain by it, those that gain most first."""
-    graph = _cluster_graph(labels, pairs, excess)
-    _contract(graph, absent)
-    return graph.parents[labels]
+    """The labels after joining clusters for as long as two of them gain by it, those that gain most first.
 
-
-class _Graph(NamedTuple):
-    """Clusters, and edges with the excess between two; an edge keeps its row when its ends are joined."""
-
-    ends: np.ndarray  # (m, 2) the clusters
-    excess: np.ndarray  # (m,)
-    gone: np.ndarray  # (m,) whether it was joined with another edge, or its ends with each other
-    following: np.ndarray  # (2 m,) linked lists of the half-edges of a cluster; half-edges 2 e and 2 e + 1 are edge e's
-    first: np.ndarray  # (count,) the head of each cluster's list
-    degrees: np.ndarray  # (count,) edges of each cluster that are not gone
-    sizes: np.ndarray  # (count,)
-    parents: np.ndarray  # (count,) union-find
-
-
-def _cluster_graph(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray) -> _Graph:
-    count = len(labels)
-    between = labels[pairs]
+    A gain rises only where two edges become one, which goes on the heap again; it falls with every growth of a cluster,
+    which is only seen when the edge comes to the top. An edge keeps its number when its ends are joined with others.
+    """
+    count, between = len(labels), labels[pairs]
     apart = between[:, 0] != between[:, 1]
     codes, edges = np.unique(between[apart].min(axis=1) * count + between[apart].max(axis=1), return_inverse=True)
-    return _Graph(
-        ends=np.stack([codes // count, codes % count], axis=1),
-        excess=np.bincount(edges, excess[apart], minlength=len(codes)),
-        gone=np.zeros(len(codes), bool),
-        following=np.full(2 * len(codes), _EMPTY),
-        first=np.full(count, _EMPTY),
-        degrees=np.zeros(count, np.int64),
-        sizes=np.bincount(labels, minlength=count),
-        parents=np.arange(count),
-    )
+    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # of each edge
+    ends = list(zip((codes // count).tolist(), (codes % count).tolist(), strict=True))
+    is_gone = [False] * len(ends)  # it is part of another edge, or its ends are one cluster
+    edge_to: dict[int, dict[int, int]] = defaultdict(dict)  # of each cluster, by the one at the other end
+    for edge, (left, right) in enumerate(ends):
+        edge_to[left][right] = edge_to[right][left] = edge
+    sizes, parents = np.bincount(labels, minlength=count).tolist(), list(range(count))
 
+    def gain(edge: int) -> float:
+        left, right = ends[edge]
+        return float(total[edge] + absent * sizes[left] * sizes[right])
 
-@numba.njit(nogil=True, cache=True)
-def _link(graph: _Graph, half: int, cluster: int) -> None:
-    graph.following[half] = graph.first[cluster]
-    graph.first[cluster] = half
-    graph.degrees[cluster] += 1
-
-
-@numba.njit(nogil=True, cache=True)
-def _ends(graph: _Graph, left: int, right: int) -> int:
-    """Return the key of an edge between two clusters among `edges`."""
-    return min(left, right) * len(graph.first) + max(left, right)
-
-
-@numba.njit(nogil=True, cache=True)
-def _gain(graph: _Graph, edge: int, absent: float) -> float:
-    """The gain of joining the ends of an edge."""
-    return graph.excess[edge] + absent * graph.sizes[graph.ends[edge, 0]] * graph.sizes[graph.ends[edge, 1]]
-
-
-@numba.njit(nogil=True, cache=True)
-def _contract(graph: _Graph, absent: float) -> None:
-    """Join the two clusters that gain most until none gains.
-
-    A gain rises only where two edges become one, which goes on the heap again; it falls with every growth of
-    a cluster, which is only seen when the edge comes to the top.
-    """
-    for half in range(len(graph.following)):
-        _link(graph, half, graph.ends[half >> 1, half & 1])
-    # Nothing is deleted: clusters that are lost never return, so nobody asks for their edges.
-    edges = {_ends(graph, graph.ends[edge, 0], graph.ends[edge, 1]): edge for edge in range(len(graph.ends))}
-    gains = [(-_gain(graph, edge, absent), edge) for edge in range(len(graph.ends))]
-    heap = [(loss, edge) for loss, edge in gains if loss < -_LEAST_GAIN]
+    heap = [(-gain(edge), edge) for edge in range(len(ends)) if gain(edge) > _LEAST_GAIN]
     heapq.heapify(heap)
     while heap:
-        loss, edge = heap[0]
-        gain = _gain(graph, edge, absent)
-        if graph.gone[edge] or gain <= _LEAST_GAIN:
-            heapq.heappop(heap)
-        elif gain < -loss:
-            heapq.heapreplace(heap, (-gain, edge))
-        else:
-            heapq.heappop(heap)
-            _join(graph, edge, edges, heap, absent)
-    for cluster in range(len(graph.parents)):
-        graph.parents[cluster] = root(graph.parents, cluster)
-
-
-@numba.njit(nogil=True, cache=True)
-def _join(graph: _Graph, edge: int, edges: dict[int, int], heap: list[tuple[float, int]], absent: float) -> None:
-    """Join the ends of an edge; the edges of the end that has fewer are handed to the other."""
-    kept, lost = graph.ends[edge, 0], graph.ends[edge, 1]
-    if graph.degrees[kept] < graph.degrees[lost]:
-        kept, lost = lost, kept
-    graph.parents[lost] = kept
-    graph.sizes[kept] += graph.sizes[lost]
-    graph.gone[edge] = True
-    graph.degrees[kept] -= 1
-    half = graph.first[lost]
-    while half != _EMPTY:
-        following = graph.following[half]
-        if not graph.gone[half >> 1]:
-            _hand_over(graph, half, lost, kept, edges, heap, absent)
-        half = following
-
-
-@numba.njit(nogil=True, cache=True)
-def _hand_over(
-    graph: _Graph,
-    half: int,
-    lost: int,
-    kept: int,
-    edges: dict[int, int],
-    heap: list[tuple[float, int]],
-    absent: float,
-) -> None:
-    edge = half >> 1
-    other = graph.ends[edge, 0] + graph.ends[edge, 1] - lost
-    code = _ends(graph, kept, other)
-    if code not in edges:
-        graph.ends[edge, 0], graph.ends[edge, 1] = kept, other
-        edges[code] = edge
-        _link(graph, half, kept)
-        return
-    twin = edges[code]
-    graph.gone[edge] = True
-    graph.degrees[other] -= 1
-    graph.excess[twin] += graph.excess[edge]
-    heapq.heappush(heap, (-_gain(graph, twin, absent), twin))
+        loss, edge = heapq.heappop(heap)
+        gained = gain(edge)
+        if is_gone[edge] or gained <= _LEAST_GAIN:
+            continue
+        if gained < -loss:
+            heapq.heappush(heap, (-gained, edge))
+            continue
+        kept, lost = ends[edge]
+        if len(edge_to[kept]) < len(edge_to[lost]):
+            kept, lost = lost, kept
+        parents[lost] = kept
+        sizes[kept] += sizes[lost]
+        is_gone[edge] = True
+        del edge_to[kept][lost], edge_to[lost][kept]
+        for other, moved in edge_to.pop(lost).items():
+            del edge_to[other][lost]
+            twin = edge_to[kept].get(other)
+            if twin is None:
+                ends[moved] = kept, other
+                edge_to[kept][other] = edge_to[other][kept] = moved
+            else:
+                is_gone[moved] = True
+                total[twin] += total[moved]
+                heapq.heappush(heap, (-gain(twin), twin))
+    for cluster in range(count):
+        root = cluster
+        while parents[root] != root:
+            parents[root] = root = parents[parents[root]]  # path halving
+        parents[cluster] = root
+    return np.array(parents)[labels]
 
 
 class _Neighbours(NamedTuple):

@@ -21,7 +21,7 @@ from dupq.evaluation.measures import (
     retrieval_measures,
     retrieval_values,
 )
-from dupq.links import Split, split_links
+from dupq.links import Split, parts_of, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import are_among, hash_limit, key_hashes
@@ -131,10 +131,7 @@ def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray
     with a training one is not.
     """
     questions, sets = components(links)
-    seen = np.isin(sets, sets[np.isin(questions, trained_on)])
-    tuned = np.isin(sets, sets[np.isin(questions, tuned_on)])
-    parts = np.where(seen, "train", np.where(tuned, "development", "test"))
-    return Split(questions, sets, parts)
+    return Split(questions, sets, parts_of(questions, sets, "test", {"development": tuned_on, "train": trained_on}))
 
 
 def retrieval(

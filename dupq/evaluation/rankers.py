@@ -24,42 +24,46 @@ _QUERIES_AT_ONCE, _PAIRS_AT_ONCE = 16, 20_000
 class BM25:
     """A Ranker by BM25 (Robertson and Zaragoza 2009, equation 3.15, with Lucene's weights of terms).
 
-    Memory: 8 bytes per distinct term of a question, and a part of the archive three times.
+    Memory: 8 bytes per distinct term of a question, four times.
     """
 
     def __init__(self, texts: Iterable[tuple[np.ndarray, pa.StringArray]], language: str) -> None:
         """Index an archive, given in parts of keys (int64, (n,)) and texts (tokens joined by single spaces)."""
         numbers: dict[str, int] = {}
-        keys, self._parts = [np.zeros(0, np.int64)], []
+        keys, parts = [np.zeros(0, np.int64)], [sparse.csr_array((0, 0), dtype=np.float32)]
         for of_part, strings in texts:
             keys.append(of_part)
-            self._parts.append(_counts(strings, numbers, language))
-        self._keys, self._begins = np.concatenate(keys), np.cumsum([0, *map(len, keys[1:])])
-        self._order = np.argsort(self._keys)
-        holding, length = np.zeros(len(numbers), np.int64), 0.0
-        for counts in self._parts:
-            counts.resize(counts.shape[0], len(numbers))
-            holding += np.bincount(counts.indices, minlength=len(numbers))
-            length += float(counts.data.sum())
-        self._rarities = np.log1p((len(self._keys) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
-        self._length = length / max(len(self._keys), 1) or 1.0
+            parts.append(_counts(strings, numbers, language))
+        for part in parts:
+            part.resize(part.shape[0], len(numbers))
+        all_keys = np.concatenate(keys)
+        order = np.argsort(all_keys)
+        self._keys, self._counts = all_keys[order], sparse.vstack(parts, format="csr")[order]
+        holding = np.bincount(self._counts.indices, minlength=len(numbers))
+        rarities = np.log1p((len(all_keys) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
+        lengths = self._counts.sum(axis=1, dtype=np.float64)
+        mean = float(lengths.sum()) / max(len(all_keys), 1) or 1.0
+        dampened = (K1 * (1 - B + B / mean * lengths)).astype(np.float32)
+        # what each term of a question adds to the score of a query that has it once
+        self._weights = self._counts.copy()
+        self._weights.data /= self._counts.data + np.repeat(dampened, np.diff(self._counts.indptr))
+        self._weights.data *= rarities[self._counts.indices]
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """See Ranker; a question that scores 0 is not ranked."""
-        rows = self._rows(queries)
-        best = [[(np.zeros(0, np.int64), np.zeros(0, np.float32))] for _ in rows]
-        asked = self._counts_of(rows)
-        for begin, counts in zip(self._begins, self._parts, strict=False):
-            by_term = self._weighted(counts).T.tocsr()
-            for start in range(0, len(rows), _QUERIES_AT_ONCE):
-                scores = asked[start : start + _QUERIES_AT_ONCE] @ by_term
-                for query, ends in enumerate(itertools.pairwise(scores.indptr), start):
-                    others, values = scores.indices[slice(*ends)] + begin, scores.data[slice(*ends)]
-                    best[query].append(_highest(others, values, rows[query], k))
+        rows, by_term = np.searchsorted(self._keys, queries), self._weights.T.tocsr()
         found = []
-        for pieces in best:
-            others, values = (np.concatenate(column) for column in zip(*pieces, strict=True))
-            found.append(self._keys[others][np.lexsort((self._keys[others], -values))][:k].tolist())
+        for start in range(0, len(rows), _QUERIES_AT_ONCE):
+            some = rows[start : start + _QUERIES_AT_ONCE]
+            scores = self._counts[some] @ by_term
+            for row, ends in zip(some, itertools.pairwise(scores.indptr), strict=True):
+                others, values = scores.indices[slice(*ends)], scores.data[slice(*ends)]
+                is_kept = (others != row) & (values > 0)
+                others, values = others[is_kept], values[is_kept]
+                if len(values) > k:
+                    is_kept = values >= np.partition(values, -k)[-k]
+                    others, values = others[is_kept], values[is_kept]
+                found.append(self._keys[others[np.lexsort((others, -values))[:k]]].tolist())
         return found
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -67,43 +71,16 @@ class BM25:
 
         So one threshold does for long and short questions.
         """
-        rows, others = self._rows(left), self._rows(right)
-        steps = range(0, len(rows), _PAIRS_AT_ONCE)
-        shares = [self._shares(*(side[step : step + _PAIRS_AT_ONCE] for side in (rows, others))) for step in steps]
-        return np.concatenate([np.zeros(0), *shares])
-
-    def _shares(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-        counts = self._counts_of(rows)
-        weights = (self._weighted(self._counts_of(side)) for side in (others, rows))
-        scores, itself = (counts.multiply(side).sum(axis=1, dtype=np.float64) for side in weights)
-        return np.divide(scores, itself, out=np.zeros(len(rows)), where=itself > 0)
-
-    def _rows(self, keys: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self._order[np.searchsorted(self._keys, keys, sorter=self._order)]
-        return found
-
-    def _counts_of(self, rows: np.ndarray) -> sparse.csr_array:
-        """Return how often each term is in some questions, in their order."""
-        homes = np.searchsorted(self._begins, rows, side="right") - 1
-        order = np.argsort(homes, kind="stable")
-        parts = [self._parts[home][rows[homes == home] - self._begins[home]] for home in np.unique(homes)]
-        return sparse.vstack(parts, format="csr")[np.argsort(order)]
-
-    def _weighted(self, counts: sparse.csr_array) -> sparse.csr_array:
-        """Return what each term of a question adds to the score of a query that has it once."""
-        dampened = (K1 * (1 - B + B / self._length * counts.sum(axis=1))).astype(np.float32)
-        data = counts.data / (counts.data + np.repeat(dampened, np.diff(counts.indptr)))
-        return sparse.csr_array((data * self._rarities[counts.indices], counts.indices, counts.indptr), counts.shape)
-
-
-def _highest(others: np.ndarray, values: np.ndarray, row: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k highest values above 0, and all that tie with the last, but for that of `row`."""
-    is_kept = (others != row) & (values > 0)
-    others, values = others[is_kept], values[is_kept]
-    if len(values) > k:
-        is_kept = values >= np.partition(values, -k)[-k]
-        others, values = others[is_kept], values[is_kept]
-    return others, values
+        found = [np.zeros(0)]
+        for start in range(0, len(left), _PAIRS_AT_ONCE):
+            some = slice(start, start + _PAIRS_AT_ONCE)
+            rows, others = (np.searchsorted(self._keys, side[some]) for side in (left, right))
+            counts = self._counts[rows]
+            scores, itself = (
+                counts.multiply(self._weights[side]).sum(axis=1, dtype=np.float64) for side in (others, rows)
+            )
+            found.append(np.divide(scores, itself, out=np.zeros(len(rows)), where=itself > 0))
+        return np.concatenate(found)
 
 
 def _counts(texts: pa.StringArray, numbers: dict[str, int], language: str) -> sparse.csr_array:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit, logit
 
-from dupq import storage
 from dupq.errors import SettingError
 from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE, VERDICTS, Verdict, last_verdicts
-from dupq.tables import REVIEW
 from dupq.text.keys import Sites
 
 BINS = 100  # of the probability, equally wide
@@ -374,6 +373,6 @@ def judged(given: Sequence[Verdict], sites: Sites, place: str) -> Judged:
     return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
 
 
-def read_rows(uri: str) -> Rows:
-    """A sample as the run wrote it."""
-    return Rows(*(column.to_numpy() for column in storage.read_table(uri, REVIEW).columns))
+def rows_in(table: pa.Table) -> Rows:
+    """Return the drawn pairs in rows of REVIEW."""
+    return Rows(*(column.to_numpy() for column in table.columns))

@@ -33,33 +33,44 @@ def check_truth(uri: str) -> None:
         pass
 
 
-def read_truth(uri: str) -> Iterator[tuple[int, PlantedPair]]:
-    """The pairs of a file with the numbers of their lines; the first line names the columns, in any order.
+def read_truth(uri: str) -> Iterator[tuple[str, PlantedPair]]:
+    """The pairs of a file with the locations of their lines; the first line names the columns, in any order.
 
     Raises DupqError that names the line that is wrong, and for a file without pairs. Memory: the file's bytes.
     """
     if storage.kind(uri) != "file":
         raise DupqError(f"{uri}: no such file")
-    lines = io.TextIOWrapper(io.BytesIO(storage.read_bytes(uri)), "utf-8-sig", newline="\n")
-    try:
-        header = next(lines, "").rstrip("\r\n").split("\t")
-        if any(header.count(name) != 1 for name in _COLUMNS):
-            raise DupqError(f"{uri}, line 1: a heading of {', '.join(_COLUMNS)} expected, with tabs between")
-        places, is_empty = [header.index(name) for name in _COLUMNS], True
-        for number, line in enumerate(lines, 2):
-            values = line.removesuffix("\n").rstrip("\r").split("\t")
-            if not line.strip():
-                continue
-            if len(values) != len(header):
-                raise DupqError(f"{uri}, line {number}: {len(values)} columns; {len(header)} expected, as in line 1")
-            site, *ids, kind = (values[place] for place in places)
-            left, right = (parse_id(text, f"{uri}, line {number}") for text in ids)
-            is_empty = False
-            yield number, PlantedPair(site, left, right, kind)
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{uri}: not a text in UTF-8 ({error})") from error
+    lines, is_empty = io.TextIOWrapper(io.BytesIO(storage.read_bytes(uri)), "utf-8-sig", newline="\n"), True
+    for where, (site, *ids, kind) in _rows(lines, _COLUMNS, uri):
+        left, right = (parse_id(text, where) for text in ids)
+        is_empty = False
+        yield where, PlantedPair(site, left, right, kind)
     if is_empty:
         raise DupqError(f"{uri}: no planted pairs in it")
+
+
+def _rows(lines: Iterator[str], columns: Sequence[str], place: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the location, for messages, and the fields in `columns` of each line that is not blank.
+
+    The first line names the columns, in any order; others are ignored. Raises DupqError that names the wrong line.
+    """
+    try:
+        header = [name.strip() for name in next(lines, "").split("\t")]
+        for name in columns:
+            if header.count(name) != 1:
+                wrong = f"two columns '{name}'" if name in header else f"no column '{name}'"
+                heading = f"a heading of {', '.join(columns)} expected, tabs between"
+                raise DupqError(f"{place}, line 1: {wrong}; {heading}")
+        indices = [header.index(name) for name in columns]
+        for number, line in enumerate(lines, 2):
+            if not line.strip():
+                continue
+            values, where = line.split("\t"), f"{place}, line {number}"
+            if len(values) != len(header):
+                raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
+            yield where, [values[index].strip() for index in indices]
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{place}: not a text in UTF-8 ({error})") from error
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
@@ -69,9 +80,9 @@ def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """
     numbers = {site: number << ID_BITS for number, site in enumerate(sites.names)}
     rows: dict[str, array[int]] = {}
-    for line, (site, *ids, kind) in read_truth(uri):
+    for where, (site, *ids, kind) in read_truth(uri):
         if site not in numbers:
-            raise DupqError(f"{uri}, line {line}: site '{site[:50]}' is not among those of the questions")
+            raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
         rows.setdefault(kind, array("q")).extend(numbers[site] | number for number in ids)
     return {kind: np.array(keys, np.int64).reshape(-1, 2) for kind, keys in rows.items()}
 
@@ -117,31 +128,9 @@ def parse_verdicts(text: str, place: str) -> list[Verdict]:
     may be on the left. A line whose verdict is empty is not judged yet and is left out. Raises DupqError that names
     `place` and the line.
     """
-    lines = text.removeprefix("\ufeff").split("\n")
-    header = [name.strip() for name in lines[0].split("\t")]
-    columns = _places_of_columns(header, f"{place}, line 1")
-    found = []
-    for number, line in enumerate(lines[1:], 2):
-        if not line.strip():
-            continue
-        values = line.rstrip("\r").split("\t")
-        where = f"{place}, line {number}"
-        if len(values) != len(header):
-            raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
-        verdict = _verdict([values[column].strip() for column in columns], where)
-        if verdict is not None:
-            found.append(verdict)
-    return found
-
-
-def _places_of_columns(header: list[str], where: str) -> list[int]:
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        raise DupqError(f"{where}: no column '{missing[0]}'; a heading of {', '.join(COLUMNS)} expected, tabs between")
-    repeated = [name for name in COLUMNS if header.count(name) > 1]
-    if repeated:
-        raise DupqError(f"{where}: two columns '{repeated[0]}'; one expected")
-    return [header.index(name) for name in COLUMNS]
+    rows = _rows(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), COLUMNS, place)
+    found = (_verdict(values, where) for where, values in rows)
+    return [verdict for verdict in found if verdict is not None]
 
 
 def _verdict(values: list[str], where: str) -> Verdict | None:

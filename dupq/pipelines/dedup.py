@@ -32,26 +32,23 @@ from dupq.archive import Shard, partitions, pinned, question_shards
 from dupq.clusters.decision import scale_of
 from dupq.clusters.steps.ask_teacher import COLUMNS as READ
 from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
-from dupq.clusters.steps.calibrate import Asked, Known, calibrate
-from dupq.clusters.steps.make_clusters import CRITERIA, Decided
+from dupq.clusters.steps.calibrate import calibrate
+from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, Candidates, Known, decide, make_terms, score_pairs
+from dupq.clusters.steps.make_clusters import Decided
 from dupq.clusters.steps.make_worklist import Work, cluster
-from dupq.clusters.steps.partition_pairs import Candidates, Said, decide
-from dupq.clusters.steps.score_pairs import AT_ONCE, COLUMNS, make_terms, score_pairs
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_measure, read_split
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
 from dupq.errors import LeaseError
 from dupq.evaluation.sampling import judged
-from dupq.evaluation.steps.draw_review import draw_review
-from dupq.evaluation.steps.measure_run import SAID_COLUMNS, Facts, measure_all
+from dupq.evaluation.steps import Facts, draw_review, measure_run
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.job.earlier import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
 from dupq.job.inputs import content_of, encoder_content, input_files
 from dupq.job.run import Run
-from dupq.job.table import Counts, Read, Shards, Table, Whole
+from dupq.job.table import Counts, Shards, Table, Whole
 from dupq.job.tasks import Report, run_tasks
-from dupq.links import links_table
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, lists_made
@@ -132,9 +129,10 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     lists = lists_made(files)
     keys = dataclasses.replace(lists, columns=("key",))
 
-    known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
-    asked = Asked(sites.names, measure, k, people, calibration)
-    sampled, model = run.make("calibrate", calibrate, lists, keys, terms, known, fitness, asked, folder="calibration")
+    joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
+    known = Known(sites, links, joins_links, people, represented, seen, job.previous)
+    asked = fitness, request, calibration
+    sampled, model = run.make("calibrate", calibrate, lists, keys, terms, known, *asked, folder="calibration")
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
     dropped = "work/neighbours/tiles"
     run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
@@ -146,34 +144,25 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
         run.do("teacher", ask_teacher, (scored, sampled), shown, *rest)
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
-    used = links if settings.clusters.known_links == "use" else None
     candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.parts))
     wanted = settings.calibration.precision, settings.clusters.threshold
-    said_so = Said(texts, used, represented, sites, people)
-    thresholds, labels, held = run.make("partition", decide, candidates, wanted, said_so, measure, scale)
-    threshold, since = thresholds["chosen"]["threshold"], job.previous and storage.join(job.previous, "clusters")
-    decided = Decided(labels, scored, held.joined, represented, copies.verified, links, since)
+    thresholds, labels, held = run.make("partition", decide, candidates, wanted, texts, known, measure, scale)
+    decided = Decided(labels, scored, held.joined, copies.verified, thresholds["chosen"]["threshold"])
     share = scale.model.linked_share if model["development_links"] else 0.0  # else nothing tells it
     work = Work(sites.names, people, settings.clusters.worklist, rows, k, language, share)
-    titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
-    ids = dataclasses.replace(questions, columns=CRITERIA)
-    listed = titled, terms.rarities, work
-    tables, worklist = run.make("clusters", cluster, decided, texts, ids, sites, threshold, *listed)
+    tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
 
+    contradicting = held.joined.counts(0)["verdicts that others contradict"]
     facts = Facts(
-        sites=sites.names,
-        thresholds=thresholds,
-        calibration=model,
+        thresholds,
+        model,
         representatives=encoded["rows_out"],
-        judged=people if opened.verdicts else None,
-        contradictions=(opened.contradicted, held.joined.counts(0)["verdicts that others contradict"]),
+        contradictions=(opened.contradicted, contradicting) if opened.verdicts else None,
         verdicts=verdicts,
         truth=truth,
-        previous=job.previous,
     )
-    dated, has_links = dataclasses.replace(questions, columns=SAID_COLUMNS), links is not None
-    run.do("evaluate", measure_all, tables, worklist, known, texts, dated, has_links, facts, dropped="work/evaluate")
-    run.do("review", draw_review, tables.pairs, titled, sites, settings.calibration.review, run.run_id)
+    run.do("evaluate", measure_run, tables, worklist, known, texts, questions, facts, dropped="work/evaluate")
+    run.do("review", draw_review, tables.pairs, questions, sites, settings.calibration.review, run.run_id)
 
 
 @dataclass(frozen=True)

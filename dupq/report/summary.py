@@ -153,11 +153,13 @@ def _found(metrics: Metrics, language: str) -> list[str]:
 
 
 def _sure_pairs(metrics: Metrics) -> str:
-    count, chosen = metrics["encoder_pairs_above_threshold"], metrics["thresholds"][0]
+    chosen, above = metrics["thresholds"][0], metrics["encoder_pairs_above_threshold"]
+    count = metrics.get("encoder_pairs_joined", above)
+    expected = metrics.get("expected_right", above * (chosen["expected_precision"] or 0))
     if not count:
         candidates = f"of {metrics['encoder_pairs']:,} candidates"
         return f"no pair of the same meaning is sure enough for a precision of {chosen['precision']}, {candidates}"
-    right = f"about {count * (chosen['expected_precision'] or 0):,.0f} of them right"
+    right = f"about {expected:,.0f} of them right"
     least = f"estimated; probability {metrics['threshold']:.3f} and more"
     return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"
 

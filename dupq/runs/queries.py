@@ -16,9 +16,10 @@ import pyarrow.dataset as ds
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
-from dupq.evaluation.sampling import read_rows, read_verdicts
+from dupq.evaluation.sampling import read_verdicts, rows_in
 from dupq.evaluation.verdicts import VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
 from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.tables import REVIEW
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def drawn(run: Run) -> tuple[sampling.Rows, Sites] | None:
     place = storage.join(run.uri, "review.parquet")
     if not storage.exists(place) or not run.metrics.get("sites"):
         return None
-    return read_rows(place), Sites(sorted(run.metrics["sites"]))
+    return rows_in(storage.read_table(place, REVIEW)), Sites(sorted(run.metrics["sites"]))
 
 
 def asked(run: Run) -> list[Asked]:

@@ -46,7 +46,7 @@ DEDUP_VERSIONS = {
     "pairs": 2,
     "partition": 2,
     "clusters": 3,
-    "evaluate": 8,
+    "evaluate": 9,
     "review": 2,
 }
 TEACHER_VERSIONS = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher
@@ -147,6 +147,8 @@ class Metrics(TypedDict, total=False):
     representatives: int
     encoder_pairs: int
     encoder_pairs_above_threshold: int
+    encoder_pairs_joined: int  # by clusters, also some below the threshold; not of runs before version 9 of evaluate
+    expected_right: float  # of these
     threshold: float | None
     thresholds: list[Choice]
     calibration: Calibration

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from scipy.special import logit
 
 from dupq import storage
-from dupq.clusters.calibration import KINDS
-from dupq.clusters.decision import Scale, arounds, features_in, scale_of, scored_table, unlisted, words_of_texts
-from dupq.clusters.evidence import UNLISTED, Around, Words, around, listing_of, marks_of, shared
+from dupq.clusters.calibration import KINDS, features_of
+from dupq.clusters.decision import Scale, scale_of, scored_table, unlisted, words_of_texts
+from dupq.clusters.evidence import UNLISTED, Words, around, listing_of, marks_of, shared
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.question_tables import embeddings_of
+from dupq.runs.question_tables import embeddings_of, pairs_in
 from dupq.runs.reader import Run
 from dupq.runs.records import RunFiles
 from dupq.settings import config
@@ -107,7 +107,7 @@ class Scorer:
         embedded = self._embeddings(keys)
         scores = pair_scores(read_measure(self._run.encoder_uri), embedded.take(left), embedded.take(right))
         common = shared(self._words(keys), left, right, self._read_rarities())
-        return self._scored(unlisted(pairs, scores.astype(np.float32), common), keys, [])
+        return self._scored(unlisted(pairs, scores.astype(np.float32), common), [])
 
     def score_new(self, found: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, for each row of `found`.
@@ -129,7 +129,7 @@ class Scorer:
         columns = [*pairs.T, found.similarities, ranks, lifts, *theirs, *common]
         own = ranks != UNLISTED
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
-        return self._scored(compared, keys, [(left[own], common.title_cosine[own])])
+        return self._scored(compared, [(found.queries[own], common.title_cosine[own])])
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds (float64, (m, kinds)).
@@ -150,8 +150,8 @@ class Scorer:
             listing += [ranks, self._lifts(lists, pairs[:, side], ranks)]
         columns = [*pairs.T, self.pairs.similarities[own], *listing, *common]
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
-        scale, sides = self._scale(), self._sides(compared, keys, [])
-        added = scale.model.added(features_in(compared, sides, scale))
+        scale = self._scale()
+        added = scale.model.added(features_of(compared, self._around(compared, []), scale.reference, scale.k))
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
@@ -164,20 +164,17 @@ class Scorer:
         lifts = listing_of(scores, self._highest).lifts
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(keys)), np.maximum(ranks, 1) - 1])
 
-    def _scored(self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The probabilities of rows of COMPARED; `more` are rows of `keys` that list others, and titles' cosines."""
-        sides = self._sides(compared, keys, more)
-        probabilities: np.ndarray = scored_table(compared, sides, self._scale())["probability"].to_numpy()
+    def _scored(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The probabilities of rows of COMPARED; `around_new` are keys of new texts that list others, and cosines."""
+        around = self._around(compared, around_new)
+        probabilities: np.ndarray = scored_table(compared, around, self._scale())["probability"].to_numpy()
         return probabilities
 
-    def _sides(
-        self, compared: pa.Table, keys: np.ndarray, more: list[tuple[np.ndarray, np.ndarray]]
-    ) -> tuple[Around, Around]:
+    def _around(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
         queries, cosines = self.pairs.listing, self.pairs.listed(self.pairs.title_cosines)
-        some = np.flatnonzero(np.isin(queries, keys))
-        listing = [(np.searchsorted(keys, queries[some]), cosines[some]), *more]
-        rows, alike = (np.concatenate(column) for column in zip(*listing, strict=True))
-        return arounds([keys, *around(rows, alike, len(keys))], compared)
+        some = np.isin(queries, pairs_in(compared))
+        keys, alike = zip((queries[some], cosines[some]), *around_new, strict=True)
+        return around(np.concatenate(keys), np.concatenate(alike))
 
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)

@@ -318,10 +318,10 @@ _HEADING = "site\tquestion_id\trelated_id\tkind\n"
 _LONG_ID = f"{0:020}{'9' * 30}"
 _TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no truth", "truth.tsv: no such file", removed("truth.tsv")),
-    ("truth of nothing", "truth.tsv, line 1: a heading", content("truth.tsv", "")),
+    ("truth of nothing", "truth.tsv, line 1: no column", content("truth.tsv", "")),
     ("truth without pairs", "truth.tsv: no planted pairs", content("truth.tsv", _HEADING)),
     ("binary truth", "truth.tsv: not a text in UTF-8", content("truth.tsv", b"\xff\xfe\0\1")),
-    ("truth without a kind", "truth.tsv, line 1: a heading", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
+    ("truth without a kind", "truth.tsv, line 1: no column", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
     ("zeros before nines", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{_LONG_ID}\tcopy\n")),
     ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
     ("an id of 10**30", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{10**30}\tcopy\n")),

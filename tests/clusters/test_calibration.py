@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from scipy.special import expit
 from dupq.clusters.calibration import (
     FEATURES,
     NEAR,
-    Evidence,
     Labelled,
     Model,
     Prior,
@@ -29,8 +29,9 @@ from dupq.clusters.calibration import (
     places_of,
     read_prior,
 )
-from dupq.clusters.evidence import UNLISTED, Listing, Shared
+from dupq.clusters.evidence import UNLISTED, Shared, title_leads
 from dupq.errors import DupqError
+from dupq.tables import AROUND, COMPARED
 
 COUNT = len(FEATURES)
 K = 10
@@ -349,47 +350,68 @@ def test_a_score_counts_less_where_unrelated_questions_reach_it_and_never_less_t
     assert places_of(np.array([-1.0]), small).tolist() == [-6]
 
 
-def some_pairs(seed: int) -> Evidence:
+REFERENCE = np.linspace(0, 1, 400)  # a score below all has a place of -6, one above all of 6
+
+
+def compared(**columns: np.ndarray) -> pa.Table:
+    """Pairs (COMPARED) of the questions 1 and 2, 3 and 4 and so on, of which nobody lists the other where none says."""
+    count = len(next(iter(columns.values())))
+    keys = {"left": np.arange(1, 2 * count, 2), "right": np.arange(2, 2 * count + 1, 2)}
+    ranks = {name: np.full(count, UNLISTED) for name in ("rank_left", "rank_right")}
+    given = {name: np.zeros(count) for name in COMPARED.names} | keys | ranks | columns
+    return pa.table([pa.array(given[field.name]).cast(field.type) for field in COMPARED], schema=COMPARED)
+
+
+def around_of(keys: np.ndarray, random: np.random.Generator) -> pa.Table:
+    listed = random.integers(1, K, len(keys))
+    return pa.table([keys, random.integers(0, 1 << 20, len(keys)) * listed, listed], schema=AROUND)
+
+
+def some_pairs(seed: int) -> pa.Table:
     random, rows = np.random.default_rng(seed), 40
-
-    def listing() -> Listing:
-        ranks = random.integers(0, K + 1, rows).astype(np.int32)
+    columns = {name: random.random(rows) for name in ("similarity", *Shared._fields)}
+    columns["tags"][:5] = np.nan
+    for side in ("left", "right"):
+        ranks = random.integers(0, K + 1, rows)
         ranks[ranks == 0] = UNLISTED
-        return Listing(ranks, random.random(rows) * (ranks > 0))
-
-    common = Shared(*random.random((len(Shared._fields), rows)))
-    common.tags[:5] = np.nan
-    return Evidence(random.normal(size=rows), listing(), listing(), common, random.normal(size=rows))
+        columns |= {f"rank_{side}": ranks, f"lift_{side}": random.random(rows) * (ranks > 0)}
+    return compared(**columns)
 
 
 def test_the_features_are_the_same_whichever_question_is_the_left_one() -> None:
-    evidence = some_pairs(1)
-    one, other = features_of(evidence, K), features_of(evidence._replace(left=evidence.right, right=evidence.left), K)
-    assert np.array_equal(one, other)
+    pairs = some_pairs(1)
+    around = around_of(np.arange(1, 61), np.random.default_rng(3))
+    swapped = {f"{name}_{side}" for name in ("rank", "lift") for side in ("left", "right")} | {"left", "right"}
+    other = {"left": "right", "right": "left"}
+    names = [
+        name if name not in swapped else "_".join(other.get(part, part) for part in name.split("_"))
+        for name in COMPARED.names
+    ]
+    one, two = (features_of(table, around, REFERENCE, K) for table in (pairs, pairs.rename_columns(names)))
+    assert np.array_equal(one, two)
     assert one.shape == (40, COUNT)
     assert one.dtype == np.float64
     assert np.isfinite(one).all()
 
 
 def test_each_feature_is_in_the_column_of_its_name() -> None:
-    evidence = some_pairs(2)
-    places, left, right, common, leads = evidence
-    for at, row in enumerate(features_of(evidence, K).tolist()):
-        ranks = [rank if rank > 0 else K + 1 for rank in (int(left.ranks[at]), int(right.ranks[at]))]
-        shares = {name: float(column[at]) for name, column in common._asdict().items()}
-        title_cosine = shares["title_cosine"]
-        expected = {name: value for name, value in shares.items() if name in FEATURES} | {
+    pairs, around = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
+    leads = title_leads(pairs, around)
+    places = places_of(pairs["similarity"].to_numpy().astype(float), REFERENCE)
+    for at, (row, pair) in enumerate(zip(features_of(pairs, around, REFERENCE, K), pairs.to_pylist(), strict=True)):
+        ranks = [rank if rank > 0 else K + 1 for rank in (pair["rank_left"], pair["rank_right"])]
+        expected = {name: value for name, value in pair.items() if name in FEATURES} | {
             "place": places[at],
-            "lift": max(left.lifts[at], right.lifts[at]),
+            "lift": max(pair["lift_left"], pair["lift_right"]),
             "rank": math.log(max(ranks)),
             "title_lead": leads[at],
-            "tags": 0.4 if at < 5 else shares["tags"],
-            "title_swap": shares["title_swap"] * title_cosine,
-            "series": shares["other_numbers"] * title_cosine,
-            "other_asking": shares["other_asking"] if title_cosine >= 0.9 else 0.0,
-            "same_asker_alike": shares["same_asker"] * shares["text_cosine"],
+            "tags": 0.4 if at < 5 else pair["tags"],
+            "title_swap": pair["title_swap"] * pair["title_cosine"],
+            "series": pair["other_numbers"] * pair["title_cosine"],
+            "other_asking": pair["other_asking"] if pair["title_cosine"] >= np.float32(0.9) else 0.0,
+            "same_asker_alike": pair["same_asker"] * pair["text_cosine"],
         }
-        assert dict(zip(FEATURES, row, strict=True)) == pytest.approx(expected)
+        assert dict(zip(FEATURES, row.tolist(), strict=True)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_prior_that_ships_is_of_these_features() -> None:
@@ -401,29 +423,25 @@ def test_the_prior_that_ships_is_of_these_features() -> None:
     assert prior.sites
 
 
+def log_odds_of(**columns: float) -> float:
+    """By the prior that ships."""
+    pair = compared(**{name: np.array([value]) for name, value in columns.items()})
+    return float(read_prior().model.log_odds(features_of(pair, AROUND.empty_table(), REFERENCE, K))[0])
+
+
 def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_with_none() -> None:
-    one, none = np.array([1], np.int32), np.array([UNLISTED], np.int32)
-    nothing, all_of_it = np.zeros(1), np.ones(1)
-    alike = Shared(*[all_of_it] * 6, *[nothing] * 6)
-    apart = Shared(*[nothing] * 6, all_of_it, *[nothing] * 5)
-    best, worst = Listing(one, all_of_it / 2), Listing(none, nothing)
-    pairs = (
-        Evidence(np.array([6.0]), best, best, alike, all_of_it),
-        Evidence(np.array([-6.0]), worst, worst, apart, nothing),
-    )
-    likely, unlikely = (read_prior().model.probabilities(features_of(pair, K))[0] for pair in pairs)
-    assert likely > 0.5 > 0.05 > unlikely
+    words = ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags")
+    best = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 2.0}
+    likely, unlikely = log_odds_of(**best, **dict.fromkeys(words, 1)), log_odds_of(similarity=-1.0, title_swap=1)
+    assert expit(likely) > 0.5 > 0.05 > expit(unlikely)
 
 
 @pytest.mark.parametrize("name", ["other_numbers", "other_asking", "other_formulas", "same_asker", "cites"])
 def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_same(name: str) -> None:
-    listing, nothing, all_of_it = Listing(np.array([1], np.int32), np.ones(1) / 2), np.zeros(1), np.ones(1)
-    alike = Shared(*[all_of_it] * 2, *[all_of_it / 4] * 4, *[nothing] * 6)
-    plain, marked = (
-        read_prior().model.log_odds(features_of(Evidence(np.zeros(1), listing, listing, common, nothing), K))[0]
-        for common in (alike, alike._replace(**{name: all_of_it}))
-    )
-    assert marked < plain - 0.5
+    rest = dict.fromkeys(("text_cosine", "text_least", "both_ways", "tags"), 0.25)
+    alike = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 0.5} | rest
+    alike |= {"title_cosine": 1, "title_least": 1}
+    assert log_odds_of(**alike, **{name: 1}) < log_odds_of(**alike) - 0.5
 
 
 def written(folder: Path, **changes: object) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dupq.clusters.components import ClusterStatistics, cluster_statistics, components, forest, forest_of
-from dupq.clusters.identity import REASONS, CanonicalCriteria, canonical_questions
+from dupq.clusters.identity import REASONS, canonical_questions
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)
 
@@ -77,21 +77,22 @@ DUELS = {
 }
 
 
-def criteria_of(keys: list[int], rows: list[tuple]) -> CanonicalCriteria:
+def criteria_of(keys: list[int], rows: list[tuple]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The keys, and the columns that they are chosen by."""
     kinds = (np.int64, bool, np.int64, np.int64, np.int64, np.int64)
     columns = [np.array([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
-    return CanonicalCriteria(np.array(keys, np.int64), *columns)
+    return np.array(keys, np.int64), columns
 
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_criterion_decides_where_those_before_it_do_not(reason: str) -> None:
     rows = DUELS[reason]
     for keys, duel in (([1, 2], rows), ([2, 1], rows[::-1])):
-        winners, reasons = canonical_questions(np.array([5, 5]), criteria_of(keys, duel))
+        winners, reasons = canonical_questions(np.array([5, 5]), *criteria_of(keys, duel))
         assert winners.tolist() == [1, 1]
         assert [REASONS[place] for place in reasons] == [reason, reason]
     if reason != "key":
-        winners, reasons = canonical_questions(np.array([5, 5]), criteria_of([2, 1], rows))
+        winners, reasons = canonical_questions(np.array([5, 5]), *criteria_of([2, 1], rows))
         assert winners.tolist() == [2, 2]
         assert [REASONS[place] for place in reasons] == [reason, reason]
 
@@ -112,7 +113,7 @@ def test_canonical_questions_are_the_largest_by_the_criteria_whatever_the_order(
         return
     clusters = np.array([row[0] for _, row in keyed])
     winners, reasons = canonical_questions(
-        clusters, criteria_of([key for key, _ in keyed], [row[1:] for _, row in keyed])
+        clusters, *criteria_of([key for key, _ in keyed], [row[1:] for _, row in keyed])
     )
     for place, (_, row) in enumerate(keyed):
         ranked = sorted([(*other[1:], -key) for key, other in keyed if other[0] == row[0]], reverse=True)
@@ -121,5 +122,5 @@ def test_canonical_questions_are_the_largest_by_the_criteria_whatever_the_order(
 
 
 def test_without_clusters_there_are_no_canonical_questions() -> None:
-    winners, reasons = canonical_questions(np.zeros(0, np.int64), criteria_of([], []))
+    winners, reasons = canonical_questions(np.zeros(0, np.int64), *criteria_of([], []))
     assert (len(winners), len(reasons)) == (0, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.clusters.components import components
-from dupq.clusters.decision import decide, spread_of
+from dupq.clusters.decision import decide, histogram_of
 
 NO_LINKS = np.zeros((0, 2), np.int64)
 
@@ -71,7 +71,7 @@ def test_a_threshold_is_the_lowest_that_reaches_the_precision() -> None:
     for wanted in (0.5, 0.7, 0.9):
         means = {step: p[p >= step / 1000].mean() for step in range(1000) if (p >= step / 1000).any()}
         lowest = min(step for step, mean in means.items() if mean >= wanted)
-        chosen = spread_of(p).choose(wanted)
+        chosen = histogram_of(p).choose(wanted)
         assert chosen["pairs"] == (p >= lowest / 1000).sum()
         assert chosen["expected_precision"] == pytest.approx(means[lowest])
-    assert spread_of(p).choose(1.0)["pairs"] == 0
+    assert histogram_of(p).choose(1.0)["pairs"] == 0

@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,6 @@ from dupq.clusters.evidence import (
     NUMBER,
     SELF,
     UNLISTED,
-    Around,
-    Listing,
     Shared,
     Words,
     around,
@@ -27,6 +26,7 @@ from dupq.clusters.evidence import (
     title_cosines,
     title_leads,
 )
+from dupq.tables import AROUND
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)
@@ -180,21 +180,21 @@ class Neighbourhood(NamedTuple):
         rows = np.array(flat, np.int64).reshape(-1, 2)
         return rows[:, 0], rows[:, 1]
 
-    def around(self) -> Around:
+    def around(self) -> pa.Table:
         queries, others = self.rows
-        return around(queries, self.cosines[queries, others], len(self.lists))
+        return around(queries, self.cosines[queries, others])
 
     def leads(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """As a run finds them: each pair knows what is around both of its questions, and how they list each other."""
-        found = self.around()
-        one, other = (Around(*(column[side] for column in found)) for side in (left, right))
-        listings = self._listing(left, right), self._listing(right, left)
-        return title_leads(self.cosines[left, right], (one, other), listings)
+        ranks = self._ranks(left, right), self._ranks(right, left)
+        columns = {"left": left, "right": right, "title_cosine": self.cosines[left, right]}
+        pairs = pa.table(columns | {"rank_left": ranks[0], "rank_right": ranks[1]})
+        return title_leads(pairs, self.around())
 
-    def _listing(self, queries: np.ndarray, others: np.ndarray) -> Listing:
+    def _ranks(self, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
         pairs = zip(queries.tolist(), others.tolist(), strict=True)
         ranks = [self.lists[a].index(b) + 1 if b in self.lists[a] else UNLISTED for a, b in pairs]
-        return Listing(np.array(ranks, np.int32), np.zeros(len(ranks), np.float32))
+        return np.array(ranks, np.int32)
 
 
 @st.composite
@@ -225,26 +225,30 @@ def test_titles_lead_by_how_much_more_alike_they_are_than_those_of_the_other_nei
 @given(neighbourhoods())
 def test_around_a_question_is_the_sum_over_the_neighbours_that_it_lists(made: Neighbourhood) -> None:
     found = made.around()
-    for question, listed in enumerate(made.lists):
-        assert found.counts[question] == len(listed)
-        assert found.cosines[question] == sum(round(float(made.cosines[question, other]) * 2**20) for other in listed)
-    assert found.cosines.dtype == found.counts.dtype == np.int64
+    assert found.schema == AROUND
+    assert found.to_pylist() == [
+        {
+            "key": question,
+            "cosines": sum(round(float(made.cosines[question, other]) * 2**20) for other in listed),
+            "listed": len(listed),
+        }
+        for question, listed in enumerate(made.lists)
+        if listed
+    ]
 
 
 def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
     """Nor the pieces: the sums of floats would differ in their last digits."""
     random = np.random.default_rng(5)
-    rows, cosines = random.integers(0, 3, 5_000), (10 ** random.uniform(-9, 0, 5_000)).astype(np.float32)
+    keys, cosines = random.integers(0, 3, 5_000), (10 ** random.uniform(-9, 0, 5_000)).astype(np.float32)
     mixed = random.permutation(5_000)
     assert cosines.cumsum(dtype=np.float64)[-1] != cosines[mixed].cumsum(dtype=np.float64)[-1]
-    together = around(rows, cosines, 4)
+    together = around(keys, cosines)
     for some in (np.arange(5_000)[::-1], mixed):
-        found = around(rows[some], cosines[some], 4)
-        assert [column.tolist() for column in found] == [column.tolist() for column in together]
-    pieces = [around(rows[some], cosines[some], 4) for some in np.array_split(mixed, 7)]
-    added = [sum(columns).tolist() for columns in zip(*pieces, strict=True)]
-    assert added == [column.tolist() for column in together]
-    assert together.counts[3] == together.cosines[3] == 0
+        assert around(keys[some], cosines[some]) == together
+    pieces = pa.concat_tables(around(keys[some], cosines[some]) for some in np.array_split(mixed, 7))
+    added = pieces.group_by("key").aggregate([("cosines", "sum"), ("listed", "sum")]).sort_by("key")
+    assert [*zip(*added.to_pydict().values(), strict=True)] == [*zip(*together.to_pydict().values(), strict=True)]
 
 
 def test_where_all_titles_are_alike_none_leads_and_where_nothing_is_listed_a_pair_leads_by_all_of_it() -> None:

@@ -156,6 +156,9 @@ def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics
     probabilities = pairs.filter(pc.equal(pairs["source"], "encoder"))["probability"].to_numpy()
     above = probabilities[probabilities >= np.float32(metrics["threshold"])]
     assert metrics["encoder_pairs_above_threshold"] == len(above)
+    joined = pairs.filter(pc.and_(pc.equal(pairs["source"], "encoder"), pairs["joined"]))["probability"].to_numpy()
+    assert metrics["encoder_pairs_joined"] == len(joined)
+    assert metrics["expected_right"] == pytest.approx(joined.sum(dtype=np.float64))
     assert (metrics["encoder_pairs"], metrics["clusters"]) == (len(probabilities), len(groups(run)))
     chosen, wanted = metrics["thresholds"][0], CalibrationSettings().precision
     assert (chosen["precision"], chosen["threshold"], chosen["pairs"]) == (wanted, metrics["threshold"], len(above))

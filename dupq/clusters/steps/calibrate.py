@@ -11,7 +11,6 @@ Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 tit
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,26 +20,22 @@ import pyarrow.compute as pc
 from dupq.clusters.calibration import (
     OF_TITLES,
     Calibrated,
-    Evidence,
     Labelled,
     features_of,
     fit,
     own_share,
-    places_of,
     read_prior,
 )
 from dupq.clusters.evidence import (
     UNLISTED,
-    Around,
     Listing,
     Words,
     around,
     listing_of,
     shared,
     title_cosines,
-    title_leads,
 )
-from dupq.clusters.steps.score_pairs import TermTables, titles_only, words_of
+from dupq.clusters.steps.decide import Known, TermTables, titles_only, words_of
 from dupq.encoders.saved import FitnessEntry
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
@@ -49,9 +44,10 @@ from dupq.job.table import Each, Partitioned, Table, Whole
 from dupq.links import Split, represented_by, represented_split, sets_in, sets_table
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.sections import CalibrationSettings
-from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
+from dupq.tables import CALIBRATION_PAIRS, COMPARED, KNOWN_SETS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, without
 
 _REFERENCE = 1_000
@@ -193,26 +189,6 @@ _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a run is calibrated for."""
-
-    sites: list[str]
-    measure: Measure
-    k: int  # neighbours of each question
-    judged: Judged
-    settings: CalibrationSettings
-
-
-@dataclass(frozen=True)
-class Known:
-    """Known duplicates, and which questions may be calibrated on."""
-
-    links: Whole  # KEY_PAIRS
-    representatives: Whole  # REPRESENTATIVES
-    seen: dict[str, np.ndarray]  # keys that the encoder was trained, tuned and tested on, by part
-
-
 def calibrate(
     run: Run,
     nearest: Partitioned,
@@ -220,20 +196,22 @@ def calibrate(
     terms: TermTables,
     known: Known,
     fitness: FitnessEntry,
-    asked: Asked,
+    request: SearchRequest,
+    settings: CalibrationSettings,
 ) -> tuple[Table, Calibrated]:
     """Return the pairs that the model for this archive rests on (CALIBRATION_PAIRS), and record it.
 
     `nearest` are the lists of all questions (NEAREST), `keys` their keys alone.
     """
     sets, pairs = run.table("known_sets", KNOWN_SETS), run.table("pairs", CALIBRATION_PAIRS)
-    inputs = Each(keys), known.links, known.representatives, known.seen, asked.settings
+    inputs = Each(keys), known.pairs, known.representatives, known.seen, settings
     sample = run.map("sample", sample_of, *inputs, into=SAMPLE, beside=sets)
-    own = Whole(run.gather("lists", lists_of, nearest, Whole(sample), asked.judged, into=NEAREST))
+    own = Whole(run.gather("lists", lists_of, nearest, Whole(sample), known.judged, into=NEAREST))
     others = Whole(run.gather("lists_of_neighbours", lists_of_neighbours, nearest, own, into=NEAREST))
     words = Whole(run.map("words", terms_of_lists, terms.terms, own, others, into=TERMS))
-    rest = Whole(terms.rarities), Whole(sample), Whole(sets), sample.counts(0)["rows_in"], fitness, asked
-    return pairs, run.record("calibration", calibration, own, others, words, *rest, beside=pairs)
+    tables = own, others, words, Whole(terms.rarities), Whole(sample), Whole(sets)
+    rest = sample.counts(0)["rows_in"], fitness, known.judged, request, settings.prior
+    return pairs, run.record("calibration", calibration, *tables, *rest, beside=pairs)
 
 
 def sample_of(
@@ -288,29 +266,29 @@ def calibration(
     known_sets: pa.Table,
     population: int,
     fitness: FitnessEntry,
-    asked: Asked,
+    judged: Judged,
+    request: SearchRequest,
+    prior_uri: str,
 ) -> Counted:
     """Return the model and what it rests on; the second table are the pairs that it was fitted to.
 
-    `population` is the number of questions that were sampled from.
+    `population` is the number of questions that were sampled from; `prior_uri` is empty, or that of another prior.
     """
-    lists, rarity = lists_in([own, others], asked.k, asked.measure), rarities["rarity"].to_numpy()
-    found = sampled_pairs(sample, population, sets_in(known_sets), asked.judged, lists)
+    lists, rarity = lists_in([own, others], request.settings.k, request.measure), rarities["rarity"].to_numpy()
+    found = sampled_pairs(sample, population, sets_in(known_sets), judged, lists)
     places, words = words_of(terms)
     shipped = OF_TITLES if _are_titles(words, places.of(lists.keys)) else ""
-    prior = read_prior(asked.settings.prior or shipped)
+    prior = read_prior(prior_uri or shipped)
     left, right = places.of(found.left), places.of(found.right)
     rows, columns = np.nonzero(lists.others >= 0)
     queries, listed = (places.of(some) for some in (lists.keys[rows], lists.others[rows, columns]))
-    sums = around(queries, title_cosines(words.titles, queries, listed, rarity), len(places.keys))
-    common = shared(words, left, right, rarity)
-    around_left, around_right = (Around(*(column[some] for column in sums)) for some in (left, right))
-    listings = found.listing_left, found.listing_right
-    leads = title_leads(common.title_cosine, (around_left, around_right), listings)
-    features = features_of(Evidence(places_of(found.scores, found.reference), *listings, common, leads), asked.k)
+    alike = around(lists.keys[rows], title_cosines(words.titles, queries, listed, rarity))
+    pairs = [found.left, found.right, found.scores.astype(np.float32), *found.listing_left, *found.listing_right]
+    compared = pa.table([*pairs, *shared(words, left, right, rarity)], schema=COMPARED)
+    features = features_of(compared, alike, found.reference, request.settings.k)
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
-    floor = _floor(found.scores, probabilities, found.counts, asked.measure)
+    floor = _floor(found.scores, probabilities, found.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
         "reference": found.reference.tolist(),
@@ -324,7 +302,7 @@ def calibration(
         "fitness": fitness,
     }
     counts = {"rows_out": len(features), "development pairs among neighbours": int(found.is_linked.sum())}
-    return Counted(record, counts, _fitted(Sites(asked.sites), found, features, probabilities))
+    return Counted(record, counts, _fitted(Sites(request.sites), found, features, probabilities))
 
 
 def _are_titles(words: Words, rows: np.ndarray) -> bool:

@@ -23,10 +23,11 @@ from dupq import storage
 from dupq.archive import partitions
 from dupq.clusters import identity
 from dupq.clusters.components import cluster_statistics, represented, with_represented
-from dupq.clusters.identity import REASONS, CanonicalCriteria, canonical_questions
+from dupq.clusters.identity import REASONS, canonical_questions
+from dupq.clusters.steps.decide import Known
 from dupq.job.run import Counted, Run, as_they_are
-from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
-from dupq.links import link_targets, links_table
+from dupq.job.table import Around, Each, Read, Shards, Table, Whole
+from dupq.links import duplicate_links, links_table
 from dupq.runs.question_tables import pairs_in
 from dupq.tables import (
     CHANGED_CLUSTERS,
@@ -52,10 +53,8 @@ class Decided:
     labels: Table  # LABELS of representatives
     scored: Table  # SCORED
     joined: Table  # JOINED_PAIRS
-    representatives: Whole  # REPRESENTATIVES
     verified: Table | Read  # VERIFIED, in the partitions of `scored`
-    links: str | None  # known duplicates; None: there are none, or they are ignored
-    previous: str | None  # the clusters table of an earlier run
+    threshold: float  # the probability from which pairs joined
 
 
 class Clustered(NamedTuple):
@@ -67,29 +66,30 @@ class Clustered(NamedTuple):
     stats: Table  # CLUSTER_STATS
 
 
-def make_clusters(
-    run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float
-) -> Clustered:
-    """Make the pairs, clusters, cluster_stats and changes tables; `threshold` is a probability."""
-    parts, names, alone = decided.scored.parts, sites.names, run.table("alone", KEYS)
-    inputs = Whole(decided.labels), decided.representatives, Each(questions), decided.links, decided.previous, names
+def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
+    """Make the pairs, clusters, cluster_stats and changes tables."""
+    parts, names, alone = decided.scored.parts, known.sites.names, run.table("alone", KEYS)
+    links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
+    inputs = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
     members = run.map("members", members_of, *inputs, into=MEMBERS, beside=alone)
-    if decided.previous is not None:
+    if previous is not None:
         now = Whole(members.only("key", "id"))
-        run.map("changes", changes_since, now, decided.previous, names, into=CHANGED_CLUSTERS, publish=True)
-    known = None
-    if decided.links is not None:
-        known = run.shuffle("known", links_table, decided.links, names, into=KEY_PAIRS, by="left", parts=parts)
+        run.map("changes", changes_since, now, previous, names, into=CHANGED_CLUSTERS, publish=True)
+    linked = None
+    if links is not None:
+        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", parts=parts)
     joined = run.shuffle("joined", as_they_are, decided.joined, into=JOINED_PAIRS, by="left", parts=parts)
-    owners = Whole(members.only("key", "cluster"))
-    near = decided.verified, decided.scored
-    pairs = run.map("pairs", pairs_table, *near, joined, known, owners, names, into=PAIRS, publish=True)
-    slices, all_owners = partitions(members.rows), Whole(members.only("key", "cluster", "id"))
-    stats = _make_statistics(
-        run, (joined, decided.verified, decided.scored), owners, all_owners, sites, threshold, slices
-    )
-    keys, around = texts.only("key"), Around(members, texts)
-    made = run.map("clusters", clusters_of, keys, around, Whole(alone), names, threshold, into=CLUSTERS, publish=True)
+    owners, near, likely = Whole(members.only("key", "cluster", "id")), decided.verified, decided.scored
+    pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
+
+    likely, slices = likely.only("left", "right", "probability"), partitions(members.rows)
+    inside = joined, near, likely, owners, decided.threshold
+    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", parts=slices)
+    figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
+    stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
+
+    own = texts.only("key"), Around(members, texts), Whole(alone), names, decided.threshold
+    made = run.map("clusters", clusters_of, *own, into=CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, made.rows
     return Clustered(pairs, members, made, stats)
 
@@ -109,7 +109,7 @@ def members_of(
     sites, solved = Sites(site_names), labels.sort_by("key")
     nearby = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
     keys, clusters = with_represented(nearby, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
-    canonical, reasons = canonical_questions(clusters, _criteria(keys, questions, links, sites))
+    canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, questions, links, sites))
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), previous_clusters(previous, sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
@@ -120,8 +120,11 @@ def members_of(
 
 def _criteria(
     members: np.ndarray, questions: Iterator[Iterator[pa.RecordBatch]], links: str | None, sites: Sites
-) -> CanonicalCriteria:
-    """Return the criteria of the canonical rule for `members` (sorted keys)."""
+) -> list[np.ndarray]:
+    """Return the criteria of the canonical rule for `members` (sorted keys), as REASONS has them, without the key.
+
+    Where a value is unknown it is the smallest int64.
+    """
     accepted = np.zeros(len(members), bool)
     scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
     for batch in (batch for shard in questions for batch in shard):
@@ -132,10 +135,10 @@ def _criteria(
         for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
             column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
         ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
-    targets = np.zeros(0, np.int64) if links is None else link_targets(links, sites)
+    targets = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
     indices, are_there = places_among(members, targets)
     linked = np.bincount(indices[are_there], minlength=len(members))
-    return CanonicalCriteria(members, linked, accepted, scores, answers, views, ages)
+    return [linked, accepted, scores, answers, views, ages]
 
 
 def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
@@ -169,22 +172,20 @@ def clusters_of(
 ) -> pa.Table:
     """Return CLUSTERS of the questions of a shard; `members` are those of them that are in clusters, and others."""
     sites, keys = Sites(site_names), texts["key"].to_numpy()
-    indices, inside = places_among(members["key"].to_numpy(), keys)
-
-    def of_members(column: str, otherwise: np.ndarray) -> np.ndarray:
-        values = members[column].to_numpy()
-        return np.where(inside, values[indices], otherwise) if len(values) else otherwise
-
-    ids, canonical = of_members("id", keys), of_members("canonical", keys)
+    rows, inside = places_among(members["key"].to_numpy(), keys)
+    own = members.take(pa.array(rows, mask=~inside))  # null where a question is in none
+    ids, canonical, sizes = (
+        pc.fill_null(own[name], otherwise).to_numpy()
+        for name, otherwise in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
+    )
     is_alone = ~inside & are_among(alone["key"].to_numpy(), keys)
-    reasons = of_members("reason", np.zeros(len(keys), np.int8))
     columns = [
         *sites.columns(keys),
         identity.written_ids(sites.labels(ids), is_alone),
         *sites.columns(canonical),
         pa.array(canonical == keys),
-        pc.take(pa.array(REASONS, pa.string()), pa.array(reasons, mask=~inside)),
-        pa.array(of_members("size", np.ones(len(keys), np.int64))),
+        pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
+        pa.array(sizes),
         pa.array(np.full(len(keys), threshold, np.float32)),
     ]
     return pa.table(columns, schema=CLUSTERS)
@@ -232,25 +233,6 @@ def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
 
 _EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
 _FIGURES = pa.schema([_EDGES.field("cluster"), *CLUSTER_STATS])
-
-
-def _make_statistics(
-    run: Run,
-    pairs: tuple[Spread, Table | Read, Table],
-    owners: Whole,
-    members: Whole,
-    sites: Sites,
-    threshold: float,
-    slices: int,
-) -> Table:
-    """Make CLUSTER_STATS. `pairs` are those that join at any probability, verified and scored ones."""
-    joined, verified, scored = pairs
-    likely = scored.only("left", "right", "probability")
-    edges = run.shuffle(
-        "edges", edges_of, joined, verified, likely, owners, threshold, into=_EDGES, by="cluster", parts=slices
-    )
-    figures = run.map("statistics", figures_of, edges, members, sites.names, into=_FIGURES)
-    return run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 
 
 def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:

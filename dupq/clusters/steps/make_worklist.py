@@ -11,7 +11,7 @@ pairs, and 16 bytes a question in clusters or with a known link.
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters.components import components, represented
 from dupq.clusters.decision import Rarity, Titled, in_words, likeliest, unlinked
-from dupq.clusters.steps.make_clusters import Clustered, Decided, make_clusters
+from dupq.clusters.steps.decide import Known
+from dupq.clusters.steps.make_clusters import CRITERIA, Clustered, Decided, make_clusters
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
@@ -34,6 +35,7 @@ from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
 
 _CHOSEN = pa.schema([*KEY_PAIRS, *PAIRS])
+TITLED = ("question_id", "title", "tags")  # of questions
 TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
 
 
@@ -51,30 +53,20 @@ class Work:
 
 
 def cluster(
-    run: Run,
-    decided: Decided,
-    texts: Table,
-    questions: Shards,
-    sites: Sites,
-    threshold: float,
-    titled: Shards,
-    rarities: Table,
-    work: Work,
+    run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
 ) -> tuple[Clustered, Table]:
     """Make pairs, clusters and what goes with them, and the worklist of the likeliest other pairs."""
-    tables = make_clusters(run, decided, texts, questions, sites, threshold)
-    return tables, make_worklist(run, tables, titled, rarities, decided.links, work)
+    tables = make_clusters(run, decided, known, texts, replace(questions, columns=CRITERIA))
+    return tables, make_worklist(run, tables, known, replace(questions, columns=TITLED), rarities, work)
 
 
-def make_worklist(
-    run: Run, tables: Clustered, questions: Shards, rarities: Table, links: str | None, work: Work
-) -> Table:
+def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, rarities: Table, work: Work) -> Table:
     """Make the worklist (WORKLIST), and its sheet.
 
     A sheet that is there already stays as it is: it is the same list, and may hold verdicts.
     """
     owners = Whole(tables.members.only("key", "cluster"))
-    settled = Whole(run.map("settled", settled_by, links, owners, work.sites, into=LABELS))
+    settled = Whole(run.map("settled", settled_by, known.links, owners, work.sites, into=LABELS))
     some = run.map("likeliest", likeliest_of, tables.pairs, owners, settled, work, into=_CHOSEN)
     chosen = Whole(run.map("chosen", likeliest_of, Whole(some), owners, settled, work, into=_CHOSEN))
     titles = run.map("titles", titles_of, questions, chosen, into=TITLES)

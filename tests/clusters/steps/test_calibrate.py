@@ -16,7 +16,7 @@ from dupq.clusters.steps.calibrate import (
     sampled_pairs,
     terms_of_lists,
 )
-from dupq.clusters.steps.score_pairs import terms_table
+from dupq.clusters.steps.decide import terms_table
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
 from dupq.links import sets_in

@@ -1,7 +1,6 @@
 """The partition to the tables that people read: ids from night to night, what changed, and used links."""
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,8 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
+from dupq.clusters.steps.decide import Known, hold
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters, previous_clusters
-from dupq.clusters.steps.partition_pairs import hold
 from dupq.evaluation.sampling import NONE_JUDGED
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
@@ -74,10 +73,10 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
         for half in (own[::2], own[1::2]):
             shards.append(write_shard(run, len(shards), site, sorted(half), sites))
     steps, names = Run(run, "clusters"), tuple(sites.names)
-    earlier = None if previous is None else f"{previous}/clusters"
-    decided = replace(written(run, night, sites, parts), previous=earlier)
+    decided, copies = written(run, night, sites, parts)
     texts = Table(f"{run}/texts", TEXTS, len(shards))
-    make_clusters(steps, decided, texts, Shards(tuple(shards), names, CRITERIA), sites, THRESHOLD)
+    known = Known(sites, None, True, NONE_JUDGED, Whole(representatives(run, copies)), {}, previous and str(previous))
+    make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, CRITERIA))
     changed = rows_below(f"{run}/changes", CHANGED_CLUSTERS) if previous else []
     return Tables(
         rows_below(f"{run}/clusters", CLUSTERS),
@@ -100,8 +99,8 @@ def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) 
     return shard
 
 
-def written(run: str, night: Night, sites: Sites, parts: int) -> Decided:
-    """Every two questions of a group are a scored pair; every copy is a verified one."""
+def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, dict[int, int]]:
+    """Every two questions of a group are a scored pair; every copy is a verified one. Return the copies by key too."""
     groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
     copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
     rows = [{"key": key, "cluster": group[0]} for group in groups for key in group]
@@ -111,7 +110,7 @@ def written(run: str, night: Night, sites: Sites, parts: int) -> Decided:
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
     near = table(f"{run}/verified", VERIFIED, *by_home(verified, "left", parts))
     joined = table(f"{run}/joined", JOINED_PAIRS, [])
-    return Decided(labels, scored, joined, Whole(representatives(run, copies)), near, None, None)
+    return Decided(labels, scored, joined, near, THRESHOLD), copies
 
 
 def representatives(run: str, copies: dict[int, int]) -> Table:
@@ -293,7 +292,8 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
     texts = Table(f"{run}/texts", TEXTS, shards)
-    held = hold(Run(run, "partition"), texts, links, Whole(representatives(run, copies)), Sites([A]), NONE_JUDGED)
+    known = Known(Sites([A]), links, True, NONE_JUDGED, Whole(representatives(run, copies)), {})
+    held = hold(Run(run, "partition"), texts, known)
     return [(row["left"], row["right"]) for row in held.joined.read(0).to_pylist()]
 
 

@@ -12,8 +12,8 @@ from run_tables import key_of, question_row, table, write_rows
 from dupq import tables
 from dupq.archive import Shard
 from dupq.clusters.evidence import CITED, SELF
-from dupq.clusters.steps import score_pairs as stage
-from dupq.clusters.steps.score_pairs import make_terms, terms_table, titles_only
+from dupq.clusters.steps import decide as stage
+from dupq.clusters.steps.decide import make_terms, terms_table, titles_only
 from dupq.job.run import Run
 from dupq.job.table import Shards
 from dupq.text.keys import Sites

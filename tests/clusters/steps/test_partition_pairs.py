@@ -15,12 +15,12 @@ from scipy import sparse
 from scipy.special import logit
 
 from dupq import storage
-from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of
-from dupq.clusters.decision import Scale
-from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
+from dupq.clusters.calibration import FEATURES, Model, features_of
+from dupq.clusters.decision import Scale, unlisted
+from dupq.clusters.evidence import Words, shared, title_cosines
 from dupq.clusters.partition import partition
-from dupq.clusters.steps import partition_pairs as stage
-from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, partition_pairs
+from dupq.clusters.steps import decide as stage
+from dupq.clusters.steps.decide import Candidates, Cut, Held, partition_pairs
 from dupq.job import run as runner
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
@@ -153,8 +153,8 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
 def partitioned(
     run: Run, archive: Archive, given: tuple[Candidates, Held], setting: Setting, threshold: float = THRESHOLD
 ) -> Table:
-    cut = Cut(threshold, MEASURE, Scale(model(), archive.reference, K), setting.scored_size)
-    return partition_pairs(run, *given, SITES, cut)
+    cut = Cut(threshold, SITES, MEASURE, Scale(model(), archive.reference, K), setting.scored_size)
+    return partition_pairs(run, *given, cut)
 
 
 def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
@@ -169,15 +169,15 @@ def labels(made: Table) -> Clusters:
     return found
 
 
-def unlisted(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
+def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
     """The probabilities of pairs of which neither question lists the other."""
     rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
     similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
-    nobody = Listing(np.full(len(pairs), UNLISTED, np.int32), np.zeros(len(pairs), np.float32))
-    common, lists = shared(archive.words, *rows, archive.rarities), archive.lists
-    leads = np.array([slow_lead(*pair, archive.title_cosine, lists) for pair in pairs])
-    places = places_of(similarity.astype(np.float64), archive.reference)
-    p = model().probabilities(features_of(Evidence(places, nobody, nobody, common, leads), K)).astype(np.float32)
+    compared = unlisted(np.array(pairs), similarity, shared(archive.words, *rows, archive.rarities))
+    features = features_of(compared, AROUND.empty_table(), archive.reference, K)
+    leads = [slow_lead(*pair, archive.title_cosine, archive.lists) for pair in pairs]
+    features[:, FEATURES.index("title_lead")] = np.array(leads, np.float32)
+    p = model().probabilities(features).astype(np.float32)
     return dict(zip(pairs, p.tolist(), strict=True))
 
 
@@ -193,7 +193,7 @@ def slowly(archive: Archive, scored_size: int = 1_000) -> Clusters:
     for component in nx.connected_components(nx.Graph([*sure, *archive.links])):
         every = list(combinations(sorted(component), 2))
         others = [pair for pair in every if pair not in archive.scored]
-        p = unlisted(archive, others) if others and len(component) <= scored_size else dict.fromkeys(others, 0.0)
+        p = unlisted_in(archive, others) if others and len(component) <= scored_size else dict.fromkeys(others, 0.0)
         p.update({pair: archive.scored[pair] for pair in every if pair in archive.scored})
         weights: dict[Pair, float] = defaultdict(float)
         for pair in every:

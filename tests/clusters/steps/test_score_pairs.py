@@ -16,14 +16,14 @@ from run_tables import Pair, contents, cut_off, home_of, table, write_terms
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
-from dupq.clusters.decision import Scale, arounds, undirected
+from dupq.clusters.decision import Scale, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
-from dupq.clusters.steps.score_pairs import TermTables, choose_threshold, score_pairs
+from dupq.clusters.steps.decide import TermTables, choose_threshold, score_pairs
 from dupq.job.run import Run
 from dupq.job.table import Each, Spread, Table, Whole, one_batch, write_parts
 from dupq.job.tasks import Report
 from dupq.neighbours.steps.search_all import directed_in
-from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
+from dupq.tables import CANDIDATES, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 
 FRACTIONS = st.floats(-1, 1, width=32)
@@ -255,7 +255,7 @@ def test_around_a_question_are_its_neighbours_of_all_parts(tmp_path: Path) -> No
     assert {home_of(key, parts) == home for home, table in enumerate(tables) for key in table["key"].to_pylist()} == {
         True
     }
-    assert sorted(around) == sorted({key for pair in found for key in pair})
+    assert sorted(around) == sorted(key for key, near in archive.lists.items() if near)
     spread = 0
     for key, row in around.items():
         pairs = [(min(key, other), max(key, other)) for other in archive.lists[key]]
@@ -284,15 +284,6 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_
         assert len(contents(run.folder)) == outputs
         score_pairs(run, *given, SCALE)
         assert contents(run.folder) == expected
-
-
-@given(st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.integers(0, 9))), st.lists(st.tuples(KEYS, KEYS)))
-def test_around_questions_that_are_in_no_pair_is_nothing(rows: dict[Pair, tuple[int, int]], pairs: list[Pair]) -> None:
-    columns = [np.array([row[place] for row in ((k, *v) for k, v in rows.items())], np.int64) for place in range(3)]
-    table = pa.table({side: [pair[place] for pair in pairs] for place, side in enumerate(("left", "right"))}, KEY_PAIRS)
-    for place, found in enumerate(arounds(columns, table)):
-        expected = [rows.get(pair[place], (0, 0)) for pair in pairs]
-        assert list(zip(found.cosines.tolist(), found.counts.tolist(), strict=True)) == expected
 
 
 class Chosen(NamedTuple):

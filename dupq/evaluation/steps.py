@@ -9,7 +9,7 @@ Memory: a file of a table, and what is measured on. The last task: 50 bytes a qu
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.decision import Thresholds
-from dupq.clusters.steps.calibrate import Known
+from dupq.clusters.steps.decide import Known
 from dupq.clusters.steps.make_clusters import Clustered, previous_clusters
-from dupq.clusters.steps.make_worklist import keys_of_pairs
-from dupq.evaluation import measures
+from dupq.clusters.steps.make_worklist import TITLED, TITLES, keys_of_pairs, titles_of
+from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
-from dupq.evaluation.verdicts import VERDICTS, planted_keys
+from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, planted_keys
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
@@ -34,7 +34,7 @@ from dupq.runs.queries import estimated
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, LinkQuality
-from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS
+from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
 _FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
@@ -43,25 +43,24 @@ _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster"
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run decided and was given, besides its tables."""
+    """What a run decided and was given, besides its tables and what is known."""
 
-    sites: list[str]
     thresholds: Thresholds
     calibration: Calibrated
     representatives: int  # questions with embeddings
-    judged: Judged | None  # all verdicts
-    contradictions: tuple[int, int]  # verdicts that a later one on the same pair replaced, and that others contradict
+    contradictions: tuple[int, int] | None  # verdicts that a later one on the same pair replaced, and that others
+    # contradict; None: there are no verdicts
     verdicts: str | None  # a filled-in review.tsv of an earlier run
     truth: str | None  # planted pairs
-    previous: str | None  # an earlier run
 
 
 def measure_run(
-    run: Run, made: Clustered, worklist: Table, links: LinkQuality | None, has_links: bool, facts: Facts
+    run: Run, made: Clustered, worklist: Table, known: Known, texts: Table, questions: Shards, facts: Facts
 ) -> None:
-    """Write metrics.json; `links` is what `measure_links` found, if the run has known duplicates at all."""
+    """Write metrics.json: what was found, and how good it is on known duplicates."""
+    has_links, sites, chosen = known.links is not None, known.sites.names, facts.thresholds["chosen"]
     rows, sizes = Each(made.clusters.only("site", "cluster_size")), Whole(made.stats.only("size"))
-    pairs, sites, chosen = Each(made.pairs.only("source", "probability")), facts.sites, facts.thresholds["chosen"]
+    pairs = Each(made.pairs.only("source", "probability", "joined"))
     metrics: dict[str, Any] = {
         **run.record("counts", counts_of, pairs, rows, sizes, chosen["threshold"], sites),
         "representatives": facts.representatives,
@@ -70,9 +69,9 @@ def measure_run(
         "thresholds": [chosen, *facts.thresholds["others"]],
         "calibration": {name: value for name, value in facts.calibration.items() if name != "reference"},
         "planted": None,
-        "links": links,
+        "links": _measure_links(run, made, known, texts, questions, facts) if has_links else None,
         "verdicts": estimated(facts.verdicts, storage.parent(run.uri)) if facts.verdicts else None,
-        "judged": _judged(facts.judged, *facts.contradictions) if facts.judged else None,
+        "judged": _judged(known.judged, *facts.contradictions) if facts.contradictions else None,
         "worklist": _expected(worklist.only("expected_right").read(0)["expected_right"].to_pylist()),
         "drift": None,
     }
@@ -80,10 +79,10 @@ def measure_run(
         ids = Each(made.clusters.only("site", "question_id", "cluster_id"))
         metrics["planted"] = run.record("planted", planted_in, ids, facts.truth, sites)
     metrics["not_measured"] = not_measured(metrics, has_links)
-    if facts.previous:
-        now, earlier = Whole(made.members.only("key", "id")), storage.join(facts.previous, "clusters")
+    if known.previous:
+        now, earlier = Whole(made.members.only("key", "id")), storage.join(known.previous, "clusters")
         changed = run.record("changed", changed_since, now, earlier, sites)
-        metrics["drift"] = {"previous": facts.previous, **_drift(metrics, read_metrics(facts.previous)), **changed}
+        metrics["drift"] = {"previous": known.previous, **_drift(metrics, read_metrics(known.previous)), **changed}
     storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
     run.report.rows_in = run.report.rows_out = metrics["questions"]
 
@@ -97,11 +96,15 @@ def counts_of(
     pairs: Iterator[pa.Table], clusters: Iterator[pa.Table], sizes: pa.Table, threshold: float, sites: list[str]
 ) -> dict[str, object]:
     """Return how many questions, pairs and clusters a run has."""
-    sources, by_site, above, inside = Counter[str](), Counter[str](), 0, 0
+    sources, by_site, inside = Counter[str](), Counter[str](), 0
+    above, joined, right = 0, 0, 0.0  # encoder pairs
     for table in pairs:
         sources.update(_counted(table["source"]))
-        is_sure = pc.greater_equal(table["probability"], np.float32(threshold))
-        above += pc.sum(pc.and_(pc.equal(table["source"], "encoder"), is_sure)).as_py() or 0
+        table = table.filter(pc.equal(table["source"], "encoder"))
+        p, are_joined = table["probability"].to_numpy().astype(np.float64), table["joined"].to_numpy()
+        above += int((p >= np.float32(threshold)).sum())
+        joined += int(are_joined.sum())
+        right += float(p[are_joined].sum())
     for table in clusters:
         by_site.update(_counted(table["site"]))
         inside += pc.sum(pc.greater(table["cluster_size"], 1)).as_py() or 0
@@ -112,6 +115,8 @@ def counts_of(
         "near_duplicate_pairs": sources["near_duplicate"],
         "encoder_pairs": sources["encoder"],
         "encoder_pairs_above_threshold": above,
+        "encoder_pairs_joined": joined,
+        "expected_right": right,
         "clusters": len(sizes),
         "questions_in_clusters": inside,
         "largest_cluster": pc.max(sizes["size"]).as_py() or 0,
@@ -185,7 +190,6 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[st
 # are read; a shard or a file of pairs; in the last task 24 bytes a pair with a linked question and about 50 a question
 # in clusters. Links are incomplete, so every precision here is a lower bound.
 
-SAID_COLUMNS = ("question_id", "title")
 _COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank")
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
@@ -195,46 +199,23 @@ _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
 _SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words")])
 
 
-def measure_all(
-    run: Run,
-    tables: Clustered,
-    worklist: Table,
-    known: Known,
-    texts: Table,
-    questions: Shards,
-    has_links: bool,
-    facts: Facts,
-) -> None:
-    """Write metrics.json: what was found, and how good it is on known duplicates."""
-    links = measure_links(run, known, texts, questions, tables, facts) if has_links else None
-    measure_run(run, tables, worklist, links, has_links, facts)
-
-
-def measure_links(
-    run: Run,
-    known: Known,
-    texts: Table,
-    questions: Shards,
-    tables: Clustered,
-    facts: Facts,
+def _measure_links(
+    run: Run, made: Clustered, known: Known, texts: Table, questions: Shards, facts: Facts
 ) -> LinkQuality | None:
     """Record recall, lower-bound precision and calibration on the links of the test part; None without any."""
-    made, sites = run.table("sets", KNOWN_SETS), facts.sites
-    found = run.map(
-        "tested", links_to_measure, Each(texts.only("key")), known.links, known.seen, into=KEY_PAIRS, beside=made
-    )
-    if not found.rows:
+    sets, sites = run.table("sets", KNOWN_SETS), known.sites.names
+    keys = Each(texts.only("key"))
+    tested = run.map("tested", links_to_measure, keys, known.pairs, known.seen, into=KEY_PAIRS, beside=sets)
+    if not tested.rows:
         return None
-    tested, sets = Whole(found), Whole(made)
-    searched = Whole(run.map("searched", searched_links, tested, known.representatives, into=KEY_PAIRS))
-    near = Whole(run.map("pairs", pairs_of_linked, tables.pairs.only(*_COLUMNS), sets, searched, sites, into=_FOUND))
-    said = Whole(run.map("said", said_by, questions, tested, into=_SAID))
-    clusters = Whole(tables.members.only("key", "cluster"))
+    links, own = Whole(tested), Whole(sets)
+    searched = Whole(run.map("searched", searched_links, links, known.representatives, into=KEY_PAIRS))
+    near = Whole(run.map("pairs", pairs_of_linked, made.pairs.only(*_COLUMNS), own, searched, sites, into=_FOUND))
+    said = Whole(run.map("said", said_by, replace(questions, columns=("question_id", "title")), links, into=_SAID))
+    tables = links, searched, own, near, said, Whole(made.members.only("key", "cluster"))
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
     share = Model.from_dict(facts.calibration["model"]).linked_share
-    measured: LinkQuality = run.record(
-        "links", link_quality, tested, searched, sets, near, said, clusters, thresholds, share, sites
-    )
+    measured: LinkQuality = run.record("links", link_quality, *tables, thresholds, share, sites)
     return measured
 
 
@@ -374,3 +355,81 @@ def _by_kind(
             for label, count, hit in zip(names.tolist(), counts, hits, strict=True)
         }
     return shown
+
+
+# A sample of the pairs, to be judged by people: review.parquet with its strata, and review.tsv to be filled in.
+#
+#     counts  how many pairs there are of each probability, joined and not
+#     drawn   the pairs that belong to the sample; then of all partitions: sample
+#     titles  those of their questions
+
+_DRAWN_COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined")
+_SEED = 1
+
+
+def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: int, run_id: str) -> None:
+    """Write the sample of a run's encoder pairs, and the sheet that people fill in.
+
+    A sheet that is there already stays as it is: it is of this sample, and may hold verdicts.
+    """
+    sheet, pairs = storage.join(run.uri, "review.tsv"), pairs.only(*_DRAWN_COLUMNS)
+    counts = run.map("counts", spread_of, pairs, into=REVIEW_COUNTS)
+    if not run.report.rows_in:
+        if not storage.exists(sheet):
+            storage.write_bytes(sheet, format_verdicts([]).encode())
+        return
+    columns = (column.to_numpy().reshape(pairs.parts, 2, -1).sum(axis=0) for column in Whole(counts).read().columns)
+    planned = sampling.plan(sampling.Histogram(*columns), max(size, 4))
+    drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
+    sample = run.map("sample", merge, Each(drawn), into=REVIEW)
+    storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)
+    if not storage.exists(sheet):
+        titles = run.map("titles", titles_of, replace(questions, columns=TITLED), Whole(sample), into=TITLES)
+        names = Whole(titles).read()
+        of_keys = dict(zip(names["key"].to_pylist(), names["title"].to_pylist(), strict=True))
+        storage.write_bytes(sheet, _sheet(sampling.rows_in(sample.read(0)), of_keys, sites, run_id).encode())
+    run.report.rows_out = sample.rows
+
+
+def spread_of(pairs: pa.Table) -> Counted:
+    """Return how many of the encoder's pairs have each probability (REVIEW_COUNTS)."""
+    pairs = _of_encoder(pairs)
+    found = sampling.histogram(pairs["probability"].to_numpy(), pairs["joined"].to_numpy())
+    counts = pa.table([found.counts.ravel(), found.sums.ravel()], schema=REVIEW_COUNTS)
+    return Counted(counts, {"rows_in": len(pairs)})
+
+
+def _of_encoder(pairs: pa.Table) -> pa.Table:
+    return pairs.filter(pc.equal(pairs["source"], "encoder"))
+
+
+def draw(pairs: pa.Table, planned: sampling.Plan, sites: list[str]) -> pa.Table:
+    """Return the pairs of a partition that may be in the sample (REVIEW)."""
+    pairs = _of_encoder(pairs)
+    strata = sampling.strata(pairs["probability"].to_numpy(), pairs["joined"].to_numpy(), planned)
+    left, right = keys_of_pairs(pairs, Sites(sites)).T
+    return _review(sampling.draw(left, right, strata, planned, _SEED))
+
+
+def merge(drawn: Iterator[pa.Table]) -> pa.Table:
+    """Return the sample (REVIEW) of what was drawn of each partition."""
+    return _review(sampling.merge([sampling.rows_in(table) for table in drawn]))
+
+
+def _review(rows: sampling.Rows) -> pa.Table:
+    return pa.table([*map(pa.array, rows)], schema=REVIEW)
+
+
+def _sheet(rows: sampling.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
+    ends = [sites.unpack(side) for side in (rows.left, rows.right)]
+    asked = [
+        Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
+    ]
+    more = {
+        "title_left": [titles.get(key, "") for key in rows.left.tolist()],
+        "title_right": [titles.get(key, "") for key in rows.right.tolist()],
+        "run_id": [run_id] * len(asked),
+    }
+    order = sampling.asking_order(rows).tolist()
+    shuffled = {name: [column[place] for place in order] for name, column in more.items()}
+    return format_verdicts([asked[place] for place in order], shuffled)

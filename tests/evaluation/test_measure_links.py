@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from run_tables import Question, key_of, on
 
 from dupq.encoders.saved import PARTS
-from dupq.evaluation.steps.measure_run import (
+from dupq.evaluation.steps import (
     _lower_bound,
     link_quality,
     links_to_measure,

@@ -13,12 +13,13 @@ from dupq import storage
 from dupq.encoders.saved import read_measure
 from dupq.encoders.steps import Place, Work, encode_shard
 from dupq.evaluation.measures import Ranker
-from dupq.evaluation.steps.measure_archive import Archive, systems
 from dupq.neighbours.exact import pair_scores
+from dupq.pipelines.evaluate import Archive, systems
 from dupq.runs.question_tables import read_embeddings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
+pytestmark = pytest.mark.usefixtures("quick")  # tasks in this process
 SITES = Sites(["a.example.com"])
 QUESTIONS, K = 40, 7
 QUERIES, PAIRS = np.array([3, 8, 11, 20, 39]), (np.array([3, 5, 30, 8]), np.array([8, 20, 5, 39]))

@@ -14,15 +14,16 @@ from dupq import storage
 from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError
 from dupq.evaluation import sampling, verdicts
-from dupq.evaluation.sampling import read_rows, read_verdicts
-from dupq.evaluation.steps.draw_review import draw_review
+from dupq.evaluation.sampling import read_verdicts, rows_in
+from dupq.evaluation.steps import draw_review
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table
 from dupq.job.tasks import Report
 from dupq.runs.queries import estimated
-from dupq.tables import PAIRS, QUESTIONS
+from dupq.tables import PAIRS, QUESTIONS, REVIEW
 from dupq.text.keys import ID_BITS, Sites
 
+pytestmark = pytest.mark.usefixtures("quick")  # tasks in this process
 A, B, ELSEWHERE = "a.example.com", "b.example.com", "c.example.com"
 QUESTIONS_OF_SITE = 25
 SIZE = 40
@@ -66,7 +67,7 @@ class Made(NamedTuple):
 
     @property
     def rows(self) -> sampling.Rows:
-        return read_rows(str(self.output))
+        return rows_in(storage.read_table(str(self.output), REVIEW))
 
     @property
     def sheet(self) -> str:

@@ -1,1 +1,0 @@
-"""Steps that measure a run, and draw pairs of it for people to judge."""
