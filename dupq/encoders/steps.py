@@ -1,7 +1,11 @@
 """The encode stage: texts → embeddings, on GPUs if there are any.
 
-A shard is encoded as a whole, by a task on CPUs, or by a process with a GPU, whose threads read and write some shards
-while it encodes one: every bit of its file is the same whoever encodes what.
+A shard is encoded as a whole, and so every bit of its file is the same by each way:
+
+- Ray Data (dupq/job/actors.py) feeds shards to a pool of actors that hold the encoder, where actors are
+  asked for and in large runs: its processes take longer to start than a small archive takes to encode;
+- a task per shard, on CPUs;
+- a process per GPU, whose threads read and write some shards while it encodes one.
 
 A run's embeddings are made on one kind of device only, as CPUs and GPUs round differently: a JSON file beside them says
 which, and what else they are made by.
@@ -13,7 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +29,7 @@ from dupq.encoders.saved import FITNESS_QUESTIONS, FitnessEntry, read_descriptio
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
+from dupq.job.actors import Pool, run_in_actors
 from dupq.job.earlier import (
     LEFT_OUT,
     Earlier,
@@ -292,16 +297,30 @@ def encode_shards(work: Work, places: Sequence[Place]) -> Counts:
     return dict(total)
 
 
-_SHARDS_A_CALL = 16  # of a process with a GPU: so that none waits long for another at the end
+_SHARDS_AN_ACTOR = 16  # unless actors are asked for: then what starting them costs is little beside the work
 
 
-def check_room_to_encode(made_as: str, gpus: Gpus) -> None:
+def pool_for(settings: EncodeSettings, shards: int, gpus: int, cpus: int) -> Pool | None:
+    """Return the actors that encode so many shards on GPUs, or on CPUs if there are none; None: tasks do.
+
+    One each, or as many as the settings ask for.
+    """
+    actors = settings.actors or gpus or cpus
+    if shards < (actors + 1 if settings.actors else actors * _SHARDS_AN_ACTOR):
+        return None
+    return Pool(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0)
+
+
+def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what encoding will ask for.
 
     `made_as` is the file of the run that says on which kind of device it was begun, if it was.
     """
-    if not cluster.may_grow():
-        cluster.check_fits("encode", 1, int(bool(gpus.wanted) and not was_begun_on_cpus(made_as)))
+    if cluster.may_grow():
+        return
+    wanted = 0 if was_begun_on_cpus(made_as) else gpus.wanted or 0  # with `auto` what is there
+    pool = pool_for(settings, shards, wanted, cluster.cpus()) or Pool(1, 1, 1 if wanted else 0)
+    cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 
 
 def encode_texts(
@@ -331,18 +350,15 @@ def encode_texts(
     taken = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
+    pool = pool_for(settings, len(places), taken, cluster.cpus())
+    calls = [(work, place) for place in places]
+    if pool is not None:
+        outputs = [place.output for place in places]
+        report = run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+        if report is not None:
+            return report
     if not taken:
-        calls, names = [(work, place) for place in places], [place.texts for place in places]
-        return run_tasks("encode", encode_shard, calls, cpus=_cpus_each(settings.actors), names=names)
-    processes = min(taken, settings.actors or taken)
-    count = min(len(places), max(processes, -(-len(places) // _SHARDS_A_CALL)))
-    shares = [places[first::count] for first in range(count)]
+        return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
+    shares = [places[gpu::taken] for gpu in range(min(taken, len(places)))]
     names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
-    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=processes, names=names)
-
-
-def _cpus_each(at_once: int) -> float:
-    """Return how many CPUs a task asks for, so that `at_once` of them run at a time; 0: one task a CPU."""
-    if not at_once or cluster.is_in_process():
-        return 1
-    return max(1, min(cluster.widest(), cluster.cpus() // at_once))
+    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=taken, names=names)

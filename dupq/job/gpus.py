@@ -21,7 +21,7 @@ from dupq.runs import progress
 # Ray gives a process of tasks another GPU from task to task, but CUDA stays on the one that the process saw first: two
 # tasks would share a GPU while another is idle. So what needs a GPU runs in actors, which keep theirs. To start Python,
 # torch and CUDA takes some 8 seconds, so an actor is kept from stage to stage, until the job ends or something else
-# needs its GPU: the workers of Ray Train. It holds no CPU, as tasks on CPUs run between its
+# needs its GPU: the actors of Ray Data, the workers of Ray Train. It holds no CPU, as tasks on CPUs run between its
 # stages.
 
 Result = TypeVar("Result")

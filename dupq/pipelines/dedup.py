@@ -79,7 +79,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         return run
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
-        check_room_to_encode(RunFiles(run.uri).encoded_as, gpus)
+        check_room_to_encode(opened.settings.encode, len(opened.shards), RunFiles(run.uri).encoded_as, gpus)
     with run.held(), until_the_end():
         run.stage("inputs", functools.partial(_copy_inputs, opened))
         check_encoder_copy(opened.job, str(run.copy_of("encoder")), opened.settings, opened.fingerprint)

@@ -69,7 +69,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     run = Run.open(storage.join(output, "work"), inputs, made_from, settings, EVALUATION_VERSIONS, copied)
     gpus, encoder, made_as = gpus_for(job.gpus if copied else 0), run.copy_of("encoder"), run.path("encoded_as.json")
     if encoder is not None and not run.has_record("encode"):
-        check_room_to_encode(made_as, gpus)
+        check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held(), until_the_end():
         texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
         embeddings, place = run.path("embeddings"), storage.join(output, "metrics.json")

@@ -252,7 +252,9 @@ Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
 class EncodeSettings(Section):
     """How embeddings are made."""
 
-    actors: Annotated[Workers, ONLY_HOW] = Field(0, description="Processes that encode at once; 0: one per GPU or CPU.")
+    actors: Annotated[Workers, ONLY_HOW] = Field(
+        0, description="Actors of Ray Data; 0: in large runs one per GPU or CPU."
+    )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
         description="Questions of a batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "

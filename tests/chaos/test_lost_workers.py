@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 HEAD, OTHER, PORT, TOKEN = "127.0.0.5", "127.0.0.6", 26380, "7" * 64
 ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
 STAGES = ("texts", "near_duplicates", "terms", "neighbours", "pairs", "clusters", "evaluate")
+ACTOR = "MapWorker(MapBatches(_Actor))"
 LIMIT_SECONDS = 300
 
 
@@ -70,7 +71,7 @@ def other_node(head: str) -> Iterator[psutil.Process]:
 
 
 class Job:
-    """A job on the cluster."""
+    """A job on the cluster, with one actor where it encodes."""
 
     def __init__(self, head: str, small: Small, output: Path) -> None:
         job = small.job(output)
@@ -79,7 +80,9 @@ class Job:
         self._said = output.with_suffix(".txt")
         self._output = output
         with self._said.open("w") as said:
-            self.process = subprocess.Popen(command, env=ENVIRONMENT, stdout=said, stderr=said)
+            self.process = subprocess.Popen(
+                [*command, "--set", "encode.actors=1"], env=ENVIRONMENT, stdout=said, stderr=said
+            )
 
     def has_done(self, stage: str) -> bool:
         return any(self._output.glob(f"*/stages/{stage}.json"))
@@ -117,15 +120,19 @@ def test_a_node_is_lost(
     job.end(small)
 
 
-def test_workers_are_killed_in_some_stage(head: str, small: Small, dice: random.Random, tmp_path: Path) -> None:
+def test_the_actor_that_encodes_is_killed_and_in_some_stage_workers_are(
+    head: str, small: Small, dice: random.Random, tmp_path: Path
+) -> None:
     job, stage = Job(head, small, tmp_path / "runs"), dice.choice(STAGES)
-    killed = False
-    while not killed and job.process.poll() is None:
-        if job.has_done(stage):
-            for process in workers("_on_node"):
+    victims: dict[str, Callable[[], bool]] = {ACTOR: lambda: True, "_on_node": lambda: job.has_done(stage)}
+    while victims and job.process.poll() is None:
+        for title in [title for title, is_due in victims.items() if is_due()]:
+            for process in (found := workers(title)):
                 process.kill()
-                killed = True
+            if found:
+                del victims[title]
         time.sleep(0.05)
+    assert ACTOR not in victims
     job.end(small)
 
 

@@ -11,6 +11,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError
 from dupq.job import cluster, tasks
+from dupq.job.actors import Pool, run_in_actors
 from dupq.job.tasks import run_tasks
 from dupq.runs import progress
 from dupq.training.steps import fit
@@ -127,9 +128,11 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
         run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
 
 
-def test_so_is_one_that_streams_or_trains(other_nodes: None) -> None:
+def test_so_is_one_that_streams_or_trains_or_is_an_actor(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
+    with pytest.raises(ClusterError, match=DIFFERS):
+        run_in_actors("encode", dict, dict, [()], ["/nowhere/a"], Pool(1, 0.2, 0))
     trained = tasks.start(fit.train_worker, {"build": cluster.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)

@@ -58,37 +58,30 @@ def test_what_was_made_before_it_was_known_on_what_is_removed(place: str) -> Non
     assert not was_begun_on_cpus(f"{place}.other")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "actors", "wanted"),
-    [(0, 0, (40, 1, 0)), (0, 2, (40, 4, 0)), (2, 0, (3, 1, 2)), (4, 0, (4, 1, 4)), (4, 1, (3, 1, 1))],
-)
-def test_each_shard_is_encoded_once_by_as_many_processes_as_are_wanted(
-    gpus: int, actors: int, wanted: tuple[int, float, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By how many calls, with how many CPUs each, on how many GPUs."""
-    encoded: list[str] = []
-    found: list[tuple[int, float, int]] = []
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What encoded shards."""
+    taken: list[str] = []
 
-    def run_tasks(_: str, work: object, calls: list, cpus: float = 1, gpus: int = 0, names: object = None) -> None:
-        found.append((len(calls), cpus, gpus))
-        for _, given in calls:
-            encoded.extend(place.texts for place in ([given] if gpus == 0 else given))
+    def in_actors(*given: object) -> None:  # they died
+        taken.append(f"{given[-1][0]} actors")
 
     monkeypatch.setattr(steps, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
-    monkeypatch.setattr(steps, "gpus_to_make", lambda *_: gpus)
-    monkeypatch.setattr(cluster, "cpus", lambda: 8)
-    monkeypatch.setattr(cluster, "widest", lambda: 64.0)
-    monkeypatch.setattr(cluster, "is_in_process", lambda: False)
-    monkeypatch.setattr(steps, "run_tasks", run_tasks)
-    for number in range(40):
+    monkeypatch.setattr(steps, "run_in_actors", in_actors)
+    monkeypatch.setattr(steps, "run_tasks", lambda *_, **__: taken.append("tasks"))
+    return taken
+
+
+@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 actors", "tasks"])])
+def test_actors_encode_from_so_many_shards_on_and_tasks_what_they_leave(
+    shards: int, wanted: list[str], ways: list[str], tmp_path: Path
+) -> None:
+    for number in range(shards):
         storage.write_table(f"{tmp_path}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
     folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
-    storage.write_json(job.made_as, {})
-    monkeypatch.setattr(steps, "earlier_embeddings", lambda *_: None)
-    steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=actors), NO_GPUS)
-    assert found == [wanted]
-    assert sorted(encoded) == sorted(f"{tmp_path}/texts/{number}.parquet" for number in range(40))
+    steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    assert ways == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""How many questions a second Ray Data encodes, end to end, beside the bare encoder in one process a core.
+
+    python benchmarks/encode_pipeline.py [--preset NAME …] [--questions N] [--rounds N] [--json FILE]
+
+Both get the same files of texts, questions of travel.stackexchange.com again and again, 10,000 a file, on disk or on an
+S3 server (moto, itself on the same cores). The bare encoder is a process a core that holds its share of the texts in
+memory before the clock starts, and makes token ids and embeddings of them: nothing is read, copied or written. The
+pipeline reads, tokenises, encodes and writes, and its time begins before its processes do. `share` is its questions a
+second over the bare encoder's of the same round; `share_without_start` leaves out `start_seconds`, what it takes for a
+question a core. The first and the last file are checked to have the bytes of one process, for any number of actors.
+
+Networks are of the presets' sizes and not trained (see `encode.py`). Medians of several rounds. Needs the dumps of
+DUPQ_SHARED_DATA (default: ../shared/data).
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from encode import dimensions_of, long_questions, vocabulary_of
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.whole_job.server import s3
+from dupq import storage
+from dupq.encoders.encoding import build
+from dupq.encoders.saved import Fitness, SavedEncoder, load, read_description, save
+from dupq.encoders.steps import Embedder, Place, Work, encode_shard
+from dupq.job import cluster
+from dupq.job.actors import Pool, run_in_actors
+from dupq.settings import config
+from dupq.tables import TEXTS
+
+SHARD = 10_000  # questions of a file
+CORES = len(os.sched_getaffinity(0))
+TINY = [f"{core}.parquet" for core in range(CORES)]
+
+
+def main() -> None:
+    """Measure, print, write the JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--preset", nargs="+", default=["dupq", "bogdanova-sum"], choices=config.preset_names())
+    parser.add_argument("--questions", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    shared = os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", default=shared, type=Path, help="the folder of dumps (default: %(default)s)")
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "cores": CORES, "torch": torch.__version__}
+    figures["questions"] = options.questions
+    with tempfile.TemporaryDirectory() as folder, s3(Path(folder) / "log") as environment:
+        os.environ.update({name: value for name, value in environment.items() if name.startswith("AWS_")})
+        cluster.connect()
+        for preset in options.preset:
+            figures[preset] = measure(options, preset, Path(folder) / preset)
+            print(preset, json.dumps(figures[preset], indent=1), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str, Any]:
+    """The figures of one preset."""
+    work, names = prepared(options, preset, folder)
+    copied(folder, f"s3://dupq/{preset}", names)
+    kinds = [(f"{actors} actors, disk", actors, str(folder)) for actors in (1, CORES, 2 * CORES)]
+    kinds.append((f"{CORES} actors, S3", CORES, f"s3://dupq/{preset}"))
+    bare: list[float] = []
+    start: list[float] = []
+    seconds: dict[str, list[float]] = {name: [] for name, _, _ in kinds}
+    for turn in range(options.rounds):
+        bare.append(bare_seconds(work, [Place(f"{folder}/texts/{name}", "", "") for name in names]))
+        start.append(pipeline_seconds(work, str(folder), "start", f"start {turn}", TINY, CORES))
+        for name, actors, where in kinds:
+            seconds[name].append(pipeline_seconds(work, where, "texts", f"{name} {turn}", names, actors))
+    check_bytes(
+        work, folder, names, [f"{where}/{name} {turn}" for name, _, where in kinds for turn in range(options.rounds)]
+    )
+    found: dict[str, Any] = {"bare_questions_per_second": round(options.questions / statistics.median(bare), 1)}
+    found["start_seconds"] = round(statistics.median(start), 2)
+    for name, taken in seconds.items():
+        shares = [alone / all_ for alone, all_ in zip(bare, taken, strict=True)]
+        without = [alone / (all_ - begin) for alone, all_, begin in zip(bare, taken, start, strict=True)]
+        found[name] = {
+            "seconds": round(statistics.median(taken), 2),
+            "share": round(statistics.median(shares), 3),
+            "share_without_start": round(statistics.median(without), 3),
+        }
+    return found
+
+
+def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[Work, list[str]]:
+    """An encoder and the files of texts: what is encoded, and the names of those in `texts`."""
+    settings, sample = config.load(preset), long_questions(options.data, 4_919)
+    vocabulary = vocabulary_of(sample.texts.to_pylist(), settings)
+    vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions_of(settings))).astype(np.float32)
+    encoder = str(folder / "encoder")
+    network = build(settings.encoder, vectors, seed=1).eval()
+    save(encoder, SavedEncoder(network, vocabulary, settings, None, Fitness(0, 0.0, None), {}), "benchmark")
+    rows = np.arange(options.questions)
+    names = [f"{first:09}.parquet" for first in range(0, options.questions, SHARD)]
+    for name, keys in zip(names, np.array_split(rows, len(names)), strict=True):
+        write_texts(f"{folder}/texts/{name}", sample.texts, keys)
+    for number, name in enumerate(TINY):
+        write_texts(f"{folder}/start/{name}", sample.texts, rows[number : number + 1])
+    fingerprint = read_description(encoder)["fingerprint"]
+    return Work(encoder, fingerprint, ["a"], None, settings.encode.batch_size, gpu=False), names
+
+
+def write_texts(uri: str, texts: pa.Array, keys: np.ndarray) -> None:
+    """A file of texts: those at `keys`, again and again."""
+    taken = texts.take(pa.array(keys % len(texts)))
+    table = pa.table([pa.array(keys), pa.array([""] * len(keys)), taken], schema=TEXTS)
+    storage.write_table(uri, table, TEXTS)
+
+
+def copied(folder: Path, bucket: str, names: list[str]) -> None:
+    """The files of texts, put on S3."""
+    for name in names:
+        storage.write_bytes(f"{bucket}/texts/{name}", storage.read_bytes(f"{folder}/texts/{name}"))
+
+
+def bare_seconds(work: Work, places: list[Place]) -> float:
+    """The time of one process a core, from texts in memory to embeddings in memory."""
+    context = multiprocessing.get_context("spawn")
+    barrier, queue = context.Barrier(CORES + 1), context.Queue()
+    processes = [
+        context.Process(target=encode_alone, args=(work, places[core::CORES], barrier, queue)) for core in range(CORES)
+    ]
+    for process in processes:
+        process.start()
+    barrier.wait()
+    began = time.perf_counter()
+    for _ in processes:
+        queue.get()
+    seconds = time.perf_counter() - began
+    for process in processes:
+        process.join()
+    return seconds
+
+
+def encode_alone(work: Work, places: list[Place], barrier: Any, queue: Any) -> None:
+    """A process of `bare_seconds`."""
+    torch.set_num_threads(1)
+    tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder).reader
+    reader.encode(tables[0].slice(0, 10))
+    barrier.wait()
+    for table in tables:
+        reader.encode(table, work.batch_size)
+    queue.put(None)
+
+
+def pipeline_seconds(work: Work, where: str, texts: str, output: str, names: list[str], actors: int) -> float:
+    """The time of Ray Data, from its start to its last file."""
+    places = [Place(f"{where}/{texts}/{name}", "", f"{where}/{output}/{name}") for name in names]
+    began = time.perf_counter()
+    calls, outputs = [(work, place) for place in places], [place.output for place in places]
+    pool = Pool(actors, 0.5 * min(1.0, CORES / actors), 0)
+    run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+    return time.perf_counter() - began
+
+
+def check_bytes(work: Work, folder: Path, names: list[str], outputs: list[str]) -> None:
+    """Stop with an error where a file is not that of one process that takes all steps."""
+    for name in (names[0], names[-1]):
+        alone = Place(f"{folder}/texts/{name}", "", f"{folder}/alone/{name}")
+        encode_shard(work, alone)
+        expected = storage.read_bytes(alone.output)
+        for output in outputs:
+            if storage.read_bytes(f"{output}/{name}") != expected:
+                raise SystemExit(f"{output}/{name} differs from {alone.output}")
+
+
+if __name__ == "__main__":
+    main()

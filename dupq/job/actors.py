@@ -1,0 +1,143 @@
+"""Many pieces of work through Ray Data, which feeds them to a pool of actors that hold what they need, as an encoder.
+
+A row is a piece of work. On a GPU an actor has some at once: its threads read and write while one of them computes.
+"""
+
+import gc
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import ray
+
+from dupq.errors import DupqError
+from dupq.job import cluster
+from dupq.job.gpus import WORKERS
+from dupq.job.table import Counts, finished
+from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
+from dupq.runs.progress import Line
+from dupq.system import Written, note, side_by_side
+
+_log = logging.getLogger(__name__)
+_RESTARTS = 1  # of an actor that died
+_AT_ONCE = 4  # calls that an actor with a GPU has begun
+
+
+class Pool(NamedTuple):
+    """So many actors, and the resources of each."""
+
+    actors: int
+    cpus: float
+    gpus: int
+
+
+class _Job(NamedTuple):
+    """What every process needs."""
+
+    hold: Callable[[], Any]
+    work: Callable[..., Counts]
+    calls: Sequence[tuple[Any, ...]]
+    build: cluster.Build  # of the driver: code and libraries must be the same on all nodes
+
+
+def run_in_actors(
+    name: str,
+    hold: Callable[[], Any],
+    work: Callable[..., Counts],
+    calls: Sequence[tuple[Any, ...]],
+    outputs: Sequence[str],
+    pool: Pool,
+) -> Report | None:
+    """Call `work` with each of `calls` and what an actor holds (`hold()`), unless its output is finished.
+
+    `name` is the stage's. Returns None if actors died again and again: then tasks do the rest, whose errors name the
+    shard. Raises the DupqError of a call as it was raised there.
+    """
+    cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # else steps may wait for each other
+    there = side_by_side(finished, outputs)
+    outcomes = [(counts, 0.0, files) for counts, files in filter(None, there)]
+    left = [call for call, done in zip(calls, there, strict=True) if done is None]
+    failure: BaseException | None = None
+    if left:
+        WORKERS.end()  # the actors need their GPUs
+        try:
+            outcomes += _run(name, _Job(hold, work, left, cluster.build()), pool)
+        except Exception as error:
+            failure = _cause(error)
+            if isinstance(failure, DupqError | ray.exceptions.RayError):
+                failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+        # Frames of Ray Data, in cycles or in a traceback, hold its actors, and with them CPUs that later tasks wait for
+        gc.collect()
+    if isinstance(failure, ray.exceptions.RayError) and not isinstance(failure, ray.exceptions.RayTaskError):
+        _log.warning(f"{name}: an actor died; the rest is done by tasks, whose errors name the shard")
+        return None
+    if failure is not None:
+        raise failure
+    for _, _, files in outcomes:
+        note(files)
+    return summarise([(counts, peak) for counts, peak, _ in outcomes])
+
+
+def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
+    from ray.data import ActorPoolStrategy, DataContext, from_items  # takes as long as a small stage
+
+    outcomes: list[Outcome] = []
+    shown = Line(name, len(job.calls))
+    shown.show(0)
+    with warnings.catch_warnings():
+        # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; by default it repeats
+        # without end
+        warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import sets another; errors are raised as well
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.raise_original_map_exception = True  # Ray Data's own holds the error as text only
+        rows = from_items([{"call": call} for call in range(len(job.calls))], override_num_blocks=len(job.calls))
+        done = rows.map_batches(
+            _Actor,
+            fn_constructor_args=(job,),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=pool.actors, max_concurrent_calls_per_actor=_AT_ONCE if pool.gpus else 1),
+            num_cpus=pool.cpus,
+            num_gpus=pool.gpus,
+            max_restarts=_RESTARTS,
+            max_task_retries=_RESTARTS,
+        )
+        for row in done.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
+            counts, peak, files = json.loads(row["outcome"][0].as_py())
+            outcomes.append((counts, peak, {uri: Written(*written) for uri, written in files.items()}))
+            shown.show(len(outcomes))
+    return outcomes
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The DupqError that a step raised, else what Ray says of a process that died, else the error itself."""
+    found: BaseException = error
+    inner: BaseException | None = error
+    while inner is not None:
+        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # one of a task is a DupqError too, with a traceback
+        if isinstance(inner, DupqError) and not is_of_ray:
+            inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines on its own retries; ours have one
+            return inner
+        if is_of_ray and not isinstance(found, ray.exceptions.RayError):
+            found = inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return found
+
+
+class _Actor:
+    """Calls the work with one row after the other, or with some at once, and what it holds."""
+
+    def __init__(self, job: _Job) -> None:
+        """Hold what the work needs; reading it must wait for the work, as Ray gives a constructor's error as text."""
+        self._job, self._held = job, job.hold()
+
+    def __call__(self, row: pa.Table) -> pa.Table:
+        """Do a piece of work; return what it counted, its memory and its files."""
+        enter(self._job.build)
+        outcome = recorded(self._job.work, *self._job.calls[row["call"][0].as_py()], self._held)
+        return pa.table({"outcome": [json.dumps(outcome)]})

@@ -1,0 +1,185 @@
+"""The pipeline of Ray Data that encodes, beside one process that takes all steps of each shard."""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+from random_bag import WORDS, saved_encoder
+
+from dupq import storage
+from dupq.encoders import steps
+from dupq.encoders.saved import read_description
+from dupq.encoders.steps import Embedder, Place, Work, encode_shard, encode_shards, gpus_to_make, pool_for
+from dupq.errors import DupqError
+from dupq.job.actors import Pool, run_in_actors
+from dupq.job.gpus import NO_GPUS
+from dupq.job.tasks import Report
+from dupq.runs.records import Encoding
+from dupq.settings.sections import EncodeSettings
+from dupq.system import recording
+from dupq.tables import REPRESENTATIVES, TEXTS
+from dupq.text.keys import Sites
+
+SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
+WITH_GPUS = """
+import pickle, sys
+import ray
+from functools import partial
+from dupq.settings.sections import EncodeSettings
+from dupq.encoders.steps import Embedder, encode_shard, pool_for
+from dupq.job.actors import run_in_actors
+gpus = int(sys.argv[2])
+ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
+work, places = pickle.load(open(sys.argv[1], "rb"))
+from dupq.system import recording
+with recording() as written:
+    calls, outputs = [(work, place) for place in places], [place.output for place in places]
+    pool = pool_for(EncodeSettings(actors=gpus), len(places), gpus, gpus)
+    report = run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+pickle.dump((report, written), open(sys.argv[1], "wb"))
+"""
+
+
+class Archive:
+    """Texts, of which some are represented by others, and where embeddings go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        encoder, random, first = saved_encoder(folder / "encoder"), np.random.default_rng(3), 0
+        for number, size in enumerate(SHARDS):
+            texts = [" ".join(random.choice(WORDS, random.integers(0, 60))) for _ in range(size)]
+            columns = [pa.array(np.arange(first, first + size)), pa.array([text[:8] for text in texts], pa.string())]
+            table = pa.table([*columns, pa.array(texts, pa.string())], schema=TEXTS)
+            storage.write_table(f"{folder}/texts/{number}.parquet", table, TEXTS)
+            first += size
+        represented = {"key": np.array([3, 35, 36]), "representative": np.array([3, 30, 31])}
+        table = pa.table([pa.array(represented[field.name]) for field in REPRESENTATIVES], schema=REPRESENTATIVES)
+        storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
+        fingerprint = read_description(encoder)["fingerprint"]
+        self.work = Work(encoder, fingerprint, ["a"], f"{folder}/representatives.parquet", 64, gpu=False)
+
+    def places(self, output: str) -> list[Place]:
+        return [
+            Place(f"{self.folder}/texts/{number}.parquet", "", f"{self.folder}/{output}/{number}.parquet")
+            for number in range(len(SHARDS))
+        ]
+
+
+def by_actors(work: Work, places: list[Place], pool: Pool) -> Report:
+    calls, outputs = [(work, place) for place in places], [place.output for place in places]
+    return run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    made = Archive(tmp_path_factory.mktemp("archive"))
+    for place in made.places("alone"):
+        encode_shard(made.work, place)
+    return made
+
+
+def check(archive: Archive, places: list[Place], report: Report, written: Iterable[str]) -> None:
+    """All is written, as by one process, and told."""
+    assert report.rows_out == sum(SHARDS) - 2
+    assert report.peak_memory_mb > 0
+    assert set(written) == {place.output for place in places}
+    for place, alone in zip(places, archive.places("alone"), strict=True):
+        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
+    """Some are there already."""
+    places = archive.places("by threads")
+    encode_shard(archive.work, places[1])
+    with recording() as written:
+        counts = encode_shards(archive.work, places)
+    check(archive, places, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("workers", [1, 4])
+def test_files_are_those_of_one_process_for_any_number_of_workers(
+    workers: int, archive: Archive, ray_started: None
+) -> None:
+    places = archive.places(f"by {workers}")
+    with recording() as written:
+        report = by_actors(archive.work, places, Pool(workers, 0.2, 0))
+    check(archive, places, report, written)
+
+
+def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
+    """Ray counts a GPU that is not there, and the encoder stays on the CPU: the steps are those with a real one."""
+    places = archive.places("with a gpu")
+    (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
+    run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
+    subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    check(archive, places, *pickle.loads((tmp_path / "call").read_bytes()))
+
+
+@pytest.mark.ray
+def test_what_is_whole_is_left_out_and_the_rest_made_again(
+    archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places, folder = archive.places("again"), archive.folder
+    gpus_to_make(f"{folder}/as.json", f"{folder}/again", NO_GPUS, {})
+    for place in places[:4]:  # what a job that was killed has left
+        encode_shard(archive.work, place)
+    storage.write_bytes(places[0].output, b"damaged")
+    storage.delete(places[3].output)
+    whole = [storage.version(place.output) for place in places[1:3]]
+    job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
+                   f"{folder}/as.json", f"{folder}/again")  # fmt: skip
+    report = steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    assert [storage.version(place.output) for place in places[1:3]] == whole
+    assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
+    for place, alone in zip(places, archive.places("alone"), strict=True):
+        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("damaged", ["texts/5.parquet", "encoder/model.safetensors"])
+def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path: Path, ray_started: None) -> None:
+    archive = Archive(tmp_path)
+    storage.write_bytes(f"{tmp_path}/{damaged}", b"damaged")
+    with pytest.raises(DupqError) as alone:
+        encode_shard(archive.work, archive.places("alone")[5])
+    with pytest.raises(DupqError) as caught:
+        by_actors(archive.work, archive.places("embeddings"), Pool(1, 0.2, 0))
+    assert str(caught.value) == str(alone.value)
+    wanted = ray.cluster_resources()["CPU"]
+    for _ in range(600):  # actors end when nothing holds them, soon after
+        if ray.available_resources().get("CPU") == wanted:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"of {wanted} CPUs there are {ray.available_resources()}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "cpus", "least", "actors"),
+    [
+        (EncodeSettings(), 0, 2, 32, 2),  # a small run on CPUs: tasks
+        (EncodeSettings(actors=2), 0, 8, 3, 2),
+        (EncodeSettings(), 4, 64, 64, 4),
+        (EncodeSettings(), 4, 4, 64, 4),
+    ],
+)
+def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
+    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int
+) -> None:
+    assert pool_for(settings, least - 1, gpus, cpus) is None
+    crew = pool_for(settings, least, gpus, cpus)
+    assert crew is not None
+    assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
+    if gpus:
+        assert crew.actors * crew.cpus < cpus
+    else:
+        assert crew.cpus == 1  # an actor takes all steps, on a CPU of its own
