@@ -71,11 +71,12 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     if encoder is not None and not run.has_record("encode"):
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held(), until_the_end():
-        texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
-        embeddings, place = run.path("embeddings"), storage.join(output, "metrics.json")
         if encoder is not None:
             run.stage("inputs", run.copy_inputs)
             check_encoder_copy(job, encoder, settings, fingerprint)
+        texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
+        embeddings, place = run.path("embeddings"), storage.join(output, "metrics.json")
+        if encoder is not None:
             encoding = Encoding(texts.folder, "", encoder, None, made_as, embeddings)
             run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus))
         archive = Archive(texts.folder, embeddings, encoder, sites.names, job.links, is_pair_file(job.links))
