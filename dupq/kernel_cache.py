@@ -2,7 +2,7 @@
 
 **It notices every edit.** By itself numba compiles a cached function anew if its own file has changed. Functions and
 constants of other files are part of what was compiled too, and after an edit of these the old code would go on running.
-Here the name of a cached file holds a hash of all files of dupq that compiled code comes from. Cached files with
+Here the name of a cached file holds a hash of all files of dupq and its papers that compiled code comes from. Cached files with
 another hash are never opened, as they may name classes that are gone, and are removed when new ones come.
 
 **Any user in any container can run it.** A function is looked for in each of these folders and kept in the first that
@@ -10,12 +10,13 @@ can be written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the u
 user's own among the temporary ones. So an image may bring compiled code that nobody may write to. Where no folder can
 be written, each process compiles for itself.
 
-Functions of other packages are cached as numba does it.
+Functions of other packages than dupq and dupq_papers are cached as numba does it.
 """
 
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import inspect
 import logging
 import re
@@ -67,9 +68,17 @@ def source_stamp() -> str:
 
 
 def compiled_files() -> list[Path]:
-    """Return the files of dupq that have compiled functions, or constants that these use."""
+    """Return the files of dupq and its papers that have compiled functions, or constants that these use."""
     constants = {PACKAGE / name for name in _CONSTANTS}
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if path in constants or _IMPORTED.search(path.read_bytes())]
+    files = sorted(path for package in _packages() for path in package.rglob("*.py"))
+    return [path for path in files if path in constants or _IMPORTED.search(path.read_bytes())]
+
+
+@functools.cache
+def _packages() -> tuple[Path, ...]:
+    """Return the folders whose functions are cached here: dupq, and the papers where they are installed."""
+    papers = importlib.util.find_spec("dupq_papers")
+    return (PACKAGE, Path(papers.origin).resolve().parent) if papers and papers.origin else (PACKAGE,)
 
 
 class _Locator(caching._CacheLocator):
@@ -178,8 +187,8 @@ def _warn_once() -> None:
 
 def _cache_of(py_func: FunctionType) -> object:
     """The cache of a function, as numba's dispatchers make it."""
-    is_ours = Path(inspect.getfile(py_func)).resolve().is_relative_to(PACKAGE)
-    return KernelCache(py_func) if is_ours else caching.FunctionCache(py_func)
+    file = Path(inspect.getfile(py_func)).resolve()
+    return KernelCache(py_func) if any(map(file.is_relative_to, _packages())) else caching.FunctionCache(py_func)
 
 
 dispatcher.FunctionCache = _cache_of

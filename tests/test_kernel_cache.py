@@ -46,7 +46,7 @@ def small_package(parent: Path) -> Path:
     """A small dupq: a kernel, which uses one of another file."""
     folder = parent / "dupq"
     folder.mkdir()
-    for name in ("__init__.py", "kernel_cache.py", "local_files.py"):
+    for name in ("__init__.py", "errors.py", "kernel_cache.py", "local_files.py"):
         shutil.copy(PACKAGE / name, folder / name)
     sources = {"helper": HELPER, "caller": CALLER, "report": "COLOUR = 'red'\n"}
     for name, source in sources.items():
