@@ -2,8 +2,8 @@
 
 **It notices every edit.** By itself numba compiles a cached function anew if its own file has changed. Functions and
 constants of other files are part of what was compiled too, and after an edit of these the old code would go on running.
-Here the name of a cached file holds a hash of all files of dupq and its papers that compiled code comes from. Cached files with
-another hash are never opened, as they may name classes that are gone, and are removed when new ones come.
+Here the name of a cached file holds a hash of all files of dupq and its papers that compiled code comes from. Cached
+files with another hash are never opened, as they may name classes that are gone, and are removed when new ones come.
 
 **Any user in any container can run it.** A function is looked for in each of these folders and kept in the first that
 can be written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the user's cache folder, a folder of this

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
 _ROWS_SHOWN, _SHOWN = 10, 120  # in a notebook: rows, and characters of a value
+_ATTEMPTS = 3  # Arrow tries again what a server refuses, but not a stream that it could not end
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
@@ -138,11 +139,15 @@ class TableView:
             raise DupqError(f"{self.place}: filter={filter!r}; conditions expected, such as {example}") from error
 
     def _read(self, read: Callable[[], Rows]) -> Rows:
-        try:
-            return read()
-        except _UNREADABLE as error:
-            kind = StorageError if "AWS Error" in str(error) else DupqError  # how Arrow's S3 begins what it says
-            raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return read()
+            except _UNREADABLE as error:
+                is_of_s3 = "AWS Error" in str(error)  # how Arrow's S3 begins what it says
+                if not is_of_s3 or attempt == _ATTEMPTS:
+                    kind = StorageError if is_of_s3 else DupqError
+                    raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
+        raise AssertionError
 
 
 def _cell(value: object, link: object) -> Markup:
