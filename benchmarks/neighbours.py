@@ -48,9 +48,9 @@ from dupq.job.tasks import Report, peak_mb, reset_peak
 from dupq.neighbours.candidates import Nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.products import Bfloat16Products, fastest_products
+from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_a_question
-from dupq.neighbours.steps.search_all import find_neighbours, lists_made
-from dupq.neighbours.steps.search_changes import find_neighbours_since
+from dupq.neighbours.steps.search_all import lists_made
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
@@ -247,8 +247,8 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
         taken = []
         for place, (files, shards) in enumerate(runs):
             start = time.perf_counter()
-            since = (runs[1][0],) if place == len(runs) - 1 else ()
-            recorded(files, find_neighbours_since if since else find_neighbours, shards, asked, *since)
+            since = runs[1][0] if place == len(runs) - 1 else None
+            recorded(files, search_changes.search, shards, asked, since)
             taken.append(time.perf_counter() - start)
         assert lists_of(runs[2][0]) == lists_of(runs[3][0])
     print(f"stage: {taken[2]:.1f} s for all, {taken[3]:.1f} s for what is new", flush=True)

@@ -6,7 +6,6 @@ Whole sets go to one part, never single links, so that no question of the test p
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
-from dupq.text.keys import Sites, are_among, distinct, parse_id
+from dupq.text.keys import Sites, are_among, distinct, pairs_among, parse_id
 
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:
@@ -227,13 +226,6 @@ def sets_in(table: pa.Table) -> Split:
     return Split(keys, sets, np.array(table["part"].to_pylist(), str))
 
 
-class LabelledPairs(NamedTuple):
-    """Pairs that people labelled (int64 keys, shape (m, 2), left < right)."""
-
-    duplicates: np.ndarray
-    others: np.ndarray
-
-
 @dataclass(frozen=True)
 class Known:
     """The known and labelled pairs of the archive's questions (int64, shape (m, 2), left < right)."""
@@ -244,23 +236,23 @@ class Known:
     counts: dict[str, int]
 
 
-def known_pairs(linked: np.ndarray, labelled: LabelledPairs, keys: np.ndarray, settings: TrainingSettings) -> Known:
-    """The `linked` (int64, shape (m, 2)) and labelled pairs of the questions among `keys` (ascending), and their split.
+def known_pairs(
+    linked: np.ndarray, labelled: tuple[np.ndarray, np.ndarray], keys: np.ndarray, settings: TrainingSettings
+) -> Known:
+    """The known pairs of the questions among `keys` (ascending), and their split.
 
-    A pair labelled 0 whose questions are in one set of duplicates is left out, and counted.
+    `linked`, and of `labelled` the duplicates and the others, are int64 keys of shape (m, 2), left < right. A pair
+    labelled 0 whose questions are in one set of duplicates is left out, and counted.
     """
-    links = np.unique(_among(keys, np.concatenate([labelled.duplicates, linked])), axis=0)
+    duplicates, others = labelled
+    links = np.unique(pairs_among(keys, np.concatenate([duplicates, linked])), axis=0)
     split = split_links(links, settings)
-    wrong = _among(keys, labelled.others)
+    wrong = pairs_among(keys, others)
     sets = split.set_of(wrong.ravel()).reshape(-1, 2)
     contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
     of_training = ~np.isin(wrong, split.questions_of("development", "test")).any(axis=1)
     counts = {
-        "pairs of files not in the archive": sum(len(pairs) - len(_among(keys, pairs)) for pairs in labelled),
+        "pairs of files not in the archive": sum(len(pairs) - len(pairs_among(keys, pairs)) for pairs in labelled),
         "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
     }
     return Known(links, split, wrong[~contradicted & of_training], counts)
-
-
-def _among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    return pairs[are_among(keys, pairs).all(axis=1)]

@@ -14,10 +14,10 @@ from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import Questions, SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, find_neighbours, lists_made, planned
+from dupq.neighbours.steps.search_all import directed_in, lists_made, planned
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
-from dupq.neighbours.steps.search_changes import find_neighbours_since
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
@@ -80,10 +80,7 @@ def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 
 def searched(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since: RunFiles | None = None) -> Report:
     """What the stage reports that makes the lists, since an earlier run or all of them."""
     run = Run(files.uri, "neighbours")
-    if since is None:
-        find_neighbours(run, shards, wanted)
-    else:
-        find_neighbours_since(run, shards, wanted, since)
+    search_changes.search(run, shards, wanted, since)
     return run.report
 
 

@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.links import LabelledPairs, known_pairs, represented_split, run_split
+from dupq.links import known_pairs, represented_split, run_split
 from dupq.settings.sections import TrainingSettings
 
 PARTS = ("train", "development", "test")
@@ -194,8 +194,7 @@ def test_links_and_labels_are_joined_and_contradictions_left_out(
     linked: list[tuple[int, int]], same: list[tuple[int, int]], others: list[tuple[int, int]], step: int
 ) -> None:
     keys = {key for key in range(61) if key % (step + 1)}
-    labelled = LabelledPairs(table(same), table(others))
-    found = known_pairs(table(linked), labelled, np.array(sorted(keys)), SETTINGS)
+    found = known_pairs(table(linked), (table(same), table(others)), np.array(sorted(keys)), SETTINGS)
     links = {pair for pair in [*linked, *same] if set(pair) <= keys}
     assert {tuple(pair) for pair in found.links.tolist()} == links
     graph = networkx.Graph(links)

@@ -260,8 +260,8 @@ def changes_since(run: Run, earlier: Run) -> TableView:
     if not isinstance(earlier, Run):
         raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
-    found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites))
-    return in_memory(f"{run.uri} since {earlier.uri}", identity.changes_table(found, sites))
+    found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites), sites)
+    return in_memory(f"{run.uri} since {earlier.uri}", found)
 
 
 def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
@@ -310,13 +310,13 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     then = own_clusters(run, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)
-    changed = identity.changes(identity.Grouping(keys, ids), then)
+    changed = identity.changes(identity.Grouping(keys, ids), then, sites)
     return Decision(
         cut,
         int(chosen["pairs"]),
         chosen["expected_precision"],
         in_memory(f"{run.uri} at {cut}", _clusters_table(keys, ids, sites)),
-        in_memory(f"{run.uri} at {cut}", identity.changes_table(changed, sites)),
+        in_memory(f"{run.uri} at {cut}", changed),
         scorer.is_complete,
     )
 

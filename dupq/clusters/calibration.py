@@ -364,11 +364,6 @@ def teacher_features(p: np.ndarray, cosines: np.ndarray, mean: float, spread: fl
     return np.stack([logit(np.clip(p.astype(np.float64), 1e-9, 1 - 1e-9)), (cosines - mean) / spread], axis=1)
 
 
-def teacher_prior(prior: Prior) -> Prior:
-    """The prior of the two features."""
-    return prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
-
-
 def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: Prior) -> TeacherModel:
     """The model of this archive, from the pairs of its calibration: labels, `p` by all other evidence, cosines.
 
@@ -380,4 +375,5 @@ def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: P
     p, cosines = p[rows], cosines[rows].astype(np.float64)
     mean, spread = float(cosines.mean()), max(float(cosines.std()), _LEAST_SPREAD)
     read = Labelled(teacher_features(p, cosines, mean, spread), *(column[rows] for column in labelled[1:]))
-    return TeacherModel(mean, spread, *fit(read, teacher_prior(prior)).coefficients.tolist())
+    own = prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
+    return TeacherModel(mean, spread, *fit(read, own).coefficients.tolist())

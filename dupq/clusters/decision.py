@@ -44,13 +44,11 @@ class Scale(NamedTuple):
 
 def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
     """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
-    from dupq.neighbours.tiles import as_neighbours
-
     scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
-    listing = listing_of(scores, measure.highest)
-    found = as_neighbours(keys, nearest, measure)
-    indices = np.nonzero(nearest.others >= 0)
-    columns = [*found, listing.lifts[indices]]
+    rows, ranks = np.nonzero(nearest.others >= 0)
+    lists = nearest.others, scores, listing_of(scores, measure.highest).lifts
+    others, similarities, lifts = (column[rows, ranks] for column in lists)
+    columns = keys[rows], others, similarities, (ranks + 1).astype(np.int32), lifts
     return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
 
 

@@ -82,21 +82,6 @@ class ClusterIds(NamedTuple):
         """The ids of clusters that are given by their smallest keys, in any order."""
         return self.ids[np.searchsorted(self.clusters, clusters)]
 
-    def is_alone(self, singletons: np.ndarray) -> np.ndarray:
-        """For keys of questions that are in no cluster, whether a cluster has the key as its id; see `written_ids`."""
-        return np.isin(singletons, self.ids)
-
-
-class Changes(NamedTuple):
-    """The changes of clusters, one row each, sorted by kind (in the order of KINDS), new id and earlier id."""
-
-    kinds: np.ndarray  # str, of KINDS
-    ids_now: np.ndarray  # int64, NONE if gone
-    ids_then: np.ndarray  # int64, NONE if new
-    sizes_now: np.ndarray  # int64, 0 if gone
-    sizes_then: np.ndarray  # int64, 0 if new
-    shared: np.ndarray  # int64, questions in both
-
 
 def cluster_ids(now: Grouping, then: Grouping) -> ClusterIds:
     """The ids of this run's clusters. `now` holds clusters by smallest key, `then` those of the earlier run by id.
@@ -129,10 +114,11 @@ def written_ids(labels: pa.StringArray, is_alone: np.ndarray) -> pa.StringArray:
     return pc.if_else(pa.array(is_alone), pc.binary_join_element_wise(labels, ALONE, ""), labels)
 
 
-def changes(now: Grouping, then: Grouping) -> Changes:
-    """What became of the earlier run's clusters, and where those of this run come from. Both hold clusters by id.
+def changes(now: Grouping, then: Grouping, sites: Sites) -> pa.Table:
+    """Return what became of the earlier run's clusters, and where those of this run come from (CHANGED_CLUSTERS).
 
-    Only clusters of two and more count: a question that is in none is the same as one that is not there.
+    Both hold clusters by id. Rows are sorted by kind, in the order of KINDS, new id and earlier id. Only clusters
+    of two and more count: a question that is in none is the same as one that is not there.
 
     - new: a cluster of now that shares no question with any cluster of then
     - gone: a cluster of then that shares no question with any cluster of now
@@ -172,18 +158,12 @@ def changes(now: Grouping, then: Grouping) -> Changes:
     # Places are in the order of ids, and so are the rows of each kind.
     rows = np.concatenate([np.flatnonzero(rows_of_kind[kind]) for kind in KINDS])
     kinds = np.repeat(KINDS, [np.count_nonzero(rows_of_kind[kind]) for kind in KINDS])
-    return Changes(kinds, ids_now[rows], ids_then[rows], sizes_now[rows], sizes_then[rows], shared[rows])
-
-
-def changes_table(found: Changes, sites: Sites) -> pa.Table:
-    """Return changes as rows of CHANGED_CLUSTERS."""
-    none = pa.scalar(None, pa.string())
-    ids = [
-        pc.if_else(pa.array(side >= 0), sites.labels(np.maximum(side, 0)), none)
-        for side in (found.ids_now, found.ids_then)
-    ]
-    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
-    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
+    ids = (
+        pc.if_else(pa.array(side >= 0), sites.labels(np.maximum(side, 0)), pa.scalar(None, pa.string()))
+        for side in (ids_now[rows], ids_then[rows])
+    )
+    counts = (pa.array(column[rows]) for column in (sizes_now, sizes_then, shared))
+    return pa.table([pa.array(kinds.tolist(), pa.string()), *ids, *counts], schema=CHANGED_CLUSTERS)
 
 
 class _Side(NamedTuple):

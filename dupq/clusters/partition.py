@@ -51,14 +51,6 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     return labels
 
 
-def objective(pairs: np.ndarray, weights: np.ndarray, labels: np.ndarray, absent: float) -> float:
-    """The sum of the weights of all pairs inside clusters, listed or not; shapes as in `partition`."""
-    inside = labels[pairs[:, 0]] == labels[pairs[:, 1]]
-    sizes = np.unique(labels, return_counts=True)[1]
-    absent_pairs = (sizes * (sizes - 1) // 2).sum() - inside.sum()
-    return float(weights[inside].sum() + absent * absent_pairs)
-
-
 def connected(count: int, pairs: np.ndarray) -> np.ndarray:
     """For each node the smallest node that `pairs` connect it with."""
     labels = np.arange(count)

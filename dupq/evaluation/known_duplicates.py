@@ -24,7 +24,7 @@ from dupq.evaluation.measures import (
 from dupq.links import Split, parts_of, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
-from dupq.text.keys import are_among, hash_limit, key_hashes
+from dupq.text.keys import are_among, hash_limit, key_hashes, pairs_among
 from dupq.training.pairs import Pairs, with_random_negatives
 
 
@@ -103,7 +103,7 @@ def measure_known(
     that one trained with these settings would have. `others` (int64, shape (m, 2)) are pairs that people said to be no
     duplicates, of questions of the archive. What only tables left out need is not computed.
     """
-    links = _within(links, keys)
+    links = pairs_among(keys, links)
     if not len(links):
         return None
     split = _split(links, seen, settings)
@@ -232,7 +232,7 @@ def _thresholds(
     if seen is None:
         return pair_thresholds(systems, {}, _split(links, seen, settings), links, keys)
     given = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
-    tuning = np.concatenate([links, _within(seen.development_links, keys)]) if are_labels else links
+    tuning = np.concatenate([links, pairs_among(keys, seen.development_links)]) if are_labels else links
     return pair_thresholds(systems, given, _split(tuning, seen, settings), tuning, keys)
 
 
@@ -244,11 +244,6 @@ def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
 
 def _questions(seen: Seen | None) -> np.ndarray:
     return np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
-
-
-def _within(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The links whose questions are both in the archive."""
-    return links[are_among(keys, links).all(axis=1)]
 
 
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:

@@ -20,8 +20,14 @@ from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.decision import Thresholds
 from dupq.clusters.steps.decide import Known
-from dupq.clusters.steps.make_clusters import Clustered, previous_clusters
-from dupq.clusters.steps.make_worklist import TITLED, TITLES, keys_of_pairs, titles_of
+from dupq.clusters.steps.make_clusters import (
+    TITLED,
+    TITLES,
+    Clustered,
+    keys_of_pairs,
+    previous_clusters,
+    titles_of,
+)
 from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
@@ -35,7 +41,7 @@ from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, pairs_among, places_among
 
 _FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -141,7 +147,7 @@ def planted_in(clusters: Iterator[pa.Table], truth: str, site_names: list[str]) 
     keys, owners = _clusters_of(ends, clusters, sites)
     measured: dict[str, object] = {}
     for kind, pairs in planted.items():
-        there = pairs[are_among(keys, pairs).all(axis=1)]
+        there = pairs_among(keys, pairs)
         if len(there):
             left, right = owners[np.searchsorted(keys, there)].T
             measured[kind] = {"pairs": len(there), "same_cluster": float(np.mean(left == right))}
@@ -222,7 +228,7 @@ def _measure_links(
 def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
     """Return the links of the test part (KEY_PAIRS); the second table are the sets that all links form."""
     pairs = pairs_in(links)
-    pairs = pairs[are_among(sorted_keys(keys), pairs).all(axis=1)]  # dumps name questions that are deleted
+    pairs = pairs_among(sorted_keys(keys), pairs)  # dumps name questions that are deleted
     split = run_split(pairs, seen)
     return Counted(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
 

@@ -18,25 +18,17 @@ from dupq.text.keys import ID_BITS, Sites, parse_id
 _COLUMNS = ("site", "question_id", "related_id", "kind")
 
 
-class PlantedPair(NamedTuple):
-    """A line of the file: the later question, its original, and how it was made of that."""
-
-    site: str
-    question_id: int
-    related_id: int
-    kind: str
-
-
 def check_truth(uri: str) -> None:
     """Raise DupqError as `read_truth` does."""
     for _ in read_truth(uri):
         pass
 
 
-def read_truth(uri: str) -> Iterator[tuple[str, PlantedPair]]:
+def read_truth(uri: str) -> Iterator[tuple[str, tuple[str, int, int, str]]]:
     """The pairs of a file with the locations of their lines; the first line names the columns, in any order.
 
-    Raises DupqError that names the line that is wrong, and for a file without pairs. Memory: the file's bytes.
+    A pair is its site, the later question, its original, and how it was made of that. Raises DupqError that names the
+    line that is wrong, and for a file without pairs. Memory: the file's bytes.
     """
     if storage.kind(uri) != "file":
         raise DupqError(f"{uri}: no such file")
@@ -44,7 +36,7 @@ def read_truth(uri: str) -> Iterator[tuple[str, PlantedPair]]:
     for where, (site, *ids, kind) in _rows(lines, _COLUMNS, uri):
         left, right = (parse_id(text, where) for text in ids)
         is_empty = False
-        yield where, PlantedPair(site, left, right, kind)
+        yield where, (site, left, right, kind)
     if is_empty:
         raise DupqError(f"{uri}: no planted pairs in it")
 
@@ -80,10 +72,10 @@ def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """
     numbers = {site: number << ID_BITS for number, site in enumerate(sites.names)}
     rows: dict[str, array[int]] = {}
-    for where, (site, *ids, kind) in read_truth(uri):
+    for where, (site, left, right, kind) in read_truth(uri):
         if site not in numbers:
             raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
-        rows.setdefault(kind, array("q")).extend(numbers[site] | number for number in ids)
+        rows.setdefault(kind, array("q")).extend(numbers[site] | number for number in (left, right))
     return {kind: np.array(keys, np.int64).reshape(-1, 2) for kind, keys in rows.items()}
 
 

@@ -219,33 +219,25 @@ def _common(left: Side, right: Side, i: int, j: int) -> float:
     return total
 
 
-class Parts(NamedTuple):
-    """`score` is `dense` and all words' contributions together."""
+def parts_of(
+    measure: Measure, embeddings: Embeddings, left: int, right: int
+) -> tuple[float, float, list[tuple[int, float]]]:
+    """The score of two rows of `embeddings`, its dense part, and what each word adds (none without a lexical part).
 
-    score: float
-    dense: float
-    words: list[tuple[int, float]]  # columns of the bags, those that add most first
-
-
-def parts_of(measure: Measure, embeddings: Embeddings, left: int, right: int) -> Parts:
-    """The parts of the score of two rows of `embeddings`."""
+    Words are columns of the bags, those that add most first.
+    """
     sides = embeddings.take(slice(left, left + 1)), embeddings.take(slice(right, right + 1))
     score, dense = (
         float(pair_scores(Measure(measure.kind, measure.dense, lexical), *sides)[0])
         for lexical in (measure.lexical, 0.0)
     )
-    return Parts(score, dense, contributions(measure, embeddings, left, right))
-
-
-def contributions(measure: Measure, embeddings: Embeddings, left: int, right: int) -> list[tuple[int, float]]:
-    """The words of both rows with what they add to the score, the highest first; none without a lexical part."""
     if embeddings.words is None or not measure.lexical:
-        return []
+        return score, dense, []
     one, other = (embeddings.words[[row]].astype(np.float64) for row in (left, right))
     length = float(np.sqrt(one.multiply(one).sum() * other.multiply(other).sum()))
     both = (one.multiply(other) * (measure.lexical / length)).tocoo() if length else one[:, :0].tocoo()
     found = zip(both.col.tolist(), both.data.tolist(), strict=True)
-    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+    return score, dense, sorted(found, key=lambda entry: (-entry[1], entry[0]))
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -31,41 +31,8 @@ from dupq.neighbours.exact import COSINE, Rule, Side, exact_scores, gpu_can_sear
 from dupq.neighbours.products import Distances, fastest_products, padded
 from dupq.system import CPU
 
-_ROWS, _COLUMNS = 1_024, 2_048
-_ROOM = 1 << 18
-
-
-class Finder:
-    """Finds candidates in a piece of a tile, of at most `rows` by `columns` questions: quick scores, and scans of them.
-
-    `margin` is the largest difference of a score found from the exact one.
-    """
-
-    rows, columns = _ROWS, _COLUMNS
-
-    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
-        """Memory: what the quick scores hold."""
-        self._quick = (fastest_products() if rule.kind == COSINE else Distances)(left, right, rule)
-        self.margin = self._quick.margin
-        self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
-
-    def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
-    ) -> Iterator[Places]:
-        """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
-
-        Only columns > row + `diagonal` count.
-        """
-        width = padded(len(bounds[1]))
-        scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
-        of_columns = np.full(width, np.inf, np.float32)
-        of_columns[: len(bounds[1])] = bounds[1]
-        start = 0
-        while start < len(scores):
-            found, start = scan(scores, rest, bounds[0], of_columns, diagonal, start, self._room)
-            yield Places(*(column[:found] for column in self._room))
-
-
+_ROWS, _COLUMNS = 1_024, 2_048  # of a piece of a tile, which is scored and scanned at once
+_ROOM = 1 << 18  # positions that a scan finds at once
 _LOWEST = np.float32(-1e30)  # below every score of a pair
 
 
@@ -164,16 +131,25 @@ class Tile:
         """Search all pieces of the tile."""
         if not (len(self._left.keys) and len(self._right.keys)):
             return
-        found = Finder(self._left.side, self._right.side, self._rule)
-        self._margin = found.margin
+        products = fastest_products() if self._rule.kind == COSINE else Distances
+        quick = products(self._left.side, self._right.side, self._rule)
+        self._margin = quick.margin
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
             if scores is not None and self._search.k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-        for rows, columns in self._pieces(found):
-            diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
-            bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
-            for places in found.places(rows, columns, bounds, diagonal):
-                self._take(places.rows + rows.start, places.columns + columns.start, places.values)
+        room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
+        for rows, columns in self._pieces():
+            diagonal = rows.start - columns.start if self._is_diagonal else -_ROWS - 1
+            of_rows, bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
+            width = padded(len(bounds))
+            of_columns = np.full(width, np.inf, np.float32)
+            of_columns[: len(bounds)] = bounds
+            scores, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
+            start = 0
+            while start < len(scores):
+                count, start = scan(scores, rest, of_rows, of_columns, diagonal, start, room)
+                found = Places(*(column[:count] for column in room))
+                self._take(found.rows + rows.start, found.columns + columns.start, found.values)
 
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
         """What was found."""
@@ -189,17 +165,17 @@ class Tile:
             Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True))),
         )
 
-    def _pieces(self, found: Finder) -> Iterator[tuple[slice, slice]]:
-        for row in range(0, len(self._left.keys), found.rows):
-            first = row // found.columns * found.columns if self._is_diagonal else 0
-            for column in range(first, len(self._right.keys), found.columns):
+    def _pieces(self) -> Iterator[tuple[slice, slice]]:
+        for row in range(0, len(self._left.keys), _ROWS):
+            first = row // _COLUMNS * _COLUMNS if self._is_diagonal else 0
+            for column in range(first, len(self._right.keys), _COLUMNS):
                 yield (
-                    slice(row, min(row + found.rows, len(self._left.keys))),
-                    slice(column, min(column + found.columns, len(self._right.keys))),
+                    slice(row, min(row + _ROWS, len(self._left.keys))),
+                    slice(column, min(column + _COLUMNS, len(self._right.keys))),
                 )
 
     def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
-        """The bounds of candidates as a finder takes them (float32), rounded down."""
+        """The bounds of candidates as a scan takes them (float32), rounded down."""
         bounds = np.maximum(np.minimum(best.bounds[part], self._lowest - self._margin), _LOWEST)
         return np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
 

@@ -34,8 +34,7 @@ from dupq.clusters.steps.ask_teacher import COLUMNS as READ
 from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
 from dupq.clusters.steps.calibrate import calibrate
 from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, Candidates, Known, decide, make_terms, score_pairs
-from dupq.clusters.steps.make_clusters import Decided
-from dupq.clusters.steps.make_worklist import Work, cluster
+from dupq.clusters.steps.make_clusters import Decided, Work, cluster
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_measure, read_split
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
@@ -125,7 +124,7 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     encoding = Encoding(files.texts, files.contents, encoder, *outputs)
     encoded = run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus, before, earlier()))
     request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
-    run.do("neighbours", search, opened.shards, request, job.previous)
+    run.do("neighbours", search, opened.shards, request, before)
     lists = lists_made(files)
     keys = dataclasses.replace(lists, columns=("key",))
 
@@ -149,7 +148,7 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     thresholds, labels, held = run.make("partition", decide, candidates, wanted, texts, known, measure, scale)
     decided = Decided(labels, scored, held.joined, copies.verified, thresholds["chosen"]["threshold"])
     share = scale.model.linked_share if model["development_links"] else 0.0  # else nothing tells it
-    work = Work(sites.names, people, settings.clusters.worklist, rows, k, language, share)
+    work = Work(settings.clusters.worklist, rows, k, language, share)
     tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
 
     contradicting = held.joined.counts(0)["verdicts that others contradict"]

@@ -96,6 +96,11 @@ def are_among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return places_among(keys, wanted)[1]
 
 
+def pairs_among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return those of `pairs` (shape (m, 2)) whose questions are both among `keys` (ascending)."""
+    return pairs[are_among(keys, pairs).all(axis=1)]
+
+
 def without(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     """`keys` (ascending, each once) but for those that are among `others`; beside the result a byte a key."""
     is_left = np.ones(len(keys), bool)

@@ -222,9 +222,9 @@ def test_vectors_and_words_add_up_to_the_score(kind: str) -> None:
         np.where(generator.random((2, 40)) < 0.5, generator.random((2, 40)), 0).astype(np.float16).astype(np.float32)
     )
     embedded = Embeddings(np.arange(2), vectors, bags)
-    parts = parts_of(Measure(kind, 0.7, 0.4), embedded, 0, 1)  # type: ignore[arg-type]
-    assert parts.words
-    assert parts.score == pytest.approx(parts.dense + sum(value for _, value in parts.words), abs=1e-12)
+    score, dense, words = parts_of(Measure(kind, 0.7, 0.4), embedded, 0, 1)  # type: ignore[arg-type]
+    assert words
+    assert score == pytest.approx(dense + sum(value for _, value in words), abs=1e-12)
 
 
 def random_pairs(seed: int) -> list[dict]:

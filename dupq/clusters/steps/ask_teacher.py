@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from dupq import storage, system
 from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
-from dupq.clusters.steps.make_worklist import keys_of_pairs
+from dupq.clusters.steps.make_clusters import keys_of_pairs
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
 from dupq.encoders.steps import gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents

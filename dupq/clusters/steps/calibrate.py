@@ -59,17 +59,12 @@ class SampledPairs(NamedTuple):
     left: np.ndarray  # int64, the smaller key
     right: np.ndarray
     scores: np.ndarray  # float64, the encoder's
-    listing_left: Listing
-    listing_right: Listing
     is_linked: np.ndarray  # bool: known duplicates of the development part
     is_judged: np.ndarray  # bool: people gave their verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
+    counts: np.ndarray  # float64: how many pairs of the archive a row stands for
     weights: np.ndarray  # float64, in the likelihood: all of a sample alike, less where sets are large
     log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
-    counts: np.ndarray  # float64: how many pairs of the archive a row stands for
-    reference: np.ndarray  # float64, sorted: best scores of other questions, at most _REFERENCE
-    sets: int  # of duplicates
-    questions: int
 
 
 class Lists(NamedTuple):
@@ -98,7 +93,6 @@ def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judge
     linked_share = is_development.sum() / max(1, len(split.questions))
     kept = is_linked | ~from_linked
     linked_counts = np.where(is_linked, 1 / max(linked_share, 1e-9), 1 / max(other_share, 1e-9))
-    reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
     judged = judged if len(lists.keys) else NONE_JUDGED
     verdicts, judged_scores, are_same = _judged_pairs(judged, lists, split)
@@ -113,17 +107,12 @@ def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judge
         left,
         right,
         both_kinds(scores, judged_scores),
-        look_up(lists, left, right),
-        look_up(lists, right, left),
         both_kinds(is_linked, none),
         both_kinds(np.zeros(len(queries), bool), every),
         both_kinds(is_linked, are_same),
+        both_kinds(linked_counts / both, nothing),
         both_kinds(_weight(split.set_of(queries), is_linked) / both, every),
         both_kinds(np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), nothing),
-        both_kinds(linked_counts / both, nothing),
-        _quantiles(np.sort(reference[np.isfinite(reference)])),
-        len(np.unique(split.set_of(sampled[is_development]))),
-        len(sampled),
     )
 
 
@@ -159,8 +148,13 @@ def _listed_at(
     return listed.any(axis=1), (rows, listed.argmax(axis=1))
 
 
-def _quantiles(reference: np.ndarray) -> np.ndarray:
-    """Return at most `_REFERENCE` of the sorted scores, evenly spread: features do not depend on the sample's size."""
+def reference_of(lists: Lists, questions: np.ndarray) -> np.ndarray:
+    """Return the best scores of questions (float64, sorted), at most `_REFERENCE` of them, evenly spread.
+
+    So features do not depend on the sample's size.
+    """
+    reference = lists.scores[np.isin(lists.keys, questions), 0]
+    reference = np.sort(reference[np.isfinite(reference)])
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
@@ -275,7 +269,9 @@ def calibration(
     `population` is the number of questions that were sampled from; `prior_uri` is empty, or that of another prior.
     """
     lists, rarity = lists_in([own, others], request.settings.k, request.measure), rarities["rarity"].to_numpy()
-    found = sampled_pairs(sample, population, sets_in(known_sets), judged, lists)
+    split, is_development = sets_in(known_sets), sample["is_linked"].to_numpy()
+    found = sampled_pairs(sample, population, split, judged, lists)
+    reference = reference_of(lists, sample["key"].to_numpy()[~is_development])
     places, words = words_of(terms)
     shipped = OF_TITLES if _are_titles(words, places.of(lists.keys)) else ""
     prior = read_prior(prior_uri or shipped)
@@ -283,20 +279,21 @@ def calibration(
     rows, columns = np.nonzero(lists.others >= 0)
     queries, listed = (places.of(some) for some in (lists.keys[rows], lists.others[rows, columns]))
     alike = around(lists.keys[rows], title_cosines(words.titles, queries, listed, rarity))
-    pairs = [found.left, found.right, found.scores.astype(np.float32), *found.listing_left, *found.listing_right]
+    listings = *look_up(lists, found.left, found.right), *look_up(lists, found.right, found.left)
+    pairs = found.left, found.right, found.scores.astype(np.float32), *listings
     compared = pa.table([*pairs, *shared(words, left, right, rarity)], schema=COMPARED)
-    features = features_of(compared, alike, found.reference, request.settings.k)
+    features = features_of(compared, alike, reference, request.settings.k)
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
     floor = _floor(found.scores, probabilities, found.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
-        "reference": found.reference.tolist(),
+        "reference": reference.tolist(),
         "floor": floor if np.isfinite(floor) else None,
         "development_links": int(found.is_linked.sum()),
         "judged_pairs": int(found.is_judged.sum()),
-        "development_sets": found.sets,
-        "sampled_questions": found.questions,
+        "development_sets": len(np.unique(split.set_of(sample["key"].to_numpy()[is_development]))),
+        "sampled_questions": len(sample),
         "own_share": own_share(model, prior, features),
         "prior_sites": list(prior.sites),
         "fitness": fitness,
@@ -324,17 +321,7 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, me
 
 
 def _fitted(sites: Sites, found: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
-    columns = [
-        *sites.columns(found.left),
-        *sites.columns(found.right),
-        pa.array(found.scores.astype(np.float32)),
-        pa.array(found.is_linked),
-        pa.array(found.is_judged),
-        pa.array(found.labels),
-        pa.array(found.counts),
-        pa.array(found.weights),
-        pa.array(found.log_rates),
-        pa.array(p),
-        pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
-    ]
-    return pa.table(columns, schema=CALIBRATION_PAIRS)
+    left, right, scores, *rest = found
+    columns = [pa.array(column) for column in (scores.astype(np.float32), *rest, p)]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1])
+    return pa.table([*sites.columns(left), *sites.columns(right), *columns, lists], schema=CALIBRATION_PAIRS)

@@ -163,7 +163,7 @@ def score_pairs(run: Run, directed: Spread, terms: TermTables, scale: Scale) -> 
     compared = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=COMPARED)
     listed = run.shuffle("listed", listed_by, compared, into=AROUND, by="key", parts=terms.terms.parts)
     sums = run.map("around", sum_by_key, listed, into=AROUND)
-    scored = run.map("scored", score, compared, run.look_up("around_for", sums, wanted), scale, into=SCORED)
+    scored = run.map("scored", scored_table, compared, run.look_up("around_for", sums, wanted), scale, into=SCORED)
     run.report.rows_out = scored.rows
     return scored, sums
 
@@ -199,11 +199,6 @@ def sum_by_key(listed: pa.Table) -> pa.Table:
     names = AROUND.names[1:]
     sums = listed.group_by("key").aggregate([(name, "sum") for name in names]).sort_by("key")
     return pa.table([sums["key"], *(sums[f"{name}_sum"] for name in names)], schema=AROUND)
-
-
-def score(compared: pa.Table, sums: pa.Table, scale: Scale) -> pa.Table:
-    """Return rows of COMPARED as rows of SCORED; `sums` are the rows of AROUND of their questions."""
-    return scored_table(compared, sums, scale)
 
 
 def choose_threshold(run: Run, scored: Table, precision: float, threshold: float) -> Thresholds:

@@ -115,15 +115,13 @@ class Questions(Readable):
 
 @dataclass(frozen=True)
 class Marked(Readable):
-    """Keys (ascending) and fingerprints, both int64, of the questions whose embeddings are not empty."""
+    """The keys (int64, ascending) of the questions whose embeddings are not empty."""
 
     questions: Questions
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys and fingerprints."""
-        keys, marks = marks_in(self.questions.rows(*MARKS), self.questions.sites)
-        order = np.argsort(keys, kind="stable")
-        return keys[order], marks[order]
+    def read(self) -> np.ndarray:
+        """Return the keys."""
+        return np.sort(marks_in(self.questions.rows(*MARKS), self.questions.sites)[0])
 
 
 @dataclass(frozen=True)

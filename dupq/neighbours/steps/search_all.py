@@ -72,51 +72,41 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions]) -> int:
-    """Return how many GPUs search; 0: CPUs do, as GPUs cannot or, with `auto`, are not faster."""
-    gpus = request.gpus.now() if gpu_can_search(request.measure) else 0
-    if not gpus or request.gpus.wanted is not None:
+def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
+    """Return how many GPUs search everything; 0: CPUs do, as GPUs cannot or, with `auto`, are not faster.
+
+    Where CPUs need only compare questions that are `changed` with all, they search unless a GPU is faster nevertheless.
+    """
+    gpus = request.gpus.now() if blocks and gpu_can_search(request.measure) else 0
+    if not gpus or (changed is None and request.gpus.wanted is not None):
         return gpus
-    on_cpus, on_gpus = seconds(blocks, compared_pairs(blocks))
+    questions = sum(block.size for block in blocks)
+    pairs = sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))  # in both directions
+    operations = 2.0 * pairs * storage.read_schema(blocks[0].spans[0].file).field("embedding").type.list_size
+    on_gpus = _GPU_SECONDS + _SECONDS_A_QUESTION * questions + operations / _GPU_RATE
+    share = 1.0 if changed is None else 2.0 * changed / max(1, questions)
+    on_cpus = share * operations / (_CPU_RATE * cluster.cpus())
     if on_cpus < on_gpus:
         _log.info(f"searched by CPUs, some {on_cpus:.0f} s; a GPU would take {on_gpus:.0f} s")
         return 0
     return gpus
 
 
-def compared_pairs(blocks: Sequence[Questions]) -> int:
-    """Return how many pairs of questions a search of everything compares, each in both directions."""
-    return sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))
-
-
-def seconds(blocks: Sequence[Questions], pairs: float) -> tuple[float, float]:
-    """Return about what the cluster's CPUs take to compare so many pairs, and what a GPU takes with all questions."""
-    schema = storage.read_schema(blocks[0].spans[0].file)
-    operations = 2.0 * pairs * schema.field("embedding").type.list_size
-    questions = sum(block.size for block in blocks)
-    on_gpus = _GPU_SECONDS + _SECONDS_A_QUESTION * questions + operations / _GPU_RATE
-    return operations / (_CPU_RATE * cluster.cpus()), on_gpus
-
-
-class _Lists(NamedTuple):
-    """The tables to be made, a partition per block."""
-
-    directed: Spread
-    nearest: Table
-
-
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
     """Make the lists of all blocks (`nearest`, `directed`)."""
     directed = run.spread("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
-    made = _Lists(directed, run.table("nearest", NEAREST, len(blocks)))
-    calls = [(made, request.settings.k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
+    nearest, k = run.table("nearest", NEAREST, len(blocks)), request.settings.k
+    calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
     report = run_tasks("search", _search_group, calls, gpus=gpus)
     run.report.add(report)
     run.report.rows_in += report.rows_in
 
 
-def _search_group(made: _Lists, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
-    """Memory of the host: some files of embeddings, and of some blocks the lists."""
+def _search_group(directed: Spread, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
+    """Make the partitions of a group's blocks.
+
+    Memory of the host: some files of embeddings, and of some blocks the lists.
+    """
     measure = group[0][1].measure
 
     def make() -> Counts:
@@ -131,8 +121,8 @@ def _search_group(made: _Lists, k: int, group: Sequence[tuple[int, Questions]]) 
             columns = (np.concatenate(column)[order] for column in zip(*(lists for _, lists in pieces), strict=True))
             rows = listed(keys[order], Nearest(*columns), measure)
             with recording() as written:  # by this thread
-                storage.write_table(made.nearest.file(number), rows.second, NEAREST)
-                write_spread(made.directed, number, rows.table)
+                storage.write_table(nearest.file(number), rows.second, NEAREST)
+                write_spread(directed, number, rows.table)
             return len(keys), written
 
         rows = 0
@@ -143,7 +133,7 @@ def _search_group(made: _Lists, k: int, group: Sequence[tuple[int, Questions]]) 
                 rows += count
         return {"rows_in": rows, "rows_out": rows}
 
-    return skip_or(made.directed.files[group[-1][0]], make)
+    return skip_or(directed.files[group[-1][0]], make)
 
 
 def _embeddings_of(blocks: Sequence[Questions]) -> Iterator[Embeddings]:
@@ -189,18 +179,24 @@ def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -
     if gpus:
         search_on_gpus(run, blocks, request, gpus)
     else:
-        _search_in_waves(run, blocks, request)
+        search_in_waves(run, searched_alone(run, blocks, request), waves(groups_of(blocks)), request)
     finish(run, request)
 
 
-def _search_in_waves(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> None:
-    sides = searched_alone(run, blocks, request)
-    found = [Several(())] * len(sides)
-    for wave, tiles in enumerate(waves(groups_of(blocks)), 1):
+def search_in_waves(run: Run, sides: Sequence[Side], tiles: Sequence[Tiles], request: SearchRequest) -> None:
+    """Compare pairs of sides, wave by wave, and make the tables `nearest`, a partition per side, and `directed`."""
+    k, found = request.settings.k, [Several(())] * len(sides)
+    for wave, of_wave in enumerate(tiles, 1):
         if wave > 1:
-            sides = _merge(run, f"tiles/lists-{wave - 1}", sides, found, request.settings.k)
-        found = search_tiles(run, f"tiles/wave-{wave}", sides, tiles, request)
-    write_lists(run, sides, found, request)
+            lists = run.map(f"tiles/lists-{wave - 1}", merged_lists, *_lists_of(sides, found), k, into=NEAREST)
+            sides = [side._replace(lists=One(lists, number)) for number, side in enumerate(sides)]
+        found = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
+    inputs, nearest = (*_lists_of(sides, found), request.measure, k), run.table("nearest", NEAREST, len(sides))
+    run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, parts=request.parts, by="left", beside=nearest)
+
+
+def _lists_of(sides: Sequence[Side], found: Sequence[Several]) -> tuple[PerTask, PerTask]:
+    return PerTask(tuple(side.lists for side in sides)), PerTask(tuple(found))
 
 
 def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
@@ -229,7 +225,7 @@ def searched_alone(run: Run, questions: Sequence[Questions], request: SearchRequ
     return [Side(some, One(own, number)) for number, some in enumerate(questions)]
 
 
-def search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Several]:
+def _search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Several]:
     """Compare pairs of sides (positions), a core per pair; returns what each side has found in all of its tiles."""
     pairs = [(sides[left], sides[right]) for left, right in tiles]
     blocks = (PerTask(tuple(pair[side].questions for pair in pairs)) for side in (0, 1))
@@ -267,22 +263,9 @@ def search_tile(
     return Counted(found_table(left.keys, one), second=found_table(right.keys, other))
 
 
-def _merge(run: Run, name: str, sides: Sequence[Side], found: Sequence[Several], k: int) -> list[Side]:
-    lists = PerTask(tuple(side.lists for side in sides))
-    made = run.map(name, merged_lists, lists, PerTask(tuple(found)), k, into=NEAREST)
-    return [side._replace(lists=One(made, number)) for number, side in enumerate(sides)]
-
-
 def merged_lists(lists: pa.Table, found: Sequence[pa.Table], k: int) -> pa.Table:
     """Return lists with what their questions have found besides (all NEAREST)."""
     return nearest_table(*merged(lists, found, k))
-
-
-def write_lists(run: Run, sides: Sequence[Side], found: Sequence[Several], request: SearchRequest) -> None:
-    """Make the table `nearest`, a partition per side, and `directed`."""
-    inputs = PerTask(tuple(side.lists for side in sides)), PerTask(tuple(found)), request.measure, request.settings.k
-    nearest = run.table("nearest", NEAREST, len(sides))
-    run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, parts=request.parts, by="left", beside=nearest)
 
 
 def final_lists(lists: pa.Table, found: Sequence[pa.Table], measure: Measure, k: int) -> Counted:

@@ -4,7 +4,7 @@
     tiles/queries  a task per block   the embeddings of the questions that are searched again
     tiles/earlier  a task per block   the lists that its other questions had
     tiles/own      a task per group   the queries of some blocks against each other
-    tiles/new      a task per tile    the queries against the others, and against all other questions
+    tiles/wave-1   a task per tile    the queries against the others, and against all other questions
     directed       a task per block   the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
@@ -31,16 +31,13 @@ from dupq.neighbours.steps.blocks import MARKS, Marked, Questions, SearchRequest
 from dupq.neighbours.steps.search_all import (
     OF_A_PLAN,
     Side,
-    compared_pairs,
     find_neighbours,
     finish,
     gpus_of_search,
     lists_made,
     planned,
-    search_tiles,
+    search_in_waves,
     searched_alone,
-    seconds,
-    write_lists,
 )
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import RunFiles, is_intact
@@ -71,16 +68,14 @@ class SiteLists(NamedTuple):
         return to_sites(keys, self.earlier, self.now)
 
 
-def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: str | None) -> None:
-    """Make the lists of every embedded question, from those of the run `previous` if there is one."""
+def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: RunFiles | None) -> None:
+    """Make the lists of every embedded question (`nearest`, `directed`).
+
+    Only what differs from an earlier run is searched, if that run is of use.
+    """
     if previous is None:
         find_neighbours(run, shards, request)
-    else:
-        find_neighbours_since(run, shards, request, RunFiles(previous))
-
-
-def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: RunFiles) -> None:
-    """Make the same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
+        return
     why_not = _unusable(previous, request)
     if why_not is None:
         blocks = planned(run, shards, request)
@@ -93,7 +88,7 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
         marks, lists = (Each(Files(uris, None, MARKS)) for uris in (now, earlier)), lists_made(previous)
         changes = run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
         questions = sum(block.size for block in blocks)
-        if changes.rows > _LARGEST_SHARE * questions or _gpus_are_faster(request, blocks, changes.rows):
+        if changes.rows > _LARGEST_SHARE * questions or gpus_of_search(request, blocks, changes.rows):
             why_not = f"{changes.rows:,} questions changed"
     if why_not is not None:
         _log.info(f"everything is searched: {why_not}")
@@ -119,7 +114,7 @@ def _search_changes(
         for right in range(left + 1, len(sides))
         if sides[left].questions.group == sides[right].questions.group
     ]
-    write_lists(run, sides, search_tiles(run, "tiles/new", sides, tiles, request), request)
+    search_in_waves(run, sides, [tiles], request)
 
 
 def _unusable(previous: RunFiles, request: SearchRequest) -> str | None:
@@ -138,15 +133,6 @@ def _unusable(previous: RunFiles, request: SearchRequest) -> str | None:
     if is_intact(previous.uri, "neighbours", (previous.nearest, previous.request)):
         return None
     return f"{previous.uri} has lost some of its neighbours"
-
-
-def _gpus_are_faster(request: SearchRequest, blocks: Sequence[Questions], searched: int) -> bool:
-    """Return whether a GPU searches everything before the CPUs have compared what changed with everything."""
-    if not gpus_of_search(request, blocks):
-        return False
-    pairs, questions = compared_pairs(blocks), sum(block.size for block in blocks)
-    on_cpus, _ = seconds(blocks, 2.0 * pairs * searched / max(1, questions))
-    return seconds(blocks, pairs)[1] < on_cpus
 
 
 def changes_since(
@@ -220,13 +206,12 @@ class EarlierLists:
                 yield self.lists.read(part)
 
 
-def earlier_lists(marked: tuple[np.ndarray, np.ndarray], searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
+def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
     """Return the earlier lists of a block's questions that are not searched again, as lists of this run (NEAREST).
 
-    Raises DupqError for one that is gone.
+    `keys` (ascending) are those of the block. Raises DupqError for one that is gone.
     """
-    keys, sites = marked[0], earlier.sites
-    keys = keys[~are_among(searched["key"].to_numpy(), keys)]
+    sites, keys = earlier.sites, keys[~are_among(searched["key"].to_numpy(), keys)]
     result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
     for table in earlier.around(to_sites(keys, sites.now, sites.earlier)):
         own = sites.to_now(table["key"].to_numpy())

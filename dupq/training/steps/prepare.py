@@ -27,7 +27,7 @@ from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Files, Read, Table, Total, Whole
-from dupq.links import FEWEST_SETS, Known, LabelledPairs, Split, known_pairs, links_table, read_pairs, split_links
+from dupq.links import FEWEST_SETS, Known, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
@@ -105,9 +105,9 @@ def _table_of(duplicates: np.ndarray, others: np.ndarray) -> pa.Table:
     return pa.table([*pairs.T, np.arange(len(pairs)) < len(duplicates)], schema=PAIRS)
 
 
-def _labelled(pairs: pa.Table) -> LabelledPairs:
+def _labelled(pairs: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     is_duplicate = pairs["duplicates"].to_numpy()
-    return LabelledPairs(pairs_in(pairs)[is_duplicate], pairs_in(pairs)[~is_duplicate])
+    return pairs_in(pairs)[is_duplicate], pairs_in(pairs)[~is_duplicate]
 
 
 def known_in(pairs: pa.Table, settings: TrainingSettings) -> Known:

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from oracles.slow_evidence import Question, words_of
 
+from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.steps.calibrate import (
     SampledPairs,
     _are_titles,
@@ -12,6 +13,8 @@ from dupq.clusters.steps.calibrate import (
     lists_in,
     lists_of,
     lists_of_neighbours,
+    look_up,
+    reference_of,
     sample_of,
     sampled_pairs,
     terms_of_lists,
@@ -56,12 +59,14 @@ def verdicts_on(said: Verdicts) -> Judged:
     return judged(rows, Sites([SITE]), "")
 
 
+LISTED = lists_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
+
+
 def sampled(said: Verdicts | None = None) -> SampledPairs:
     sample = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    lists = lists_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
     split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
-    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), lists)
+    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), LISTED)
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
@@ -81,8 +86,7 @@ def test_of_linked_questions_only_the_linked_pairs_are_read_and_of_others_all() 
     assert found.is_linked.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
     assert found.labels.tolist() == found.is_linked.tolist()
     assert not found.is_judged.any()
-    assert found.reference.tolist() == pytest.approx([0.45, 0.5])
-    assert (found.sets, found.questions) == (1, 4)
+    assert reference_of(LISTED, np.array(OTHERS)).tolist() == pytest.approx([0.45, 0.5])
 
 
 def test_a_pair_that_comes_up_twice_counts_once() -> None:
@@ -104,11 +108,8 @@ def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_
 
 
 def test_both_sides_know_how_they_list_each_other() -> None:
-    found = sampled()
-    row = rows_of(found, (1, 20))[0]
-    assert (found.listing_left.ranks[row], found.listing_right.ranks[row]) == (2, 1)
-    row = rows_of(found, (5, 20))[0]
-    assert (found.listing_left.ranks[row] > 0, found.listing_right.ranks[row]) == (False, 3)
+    for pair, ranks in (((1, 20), [2, 1]), ((5, 20), [UNLISTED, 3])):
+        assert look_up(LISTED, np.array(pair), np.array(pair[::-1])).ranks.tolist() == ranks
 
 
 @pytest.mark.parametrize("said", ["same", "different"])
@@ -203,6 +204,6 @@ def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> N
     found = sampled_pairs(
         sample, 1, sets_in(KNOWN_SETS.empty_table()), verdicts_on({}), lists_in([own, none], K, COSINE)
     )
-    assert (len(found.left), found.questions) == (0, 1)
+    assert not len(found.left)
     empty = sample_of(iter([]), KEY_PAIRS.empty_table(), REPRESENTATIVES.empty_table(), NOT_SEEN, CalibrationSettings())
     assert (len(empty.table), empty.counts["rows_in"]) == (0, 0)

@@ -266,9 +266,8 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         assert written == expected
         after = identity.Grouping(now.keys, own)
         if before is not None:
-            changed = identity.changes(after, then)
-            assert [row[0] for row in found.changes] == changed.kinds.tolist()
-            assert [row[3:] for row in found.changes] == list(zip(*(c.tolist() for c in changed[3:]), strict=True))
+            changed = [tuple(row.values()) for row in identity.changes(after, then, sites).to_pylist()]
+            assert found.changes == changed
         again = previous_clusters(f"{folder}/clusters", sites)
         assert dict(zip(*(column.tolist() for column in again), strict=True)) == dict(
             zip(*(column.tolist() for column in after), strict=True)

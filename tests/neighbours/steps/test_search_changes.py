@@ -110,12 +110,12 @@ def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its
     lists, spans = replace(lists, uris=(*lists.uris, str(tmp_path / "3.parquet"))), [(5, 7), (1, 2), (4, 9), (10, 12)]
     spans = (spans[0], *((b | low, b | high) for low, high in spans[1:]))
     earlier = EarlierLists(lists, spans, SiteLists(["a", "b"], ["b"], ()))
-    found = earlier_lists((np.array([1, 2, 4]), np.array([11, 12, 14])), pa.table([[2]], schema=KEYS), earlier, 2)
+    found = earlier_lists(np.array([1, 2, 4]), pa.table([[2]], schema=KEYS), earlier, 2)
     assert found["key"].to_pylist() == [1, 4]
     assert found["neighbours"].to_pylist() == [[4, 2], [1]]
     assert found["scores"].to_pylist() == [[-4.0 - b, -2.0 - b], [-1.0 - b]]
     with pytest.raises(DupqError, match="1 of the earlier run's lists of neighbours are gone since"):
-        earlier_lists((np.array([3]), np.array([13])), pa.table([[2]], schema=KEYS), earlier, 2)
+        earlier_lists(np.array([3]), pa.table([[2]], schema=KEYS), earlier, 2)
 
 
 def test_searched_again_is_what_is_new_or_changed_and_what_lost_a_neighbour() -> None:

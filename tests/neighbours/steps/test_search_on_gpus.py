@@ -41,7 +41,7 @@ def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
     auto = replace(search_request(), gpus=Gpus(None))
     caplog.set_level("INFO")
-    assert gpus_of_search(auto, large) == 2
+    assert (gpus_of_search(auto, large), gpus_of_search(auto, [])) == (2, 0)
     assert gpus_of_search(replace(auto, measure=Measure("cosine", 1.0, -0.5)), large) == 0
     assert not caplog.messages
     assert gpus_of_search(auto, small) == 0
