@@ -31,7 +31,7 @@ from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking, Title, signs_of
-from dupq.near_duplicates.verification import NearPairs, Said, near_pairs
+from dupq.near_duplicates.pairing import NearPairs, Said, near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.report.summary import counted
 from dupq.runs.table_view import TableView, in_memory

@@ -35,13 +35,12 @@ from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, planted
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
-from dupq.near_duplicates.pairing import distinct_pairs
 from dupq.runs.queries import estimated
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, pairs_among, places_among
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pair_numbers, pairs_among, places_among
 
 _FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")

@@ -148,13 +148,10 @@ class Asking:
         return found
 
     def _telling(self, words: list[str]) -> list[str]:
-        telling = [word for word in words if word in self._kept or not self._is_stop(word)]
+        telling = [word for word in words if word in self._kept or not is_stop_word(word, self._language)]
         if not _LETTERS.isdisjoint(telling):  # so "a" is a letter too: "from A to B"
             telling = [word for word in words if word in _LETTERS or word in telling]
         return [self._stem(word) for word in telling]
-
-    def _is_stop(self, word: str) -> bool:
-        return is_stop_word(word, self._language)
 
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
         """`words` with what is rare and looks like one of `others`, which `words` lack, replaced by it."""

@@ -52,15 +52,11 @@ def optimal_bands(
     return chosen.b, chosen.r
 
 
-def collision_probability(similarities: np.ndarray, bands: int, rows: int) -> np.ndarray:
-    """How likely a pair of each Jaccard coefficient is to become a candidate: 1 - (1 - s**rows)**bands."""
-    return 1 - (1 - np.asarray(similarities, np.float64) ** rows) ** bands
-
-
 # Locality-sensitive hashing of signatures: the keys of their bands.
 #
-# Texts whose signatures agree in all rows of at least one band fall into one bucket there: `collision_probability` is
-# how likely that is, pairing.py has the candidates that buckets give. A bucket only proposes: each pair is verified.
+# Texts whose signatures agree in all rows of at least one band fall into one bucket there, those of Jaccard coefficient
+# s with probability 1 - (1 - s**rows)**bands; pairing.py has the candidates that buckets give. A bucket only proposes:
+# each pair is verified.
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)

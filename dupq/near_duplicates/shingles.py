@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.kernel_cache import numba
-from dupq.text.token_arrays import longest, strings_of
+from dupq.text.token_arrays import strings_of
 
 # Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
 #
@@ -93,10 +93,13 @@ def _last_mix(value: np.uint64) -> np.uint64:
 
 
 @numba.njit(nogil=True, cache=True)
-def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of the shingles of all texts (uint64), and where those of each begin and the last end (int64)."""
+def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes of the shingles of all texts (uint64), and where those of each begin and the last end (int64).
+
+    `longest` is the most bytes that a text has.
+    """
     hashes = np.empty(offsets[-1] - offsets[0], np.uint64)  # a text has at most as many tokens as bytes
-    words, begins = np.empty(longest(offsets), np.uint64), np.zeros(len(offsets), np.int64)
+    words, begins = np.empty(longest, np.uint64), np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
         mine = hashes[begins[text] :]
         begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
@@ -136,7 +139,7 @@ def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
     """The shingles of each text, in order and with repeats; offsets are int64."""
     offsets, data = strings_of(texts)
-    return Shingles(*hash_shingles(data, offsets, size))
+    return Shingles(*hash_shingles(data, offsets, size, int(np.diff(offsets).max(initial=0))))
 
 
 def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:

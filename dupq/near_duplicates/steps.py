@@ -38,13 +38,12 @@ from dupq.near_duplicates.pairing import (
     Hashed,
     boilerplate,
     bucket_pairs,
+    compare,
     copies,
-    distinct_pairs,
     most_titles,
-    next_band,
+    shingle_table,
 )
 from dupq.near_duplicates.shingles import compared
-from dupq.near_duplicates.verification import compare, shingle_table
 from dupq.runs.question_tables import pairs_in
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.system import side_by_side
@@ -61,7 +60,7 @@ from dupq.tables import (
     VERIFIED,
     signatures,
 )
-from dupq.text.keys import Sites, are_among, distinct
+from dupq.text.keys import Sites, are_among, distinct, distinct_pairs
 from dupq.text.questions import rare_words
 from dupq.text.steps import TextTables, find_repeated
 
@@ -181,7 +180,7 @@ def sign(
     signed = np.concatenate([np.zeros((0, settings.permutations), np.uint32), *values])
     buckets = np.ascontiguousarray(band_keys(signed, *bands_of(settings)).T)
     homes = np.arange(len(buckets))[:, None] * partitions + partition_of(buckets, partitions)
-    orders = buckets[[next_band(band, len(buckets)) for band in range(len(buckets))]]
+    orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
     columns = [*map(np.ravel, (buckets, orders)), np.tile(members, len(buckets)), homes.ravel().astype(np.int32)]
     lists = pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), settings.permutations)
     table = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
@@ -209,8 +208,7 @@ def find_near_duplicates(
     titled = run.spread("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
     inputs = bundles.texts(), bundles.contents("signs"), wanted, settings.shingle_size
     sets = run.answer("sets", sets_of, *inputs, wanted=wanted, into=SHINGLE_SETS, beside=titled)
-    frequent = run.map("frequent", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
-    common = run.map("boilerplate", in_order, Whole(frequent), into=SHINGLES)
+    common = run.gather("boilerplate", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
     tables = candidates, signed.exact, Batches(sets), Whole(common), Whole(rarities)
     rest = bundles.questions, language, settings
@@ -276,11 +274,6 @@ def boilerplate_of(titled: pa.Table, most: int) -> Counted:
     return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
-def in_order(shingles: pa.Table) -> pa.Table:
-    """Return SHINGLES, sorted."""
-    return shingles.sort_by("shingle")
-
-
 def verify(
     candidates: pa.Table,
     exact: pa.Table,
@@ -293,11 +286,11 @@ def verify(
 ) -> Counted:
     """Return VERIFIED: exact copies, and the candidates that are alike and ask the same; the second table is a forest.
 
-    `sets` are SHINGLE_SETS of their questions, `common` sorted SHINGLES, `rarities` those of so many questions.
+    `sets` are SHINGLE_SETS of their questions, `common` SHINGLES, `rarities` those of so many questions.
     """
     pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
     asking = Asking(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
-    coefficients, asks_same = compare(pairs, sets, common["shingle"].to_numpy(), asking, settings.threshold)
+    coefficients, asks_same = compare(pairs, sets, np.sort(common["shingle"].to_numpy()), asking, settings.threshold)
     alike = coefficients >= settings.threshold
     kept = alike & asks_same
     near = _verified(pairs[kept], "near_duplicate", coefficients[kept])

@@ -141,6 +141,14 @@ def parse_id(text: str, where: str) -> int:
     return int(digits)
 
 
+def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Return `pairs` (int64, shape (m, 2)) sorted, each once."""
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    is_first = np.ones(len(pairs), bool)
+    is_first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return pairs[is_first]
+
+
 def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """A number (int64) for each pair (shape (m, 2)) of some of up to 3 * 10^9 `keys` (ascending), in pairs' order."""
     places = np.searchsorted(keys, pairs)

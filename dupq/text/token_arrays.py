@@ -40,25 +40,6 @@ def _read_only(content: pa.Buffer | bytes) -> np.ndarray:
     return data
 
 
-def string_array(strings: Strings, kind: pa.DataType) -> pa.Array:
-    """The Arrow array of `kind` (string or large_string) over `strings`; their bytes are not copied.
-
-    Raises ArrowInvalid if they are too many for `kind` (2 GiB for string).
-    """
-    count = len(strings.offsets) - 1
-    buffers = [None, pa.py_buffer(strings.offsets), pa.py_buffer(strings.data)]
-    return pa.Array.from_buffers(pa.large_string(), count, buffers).cast(kind)
-
-
-@numba.njit(nogil=True, cache=True)
-def longest(offsets: np.ndarray) -> np.int64:
-    """The length of the longest stretch that `offsets` bound."""
-    most = np.int64(0)
-    for text in range(len(offsets) - 1):
-        most = max(most, offsets[text + 1] - offsets[text])
-    return most
-
-
 def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
     """The number of each word of `texts` (int32), where each text's words begin (int64, (n + 1,)), and the words.
 
@@ -162,7 +143,7 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
     result, ends, is_plain = _tokens_of_plain(strings_of(wide))
     others = pa.array(~is_plain)
     rest = [" ".join(tokens.tokens(text)) for text in wide.filter(others).to_pylist()]
-    found = string_array(Strings(ends, result), pa.large_string())
+    found = pa.Array.from_buffers(pa.large_string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)])
     return pc.replace_with_mask(found, others, pa.array(rest, pa.large_string())).cast(texts.type)
 
 

@@ -15,7 +15,7 @@ from dupq.api.duplicates import Duplicates
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking
-from dupq.near_duplicates.verification import Said, near_pairs
+from dupq.near_duplicates.pairing import Said, near_pairs
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.questions import content_hashes
 

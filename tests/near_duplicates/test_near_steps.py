@@ -17,11 +17,11 @@ from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import Report
-from dupq.near_duplicates import steps, verification
+from dupq.near_duplicates import pairing, steps
 from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures
+from dupq.near_duplicates.pairing import compare
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
-from dupq.near_duplicates.verification import compare
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
 from dupq.text.keys import Sites
@@ -267,7 +267,7 @@ def test_pairs_compared_some_at_a_time_have_the_same_coefficients(monkeypatch: p
     lists = [np.unique(generator.integers(0, 12, 8)).tolist() for _ in range(20)]
     batches = sets(*((key, shingles, "") for key, shingles in enumerate(lists)))
     pairs = np.array([(left, right) for left in range(20) for right in range(left + 1, 20)])
-    monkeypatch.setattr(verification, "_PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(pairing, "_PAIRS_AT_ONCE", 7)
     asking = Asking("english", lambda word: True)
     found, ask_same = compare(pairs, batches, np.array([3], np.uint64), asking, 0.5)
     kept = [set(shingles) - {3} for shingles in lists]

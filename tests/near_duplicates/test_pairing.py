@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from dupq.errors import SettingError
-from dupq.near_duplicates.minhash import band_keys, bands_of, collision_probability, optimal_bands
+from dupq.near_duplicates.minhash import band_keys, bands_of, optimal_bands
 from dupq.near_duplicates.pairing import (
     Bucketed,
     ChainRule,
@@ -18,10 +18,10 @@ from dupq.near_duplicates.pairing import (
     bucket_pairs,
     candidate_pairs,
     copies,
-    distinct_pairs,
     shared,
 )
 from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.keys import distinct_pairs
 
 ALL = ChainRule(links=1000, limit=1000)
 
@@ -46,8 +46,9 @@ def test_bands_and_rows_are_the_optimum(threshold: float, weight: float) -> None
 
 def test_the_default_loses_fewer_than_five_in_a_thousand_at_the_threshold_itself() -> None:
     settings = NearDuplicateSettings()
-    assert bands_of(settings) == (21, 6)
-    curve = collision_probability(np.array([0.2, 0.5, settings.threshold, 0.9]), *bands_of(settings))
+    bands, rows = bands_of(settings)
+    assert (bands, rows) == (21, 6)
+    curve = 1 - (1 - np.array([0.2, 0.5, settings.threshold, 0.9]) ** rows) ** bands
     assert curve == pytest.approx([0.0013, 0.2816, 0.9983, 1.0], abs=1e-4)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.generator.household import LANGUAGES, Question, write_site
 from dupq.near_duplicates.asking import Asking, signs_of
-from dupq.near_duplicates.verification import Said, near_pairs
+from dupq.near_duplicates.pairing import Said, near_pairs
 from dupq.settings import config
 from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
 from dupq.text.languages import bare_korean, is_stop_word, language_of, stems, stop_words
