@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from sklearn.metrics import roc_auc_score
 
 from dupq.archive import question_shards
@@ -123,7 +124,8 @@ def measure(encoder: str, questions: str, texts: list[str], pairs: Pairs) -> dic
     development, test = (pairs.of(rows) for rows in of_parts(pairs, parts))
     embeddings = embedded(saved, texts)
     normaliser = normaliser_of(saved.settings.text)
-    words = [normaliser.words(" ".join(tokens(text))) for text in texts]
+    read = normaliser.read(pa.array([" ".join(tokens(text)) for text in texts], pa.large_string())).to_pylist()
+    words = [[form for form in normaliser.each_form(text.split(" ")) if form] if text else [] for text in read]
     found: dict[str, Any] = {"development_pairs": len(development.labels), "test_pairs": len(test.labels)}
     found["test_duplicates"] = int(test.labels.sum())
     for name, score in (
@@ -146,7 +148,7 @@ def of_parts(pairs: Pairs, parts: dict[str, np.ndarray]) -> tuple[np.ndarray, np
 
 def embedded(saved: SavedEncoder, texts: list[str]) -> Embeddings:
     maximum = saved.settings.encoder.maximum_tokens
-    sequences = [saved.vocabulary.ids(" ".join(tokens(text)), maximum) for text in texts]
+    sequences, _ = saved.vocabulary.sequences(pa.array([" ".join(tokens(text)) for text in texts]), maximum)
     return Embeddings(np.arange(len(texts)), *encode(saved.network, sequences, 64))
 
 

@@ -105,7 +105,13 @@ def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[Wo
     vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions_of(settings))).astype(np.float32)
     encoder = str(folder / "encoder")
     network = build(settings.encoder, vectors, seed=1).eval()
-    save(encoder, SavedEncoder(network, vocabulary, settings, None, Fitness(0, 0.0, None), {}), "benchmark")
+    save(
+        encoder,
+        SavedEncoder(
+            network, vocabulary, settings, None, Fitness(questions=0, unknown_words=0.0, bodies_found=None), {}
+        ),
+        "benchmark",
+    )
     rows = np.arange(options.questions)
     names = [f"{first:09}.parquet" for first in range(0, options.questions, SHARD)]
     for name, keys in zip(names, np.array_split(rows, len(names)), strict=True):

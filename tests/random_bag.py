@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from oracles.slow_ids import slow_ids
 
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, save
@@ -19,7 +20,13 @@ def saved_encoder(folder: Path, title_times: int = 3) -> str:
     vocabulary = Vocabulary(WORDS, settings.text)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 16)).astype(np.float32)
     network = build(settings.encoder, vectors, seed=1)
-    network.prepare([vocabulary.ids(word, 512) for word in WORDS], [])
+    network.prepare([slow_ids(vocabulary, word, 512) for word in WORDS], [])
     network.tune(None)
-    save(str(folder), SavedEncoder(network.eval(), vocabulary, settings, None, Fitness(0, 0.0, None), {}), "run")
+    save(
+        str(folder),
+        SavedEncoder(
+            network.eval(), vocabulary, settings, None, Fitness(questions=0, unknown_words=0.0, bodies_found=None), {}
+        ),
+        "run",
+    )
     return str(folder)

@@ -49,7 +49,7 @@ def stage(scale: Scale) -> Iterator[Figures]:
         with tempfile.TemporaryDirectory() as folder:
             written_words = [f"w{number}" for number in range(scale.size(200_000, 300))]
             vocabulary = Vocabulary(written_words, made.settings.text)
-            fitness = Fitness(0, 0.0, None)
+            fitness = Fitness(questions=0, unknown_words=0.0, bodies_found=None)
             saved = SavedEncoder(made.network, vocabulary, made.settings, None, fitness, {})
             save(f"{folder}/encoder", saved, "benchmark")
             _write_texts(f"{folder}/texts", made.texts, pa.array(written_words))

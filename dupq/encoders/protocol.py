@@ -145,16 +145,11 @@ def is_nothing(weight: torch.Tensor | float) -> bool:
 
 
 def similarity(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """s_kind (B,) of the rows of two matrices (B, D); see Measure."""
+    """s_kind (B,) of the rows of two matrices (B, D); a cosine is 0 where a row is zero. See Measure."""
     if kind == "cosine":
-        return cosine(left, right)
+        return nn.functional.cosine_similarity(left, right, dim=-1, eps=1e-12)
     order = 1 if kind == "manhattan" else 2
     return torch.exp(-torch.linalg.vector_norm(left - right, ord=order, dim=-1))
-
-
-def cosine(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The cosine (B,) of rows of two matrices (B, D); 0 where a row is zero."""
-    return nn.functional.cosine_similarity(left, right, dim=-1, eps=1e-12)
 
 
 def bag_cosine(left: Embedding, right: Embedding) -> torch.Tensor:

@@ -70,12 +70,12 @@ class MeasureEntry(TypedDict):
     lexical: FiniteFloat
 
 
-class FitnessEntry(TypedDict):
-    """What the encoder reached on the archive that it was trained on: `fitness`."""
+class Fitness(TypedDict):
+    """The fitness of an encoder, measured on a sample of questions."""
 
     questions: int
-    unknown_words: FiniteFloat
-    bodies_found: FiniteFloat | None
+    unknown_words: FiniteFloat  # share of the words read that the encoder does not know
+    bodies_found: FiniteFloat | None  # share of titles whose nearest body is their own; None: too few have both
 
 
 class Description(TypedDict):
@@ -85,7 +85,7 @@ class Description(TypedDict):
     settings: dict[str, dict[str, Any]]
     measure: MeasureEntry
     pair_threshold: FiniteFloat | None
-    fitness: FitnessEntry
+    fitness: Fitness  # on the archive that it was trained on
     fingerprint: str
     metrics: dict[str, Any]
     run_id: NotRequired[str]
@@ -202,15 +202,6 @@ class Reader:
         return encode(self.network, sequences, rows)
 
 
-@dataclass(frozen=True)
-class Fitness:
-    """The fitness of an encoder, measured on a sample of questions."""
-
-    questions: int
-    unknown_words: float  # share of the words read that the encoder does not know
-    bodies_found: float | None  # share of titles whose nearest body is their own; None: too few have both
-
-
 _FEWEST_BODIES = 50
 
 
@@ -220,7 +211,7 @@ def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     ids = sequences.ids
     known = (ids >= FIRST_WORD) & (ids < FIRST_WORD + len(reader.vocabulary.words))
     unknown = float((~known & (ids >= UNKNOWN)).sum() / max(1, len(ids)))
-    return Fitness(len(texts), unknown, _bodies_found(reader, texts))
+    return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=_bodies_found(reader, texts))
 
 
 def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
@@ -312,7 +303,7 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
         "settings": config.to_dict(encoder.settings),
         "measure": encoder.network.measure.to_dict(),
         "pair_threshold": encoder.pair_threshold,
-        "fitness": vars(encoder.fitness),
+        "fitness": encoder.fitness,
     }
     fingerprint = _fingerprint(model, words, description)
     storage.write_bytes(storage.join(uri, "model.safetensors"), model)
@@ -322,15 +313,6 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
         {**description, "fingerprint": fingerprint, "metrics": encoder.metrics, "run_id": run_id},
     )
     return fingerprint
-
-
-class _Files(NamedTuple):
-    """What the files of an encoder hold."""
-
-    description: Description
-    settings: Settings
-    weights: dict[str, np.ndarray]
-    vocabulary: Vocabulary
 
 
 def load(uri: str) -> SavedEncoder:
@@ -345,7 +327,7 @@ def load(uri: str) -> SavedEncoder:
         raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
     network.set_vocabulary(vocabulary.words)
     threshold, metrics = description["pair_threshold"], description["metrics"]
-    return SavedEncoder(network, vocabulary, settings, threshold, Fitness(**description["fitness"]), metrics)
+    return SavedEncoder(network, vocabulary, settings, threshold, description["fitness"], metrics)
 
 
 def load_reader(uri: str) -> Reader:
@@ -362,7 +344,8 @@ def load_reader(uri: str) -> Reader:
     return Reader(Bag.of(weights, storage.join(uri, "model.safetensors")), vocabulary, settings)
 
 
-def _read(uri: str) -> _Files:
+def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocabulary]:
+    """Return the description, the settings, the weights by name, and the words."""
     description = read_description(uri)
     model = storage.read_bytes(storage.join(uri, "model.safetensors"))
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
@@ -375,7 +358,7 @@ def _read(uri: str) -> _Files:
     vectors = len(tensors["words.weight"])
     if vectors != len(vocabulary):
         raise DupqError(f"{uri}: {vectors} word vectors, but {len(vocabulary)} ids; train the encoder anew")
-    return _Files(description, settings, tensors, vocabulary)
+    return description, settings, tensors, vocabulary
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:

@@ -78,7 +78,7 @@ def model_folder(name: str, option: str) -> str:
             on_hub = name if "/" in name else f"sentence-transformers/{name}"
             folder = snapshot_download(on_hub, ignore_patterns=_NOT_READ)
         except (OSError, ValueError) as error:
-            why = f" ({_one_line(error)})"
+            why = f" ({' '.join(str(error).split())})"
     if folder is None or not (Path(folder) / _FILE).is_file():
         raise DupqError(
             f"{option}: neither the folder of a sentence-transformers model ({_FILE}), nor an installed package that "
@@ -125,11 +125,8 @@ def _readable(folder: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DupqError(f"{folder}: not a readable sentence-transformers model ({_one_line(error)})") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+        reason = " ".join(str(error).split())
+        raise DupqError(f"{folder}: not a readable sentence-transformers model ({reason})") from error
 
 
 def teacher_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:

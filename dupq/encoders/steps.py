@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import FITNESS_QUESTIONS, FitnessEntry, read_description, read_vocabulary
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_vocabulary
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
@@ -67,15 +67,36 @@ if TYPE_CHECKING:
 # Memory: 8 bytes a question where they are chosen; a shard of texts.
 
 _log = logging.getLogger(__name__)
+# more unknown words than where the encoder was trained; the least share of the bodies that their titles found there
+_UNKNOWN_WORDS, _BODIES_FOUND = 0.3, 0.3
 
 
-def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> FitnessEntry:
-    """Record how well the encoder knows this archive. Raises DupqError if it does not, unless told to go on."""
+def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> Fitness:
+    """Record how well the encoder knows this archive.
+
+    Where it knows it far less well than its own: raises DupqError, or warns if so configured.
+    """
     keys = Whole(run.map("keys", questions_to_read, Each(texts.only("key")), into=KEYS))
     some = Whole(run.map("texts", texts_of, texts, keys, into=TEXTS))
-    found: FitnessEntry = run.record("fitness", fitness_on, some, encoder)
-    _check(found, encoder, settings)
-    return found
+    here: Fitness = run.record("fitness", fitness_on, some, encoder)
+    trained = read_description(encoder)["fitness"]
+    faults = []
+    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + _UNKNOWN_WORDS):
+        faults.append(
+            f"{here['unknown_words']:.0%} of the words are unknown to it ({trained['unknown_words']:.0%} where it was "
+            "trained)"
+        )
+    found, found_then = here["bodies_found"], trained["bodies_found"]
+    if found is not None and found_then is not None and found < _BODIES_FOUND * found_then:
+        faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
+    said = f"{encoder}: the encoder does not know this archive: {'; '.join(faults)}"
+    if faults and settings.unfit == "stop":
+        raise DupqError(
+            f"{said}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
+        )
+    if faults:
+        _log.warning(said)
+    return here
 
 
 def questions_to_read(keys: Iterator[pa.Table]) -> pa.Table:
@@ -96,33 +117,7 @@ def fitness_on(texts: pa.Table, encoder: str) -> Counted:
 
     torch.set_num_threads(1)
     found = fitness(load(encoder).reader, texts.sort_by("key").combine_chunks())
-    return Counted(vars(found), {"rows_in": len(texts), "rows_out": len(texts)})
-
-
-# more unknown words than where the encoder was trained; the least share of the bodies that their titles found there
-_UNKNOWN_WORDS, _BODIES_FOUND = 0.3, 0.3
-
-
-def _check(here: FitnessEntry, encoder: str, settings: CalibrationSettings) -> None:
-    """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
-    trained = read_description(encoder)["fitness"]
-    faults = []
-    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + _UNKNOWN_WORDS):
-        faults.append(
-            f"{here['unknown_words']:.0%} of the words are unknown to it ({trained['unknown_words']:.0%} where it was "
-            "trained)"
-        )
-    found, found_then = here["bodies_found"], trained["bodies_found"]
-    if found is not None and found_then is not None and found < _BODIES_FOUND * found_then:
-        faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
-    if not faults:
-        return
-    said = f"{encoder}: the encoder does not know this archive: {'; '.join(faults)}"
-    if settings.unfit == "stop":
-        raise DupqError(
-            f"{said}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
-        )
-    _log.warning(said)
+    return Counted(dict(found), {"rows_in": len(texts), "rows_out": len(texts)})
 
 
 _CPU, _GPU = "cpu", "gpu"

@@ -66,9 +66,8 @@ class Vocabulary:
         """`words` in the order of their ids, without repeats. Without settings, texts are read as they are stored."""
         self.words = words
         self._normaliser = normaliser_of(settings or TextSettings())
-        self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
         self._column = pa.array(words, pa.large_string())
-        if len(self._ids) != len(words):
+        if len(set(words)) != len(words):
             raise DupqError("the vocabulary holds a word twice")
 
     def __len__(self) -> int:
@@ -80,17 +79,10 @@ class Vocabulary:
         place = number - FIRST_WORD
         return self.words[place] if 0 <= place < len(self.words) else "a rare word"
 
-    def ids(self, text: str, maximum: int) -> np.ndarray:
-        """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
-
-        This is the plain definition, text by text; `sequences` does the same to whole columns.
-        """
-        return np.array([self._ids.get(word, UNKNOWN) for word in self._normaliser.words(text)[:maximum]], np.int32)
-
     def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
-        """The `ids` of each text, and how many texts were cut at `maximum` words. An absent text is an empty one.
+        """The ids of the first `maximum` words that the encoder reads of each stored text; how many have more.
 
-        Normalisation meets each distinct word of the texts once.
+        An absent text is an empty one. Normalisation meets each distinct word of the texts once.
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
@@ -136,17 +128,15 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
     return pa.table([keys, shown.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
 
 
-def encoder_texts(table: pa.Table, settings: TextSettings) -> pa.ChunkedArray:
-    """What an encoder reads of rows of TEXTS: the stored texts, with their titles `title_times` - 1 more times."""
-    texts = table["text"]
-    for _ in range(settings.title_times - 1):
-        texts = pc.binary_join_element_wise(table["title"], texts, " ")
-    return texts if settings.title_times == 1 else pc.ascii_trim(texts, " ")
-
-
 def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tuple[TokenIds, int]:
-    """The ids that an encoder with these settings reads of rows of TEXTS, and how many texts were cut."""
-    return vocabulary.sequences(encoder_texts(table, settings.text), settings.encoder.maximum_tokens)
+    """The ids that an encoder with these settings reads of rows of TEXTS, and how many texts were cut.
+
+    It reads the stored texts, with their titles `text.title_times` - 1 more times.
+    """
+    texts, times = table["text"], settings.text.title_times
+    for _ in range(times - 1):
+        texts = pc.binary_join_element_wise(table["title"], texts, " ")
+    return vocabulary.sequences(texts if times == 1 else pc.ascii_trim(texts, " "), settings.encoder.maximum_tokens)
 
 
 def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.slow_ids import slow_ids, words_read
 
 from dupq.errors import SettingError
 from dupq.settings import config
@@ -20,7 +21,7 @@ TRAVEL = "do i need a transit visa to change planes at LINK while the 2 flights 
 
 
 def read(text: str, **settings: Any) -> str:
-    return " ".join(PaperNormaliser(PaperText(**settings)).words(text))
+    return " ".join(words_read(PaperNormaliser(PaperText(**settings)), text))
 
 
 def test_by_default_a_text_is_read_as_it_is_stored() -> None:
@@ -74,7 +75,7 @@ def test_word_vectors_are_learnt_from_texts_that_are_not_filtered() -> None:
     """Hazem et al. 2017, section 3, step 2."""
     normaliser = PaperNormaliser(PaperText(stop_words="removed", parts_of_speech="content", word_form="lemmas"))
     assert normaliser.all_words("the visas are cheap") == ["the", "visa", "be", "cheap"]
-    assert normaliser.words("the visas are cheap") == ["visa", "cheap"]
+    assert words_read(normaliser, "the visas are cheap") == ["visa", "cheap"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_normalising_brings_spellings_of_real_arabic_questions_together(shared_d
     questions = [question_text(side, "", TextSettings())[1] for line in lines for side in line.split("\t")[:2]]
     written = {word for question in questions for word in question.split(" ")}
     normaliser = PaperNormaliser(PaperText(language="arabic", arabic="normalised"))
-    normalised = {word for question in questions for word in normaliser.words(question)}
+    normalised = {word for question in questions for word in words_read(normaliser, question)}
     assert len(normalised) < 0.95 * len(written)
     assert not any(languages.normalised_arabic(word) != word for word in normalised)
     settings = {"language": "arabic", "arabic": "normalised", "stop_words": "removed", "word_form": "stems"}
@@ -167,7 +168,7 @@ def test_lemmas_of_other_languages(language: str, text: str, expected: str) -> N
 def test_a_vocabulary_reads_texts_as_its_settings_say_and_counts_those_it_cuts() -> None:
     settings = PaperText(stop_words="removed", word_form="stems")
     vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "flight"]).to_bytes(), settings)
-    assert vocabulary.ids("the flights and the visas", 9).tolist() == [3, 2]
+    assert slow_ids(vocabulary, "the flights and the visas", 9).tolist() == [3, 2]
     sequences, cut = vocabulary.sequences(pa.array(["the flights and the visas", "visas", ""]), 1)
     assert [ids.tolist() for ids in sequences] == [[3], [2], []]
     assert cut == 1

@@ -64,7 +64,14 @@ def run(tmp_path: Path) -> str:
     network = build(kind, np.eye(len(WORDS) + 2, 2, dtype=np.float32) + np.float32(0.5), 1)
     network.tune(None)
     settings = config.load("dupq", ["text.word_form=written"]).changed(encoder=kind)
-    saved = SavedEncoder(network, Vocabulary(WORDS, settings.text), settings, None, Fitness(1, 0.0, None), {})
+    saved = SavedEncoder(
+        network,
+        Vocabulary(WORDS, settings.text),
+        settings,
+        None,
+        Fitness(questions=1, unknown_words=0.0, bodies_found=None),
+        {},
+    )
     save(str(tmp_path / "encoder"), saved, "run")
     return found
 

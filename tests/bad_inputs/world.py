@@ -60,7 +60,7 @@ def _save_encoder(folder: Path) -> None:
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 8)).astype(np.float32)
     network = build(encoder, vectors, seed=1).eval()
     storage.write_table(str(folder / "split.parquet"), SPLIT.empty_table(), SPLIT)
-    found = Fitness(100, 0.01, 0.9)
+    found = Fitness(questions=100, unknown_words=0.01, bodies_found=0.9)
     save(str(folder), SavedEncoder(network, vocabulary, settings, 0.5, found, {}), "none")
 
 

@@ -311,7 +311,11 @@ def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> N
     network = small_network(name).float()
     chosen = Settings().changed(encoder=network_settings(NETWORKS[name][0]).given())
     words = Vocabulary([f"w{i}" for i in range(WORDS - 2)])
-    save(str(tmp_path), SavedEncoder(network, words, chosen, None, Fitness(9, 0.0, None), {}), run_id="r")
+    save(
+        str(tmp_path),
+        SavedEncoder(network, words, chosen, None, Fitness(questions=9, unknown_words=0.0, bodies_found=None), {}),
+        run_id="r",
+    )
     opened = load(str(tmp_path))
     assert opened.settings == chosen
     assert opened.network.measure == network.measure

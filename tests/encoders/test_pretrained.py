@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentence_stand_in
+from oracles.slow_ids import slow_ids
 from sentence_stand_in import unit
 
 from dupq.encoders.encoding import build, encode, rebuild
@@ -42,7 +43,7 @@ def network_for(model: Path) -> Any:
 def test_texts_are_spelled_out_without_unknown_words_and_an_empty_one_is_zero(model: Path) -> None:
     network, vocabulary = network_for(model), Vocabulary(WORDS)
     texts = ["flat bread rises", "", "what", "bread what sails", "flat bread rises"]
-    found = encode(network, [vocabulary.ids(text, 10) for text in texts], 64).vectors.astype(np.float64)
+    found = encode(network, [slow_ids(vocabulary, text, 10) for text in texts], 64).vectors.astype(np.float64)
     known = ["flat bread rises", None, None, "bread sails", "flat bread rises"]
     expected = [np.zeros(sentence_stand_in.SIZE) if text is None else unit(text) for text in known]
     assert found == pytest.approx(np.array(expected), abs=1e-3)
@@ -54,10 +55,16 @@ def test_a_saved_encoder_names_the_model_and_holds_none_of_it(model: Path, tmp_p
     network = network_for(model)
     assert set(network.state_dict()) == {"words.weight", "fingerprint"}
     folder = str(tmp_path / "encoder")
-    save(folder, SavedEncoder(network, vocabulary, settings, 0.5, Fitness(9, 0.0, None), {}), "run")
+    save(
+        folder,
+        SavedEncoder(
+            network, vocabulary, settings, 0.5, Fitness(questions=9, unknown_words=0.0, bodies_found=None), {}
+        ),
+        "run",
+    )
     again = load(folder)
     assert again.settings.encoder.model == str(model)
-    ids = [vocabulary.ids("blue sails", 10)]
+    ids = [slow_ids(vocabulary, "blue sails", 10)]
     assert (encode(again.network, ids, 64).vectors == encode(network, ids, 64).vectors).all()
 
 

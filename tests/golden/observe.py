@@ -103,7 +103,7 @@ def of_training(run: Run, job: TrainingJob) -> Answers:
             "vectors": float(np.abs(start["words.weight"]).mean()),
         },
         "fit": {"losses": [row["loss"] for row in saved.metrics["learning_curve"]]},
-        "save": {"fitness": vars(saved.fitness), "pair_threshold": saved.pair_threshold},
+        "save": {"fitness": saved.fitness, "pair_threshold": saved.pair_threshold},
     }
 
 

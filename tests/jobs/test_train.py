@@ -67,9 +67,9 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
     assert [row["development_map"] for row in made.metrics["learning_curve"]] == [None, None]
     assert (made.metrics["best_epoch"], made.metrics["best_epoch_by"]) == (2, None)  # six titles tell no epochs apart
     assert "the last epoch is kept" in made.metrics["not_measured"]["best_epoch_by"]
-    assert made.fitness.questions == 60
-    assert made.fitness.bodies_found is not None
-    assert made.fitness.unknown_words == 0
+    assert made.fitness["questions"] == 60
+    assert made.fitness["bodies_found"] is not None
+    assert made.fitness["unknown_words"] == 0
     run = dedup(DedupJob(questions, encoder, str(tmp_path / "runs"), without_rows if links else None))
     metrics = storage.read_json(run.path("metrics.json"))
     assert metrics["calibration"]["development_links"] == 0

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from inline import without_ray
+from oracles.slow_ids import slow_ids
 
 from dupq import storage
 from dupq.job.gpus import NO_GPUS
@@ -142,8 +143,8 @@ def test_token_ids_are_those_of_the_texts_and_some_are_left_out() -> None:
     titles = titles_in(found.second)
     assert titles.keys.tolist() == [0, 2, 3]  # those with a title and a body
     shown = ["breads rise", "bread", "trains run"]
-    assert [ids.tolist() for ids in titles.titles] == [vocabulary.ids(title, 9).tolist() for title in shown]
-    assert [ids.tolist() for ids in titles.bodies][1] == vocabulary.ids("oven", 9).tolist()
+    assert [ids.tolist() for ids in titles.titles] == [slow_ids(vocabulary, title, 9).tolist() for title in shown]
+    assert [ids.tolist() for ids in titles.bodies][1] == slow_ids(vocabulary, "oven", 9).tolist()
     assert ids_of(texts, COUNTED, ALL, 0, STEMS).second.num_rows == 0
 
 

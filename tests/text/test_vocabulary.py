@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from oracles.slow_ids import slow_ids, words_read
 from real_texts import real_texts
 
 from dupq.settings.sections import TextSettings
@@ -46,9 +47,9 @@ WORDS = [
 def assert_is_plain(vocabulary: Vocabulary, texts: list[str], maximum: int) -> None:
     """`sequences` against `ids` of each text; what is cut against what more words would give."""
     found, cut = vocabulary.sequences(pa.array(texts, pa.string()), maximum)
-    expected = [vocabulary.ids(text, maximum) for text in texts]
+    expected = [slow_ids(vocabulary, text, maximum) for text in texts]
     assert [ids.tolist() for ids in found] == [ids.tolist() for ids in expected]
-    assert cut == sum(len(vocabulary.ids(text, len(text) + 1)) > maximum for text in texts)
+    assert cut == sum(len(slow_ids(vocabulary, text, len(text) + 1)) > maximum for text in texts)
     assert found.ids.dtype == np.int32
 
 
@@ -97,11 +98,11 @@ def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], shar
     for _, raw in real_texts(shared_data):
         texts = token_texts(pa.array(raw[:300])).to_pylist()
         normaliser = Vocabulary([], TextSettings(**settings))._normaliser
-        words = sorted({word for text in texts for word in normaliser.words(text)})
+        words = sorted({word for text in texts for word in words_read(normaliser, text)})
         assert_is_plain(Vocabulary(words[::2], TextSettings(**settings)), texts, 60)
 
 
 def test_the_words_of_ids_are_told_but_of_those_that_rare_words_share() -> None:
     vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "passport"]).to_bytes())
-    assert [vocabulary.word(number) for number in vocabulary.ids("passport visa", 9)] == ["passport", "visa"]
-    assert {vocabulary.word(number) for number in vocabulary.ids("zugzwang", 9)} == {"a rare word"}
+    assert [vocabulary.word(number) for number in slow_ids(vocabulary, "passport visa", 9)] == ["passport", "visa"]
+    assert {vocabulary.word(number) for number in slow_ids(vocabulary, "zugzwang", 9)} == {"a rare word"}

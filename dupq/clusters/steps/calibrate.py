@@ -36,7 +36,7 @@ from dupq.clusters.evidence import (
     title_cosines,
 )
 from dupq.clusters.steps.decide import Known, TermTables, titles_only, words_of
-from dupq.encoders.saved import FitnessEntry
+from dupq.encoders.saved import Fitness
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Counted, Run
@@ -189,7 +189,7 @@ def calibrate(
     keys: Partitioned,
     terms: TermTables,
     known: Known,
-    fitness: FitnessEntry,
+    fitness: Fitness,
     request: SearchRequest,
     settings: CalibrationSettings,
 ) -> tuple[Table, Calibrated]:
@@ -259,7 +259,7 @@ def calibration(
     sample: pa.Table,
     known_sets: pa.Table,
     population: int,
-    fitness: FitnessEntry,
+    fitness: Fitness,
     judged: Judged,
     request: SearchRequest,
     prior_uri: str,
