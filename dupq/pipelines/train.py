@@ -29,9 +29,9 @@ from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
 from dupq.training.steps.development import About, publish, save_encoder
-from dupq.training.steps.fit import Learned, check_room_to_fit, fit
-from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, Texts, gather_pairs, prepare
-from dupq.training.steps.teach import fingerprint, teach
+from dupq.training.steps.fit import check_room_to_fit, fit
+from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
+from dupq.training.steps.teach import teach
 
 _log = logging.getLogger(__name__)
 
@@ -59,14 +59,14 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
         if job.pairs:
             uris = tuple(str(run.copy_of(f"pairs-{number}")) for number in range(len(job.pairs)))
             pairs = run.make("pairs", gather_pairs, uris, sites)
-        prepared = run.make("prepare", prepare, Texts(texts, answers), run.copy_of("links"), pairs, sites, settings)
+        prepared = run.make("prepare", prepare, texts, answers, run.copy_of("links"), pairs, sites, settings)
         record, taught = run.records[-1], []
         questions, known = record["rows_in"], record["counts"][PAIRS_TO_TRAIN_ON]
         _tell_what_is_left_out(record["counts"], settings)
         if settings.teacher.encoder:
             taught = run.make("teach", teach, prepared, settings, gpus)
-        learned, about = Learned(prepared, taught), About(questions, opened.language, run.run_id)
-        run.stage("fit", lambda: fit(run.uri, learned, settings, job.workers, gpus, questions, known))
+        about = About(questions, opened.language, run.run_id)
+        run.stage("fit", lambda: fit(run.uri, prepared, taught, settings, job.workers, gpus, questions, known))
         run.stage("save", lambda: save_encoder(prepared, files, sites, settings, about))
         publish(files, storage.absolute(job.output))
         run.describe()
@@ -137,7 +137,7 @@ def open_train(job: TrainingJob, checked: Settings | None) -> Opened:
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": _start_fingerprint(settings),
-        "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
+        "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
     }
     work = storage.join(storage.absolute(job.output), "work")
     run = Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)

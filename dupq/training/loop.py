@@ -143,7 +143,7 @@ def train_epoch(
         network.begin_step()
         size = min(settings.batch_size, len(examples.left) - start)
         share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
-        loss = _loss(network, sequences, examples, share, settings) * float(len(share.places) > 0)
+        loss = _loss(network, sequences, examples, share, settings.temperature) * float(len(share.places) > 0)
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if is_mean else loss).backward()
         optimisation.sum_gradients(network)
@@ -157,21 +157,13 @@ def train_epoch(
     return Losses(together[0], together[1].astype(np.int64))
 
 
-def _loss(
-    network: Encoder,
-    sequences: Sequences,
-    examples: Examples,
-    share: Share,
-    settings: TrainingSettings,
-) -> torch.Tensor:
+def _loss(network: Encoder, sequences: Sequences, examples: Examples, share: Share, temperature: float) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
     if isinstance(examples, DistillationTargets):
         return _distillation_loss(network, sequences, examples, share)
     if not isinstance(examples, Rankings):
         return examples.loss(network, sequences, share.rows)
-    batch = Rankings(*(column[share.rows] for column in examples))
-    sets = examples.sets[share.start : share.start + share.size]
-    return _softmax_loss(network, sequences, batch, share, sets, settings)
+    return _softmax_loss(network, sequences, examples, share, temperature)
 
 
 def _distillation_loss(
@@ -186,20 +178,15 @@ def _distillation_loss(
 
 
 def _softmax_loss(
-    network: Encoder,
-    sequences: Sequences,
-    batch: Rankings,
-    share: Share,
-    sets: np.ndarray,
-    settings: TrainingSettings,
+    network: Encoder, sequences: Sequences, examples: Rankings, share: Share, temperature: float
 ) -> torch.Tensor:
     """Each left question against the right ones of the whole batch, and against its own negatives.
 
     The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
-
-    `sets` are those of the pairs of the whole batch: the right sides of a pair's own set are its duplicates, and do
-    not count.
+    The right sides of a pair's own set are its duplicates, and do not count.
     """
+    batch = Rankings(*(column[share.rows] for column in examples))
+    sets = examples.sets[share.start : share.start + share.size]
     count, each = batch.negatives.shape
     found = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = found.rows(0, count), found.rows(count, 2 * count)
@@ -212,7 +199,7 @@ def _softmax_loss(
     negatives = network.score(left.take(anchors), found.rows(2 * count, (2 + each) * count))
     candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
     right = torch.from_numpy(places).to(scores.device)
-    return nn.functional.cross_entropy(candidates / settings.temperature, right, reduction="sum")
+    return nn.functional.cross_entropy(candidates / temperature, right, reduction="sum")
 
 
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:

@@ -256,12 +256,6 @@ class TitlesAndBodies(NamedTuple):
     titles: TokenIds
     bodies: TokenIds
 
-    @property
-    def sites(self) -> np.ndarray:
-        """The number of each one's site."""
-        found: np.ndarray = self.keys >> ID_BITS
-        return found
-
     def take(self, rows: np.ndarray) -> "TitlesAndBodies":
         """Some questions, by row number."""
         return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
@@ -283,7 +277,7 @@ def title_body_examples(
     generator = np.random.default_rng([seed, epoch, 0, bucket])  # zeros at the end of a seed count for nothing
     sequences: dict[int, np.ndarray] = {}
     left, right = [], []
-    for batch in site_batches(texts.sites, settings.batch_size, generator):
+    for batch in site_batches(texts.keys >> ID_BITS, settings.batch_size, generator):
         keys = 2 * batch + generator.integers(0, 2)
         left.append(keys)
         right.append(keys ^ 1)

@@ -10,7 +10,7 @@ import gzip
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,40 +66,42 @@ def make_word_vectors(
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
     seed: int,
-    taught: Callable[[list[str]], np.ndarray] | None = None,
-    from_file: Callable[[list[str]], FoundVectors] | None = None,
 ) -> WordVectors:
     """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
     Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. The same
-    sentences and seed give the same vectors. `taught` gives a teacher's vectors of words, one row each;
-    `from_file` those of a file, if not by the words themselves. Raises DupqError if no word is frequent enough, or for
-    what is wrong with a file of vectors.
+    sentences and seed give the same vectors. Raises DupqError if no word is frequent enough, or for what is wrong with
+    a file of vectors.
     """
     counts, number = Counter[str](), 0
-    for sentence in _Pieces(sentences):
+    for sentence in EachOf(sentences, _cut):
         counts.update(sentence)
         number += 1
     frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
     words = sorted(frequent, key=lambda word: (-counts[word], word))[: settings.words]
     chosen = FrequentWords(words, [counts[word] for word in words], len(frequent), number)
-    return vectors_of(with_start(chosen, settings), sentences, settings, seed, taught, from_file)
+    return vectors_of(with_start(chosen, settings), sentences, settings, seed)
 
 
 def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> FrequentWords:
     """With the words of the encoder that training goes on from, if there is one, behind the frequent ones.
 
-    They are known also where they are rare: questions of later nights bring them.
+    They are known also where they are rare: questions of later nights bring them. Raises DupqError if there is no word.
     """
-    if not settings.goes_on:
-        return frequent
-    more = sorted(set(read_start(settings.start).words).difference(frequent.words))
-    kept = more[: max(0, settings.words - len(frequent.words))]
-    return frequent._replace(
-        words=frequent.words + kept,
-        counts=frequent.counts + [0] * len(kept),
-        frequent=frequent.frequent + len(more),
-    )
+    if settings.goes_on:
+        more = sorted(set(read_start(settings.start).words).difference(frequent.words))
+        kept = more[: max(0, settings.words - len(frequent.words))]
+        frequent = frequent._replace(
+            words=frequent.words + kept,
+            counts=frequent.counts + [0] * len(kept),
+            frequent=frequent.frequent + len(more),
+        )
+    if not frequent.words:
+        raise DupqError(
+            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
+            "or lower word_vectors.minimum_count"
+        )
+    return frequent
 
 
 def _known_vectors(
@@ -127,9 +129,12 @@ def vectors_of(
     taught: Callable[[list[str]], np.ndarray] | None = None,
     from_file: Callable[[list[str]], FoundVectors] | None = None,
 ) -> WordVectors:
-    """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone."""
+    """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone.
+
+    `taught` gives a teacher's vectors of words, one row each; `from_file` those of a file, if not by the words
+    themselves.
+    """
     words = frequent.words
-    check_words(words, settings)
     caps = {"cap: words over word_vectors.words": frequent.frequent - len(words)}
     if settings.file:
         found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
@@ -160,15 +165,6 @@ def _drawn(words: int, dimensions: int, seed: int) -> np.ndarray:
     return vectors
 
 
-def check_words(words: list[str], settings: WordVectorSettings) -> None:
-    """Raise DupqError if there are none."""
-    if not words:
-        raise DupqError(
-            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
-            "or lower word_vectors.minimum_count"
-        )
-
-
 def _spread(vectors: np.ndarray) -> np.ndarray:
     """Vectors less their mean, which all have in common, scaled to an average length of 1; zero vectors stay zero."""
     is_there = np.asarray(vectors.any(axis=1))
@@ -176,16 +172,21 @@ def _spread(vectors: np.ndarray) -> np.ndarray:
     return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
 
 
-class _Pieces:
-    """Sentences as gensim takes them, longer ones cut, iterable again and again."""
+class EachOf:
+    """What a function yields of each of some values, as often as it is gone through."""
 
-    def __init__(self, sentences: Iterable[list[str]]) -> None:
-        self._sentences = sentences
+    def __init__(self, values: Iterable[Any], function: Callable[..., Iterable[Any]], *arguments: object) -> None:
+        """`function(value, *arguments)` of each value; what it yields comes one after the other."""
+        self._values, self._function, self._arguments = values, function, arguments
 
-    def __iter__(self) -> Iterator[list[str]]:
-        for sentence in self._sentences:
-            for start in range(0, len(sentence), SENTENCE_WORDS):
-                yield sentence[start : start + SENTENCE_WORDS]
+    def __iter__(self) -> Iterator[Any]:
+        """All of it, from the first value on."""
+        return (one for value in self._values for one in self._function(value, *self._arguments))
+
+
+def _cut(sentence: list[str]) -> Iterator[list[str]]:
+    """Yield a sentence as gensim takes it, a longer one in several."""
+    return (sentence[start : start + SENTENCE_WORDS] for start in range(0, len(sentence), SENTENCE_WORDS))
 
 
 def _trained(
@@ -207,7 +208,7 @@ def _trained(
         sorted_vocab=0,
     )
     model.build_vocab_from_freq(counts, corpus_count=number)
-    model.train(_Pieces(sentences), total_examples=number, epochs=settings.epochs)
+    model.train(EachOf(sentences, _cut), total_examples=number, epochs=settings.epochs)
     assert model.wv.index_to_key == list(counts)
     return model.wv.vectors.astype(np.float32)
 

@@ -29,9 +29,9 @@ def split(found: TitlesAndBodies) -> tuple[TitlesAndBodies, TitlesApart | None]:
     keys = keys_apart(found.keys, SETTINGS)
     if keys is None:
         return found, None
-    kept = found.among(np.setdiff1d(found.keys, keys.own))
+    kept = found.among(np.setdiff1d(found.keys, keys[0]))
     pieces = [found.take(np.arange(len(found.keys) // 2)), found.take(np.arange(len(found.keys) // 2, len(found.keys)))]
-    return kept, set_apart(pieces, keys)
+    return kept, set_apart(pieces, *keys)
 
 
 @given(st.sets(st.integers(1, 1 << ID_BITS), max_size=700), st.randoms(use_true_random=False))

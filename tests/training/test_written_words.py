@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.word_vectors import file_of_written_words, make_word_vectors, spellings
+from dupq.training.word_vectors import FrequentWords, file_of_written_words, make_word_vectors, spellings, vectors_of
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -19,7 +19,9 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     (tmp_path / "v.txt").write_text("".join(f"{word} {x} {y}\n" for word, (x, y) in vectors.items()))
     assignments = ["text.word_form=stems", "word_vectors.minimum_count=1", "word_vectors.dimensions=2"]
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
-    found = make_word_vectors(
+    counts = Counter(chain(*FORMS))
+    found = vectors_of(
+        FrequentWords(list(counts), list(counts.values()), len(counts), len(FORMS)),
         FORMS,
         settings.word_vectors,
         1,

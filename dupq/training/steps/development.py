@@ -5,7 +5,7 @@ Both over the same pool: some questions of the archive by a hash of their keys, 
 there are too few of these, titles that training does not read must find their own bodies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,16 +76,10 @@ def has_questions(known: Known) -> bool:
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
 
 
-class KeysApart(NamedTuple):
-    """The questions of TitlesApart (int64, sorted): those of the titles, and those that only bodies are of."""
+def keys_apart(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the questions that epochs are measured by: those of the titles, and those that only bodies are of.
 
-    own: np.ndarray
-    others: np.ndarray
-
-
-def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
-    """Return the questions with titles and bodies that epochs are measured by: the same for any shards and workers.
-
+    Both are keys (int64, sorted), the same for any shards and workers.
     TITLES_SHARE of the questions is set apart, by a hash of their keys. Their titles look for their bodies among those
     of at most `training.development_pool` questions. Of too few questions none is set apart.
     """
@@ -94,15 +88,15 @@ def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
     if count < FEWEST_TITLES:
         return None
     own = chosen(keys, count)
-    return KeysApart(np.sort(own), np.setdiff1d(chosen(keys, most), own))
+    return np.sort(own), np.setdiff1d(chosen(keys, most), own)
 
 
-def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesApart:
-    """Return the titles and bodies of `keys`, in the order in which they are in `buckets`."""
-    some = [(bucket.among(keys.own), bucket.among(keys.others)) for bucket in buckets]
-    own = [texts for texts, _ in some]
-    bodies = [texts.bodies for texts in [*own, *(others for _, others in some)]]
-    return TitlesApart(TokenIds.joined(texts.titles for texts in own), TokenIds.joined(bodies))
+def set_apart(buckets: Iterable["TitlesAndBodies"], own: np.ndarray, others: np.ndarray) -> TitlesApart:
+    """Return the titles and bodies of what `keys_apart` gives, in the order in which they are in `buckets`."""
+    some = [(bucket.among(own), bucket.among(others)) for bucket in buckets]
+    titles = TokenIds.joined(of_own.titles for of_own, _ in some)
+    bodies = TokenIds.joined(texts.bodies for side in zip(*some, strict=True) for texts in side)
+    return TitlesApart(titles, bodies)
 
 
 def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
@@ -146,22 +140,14 @@ class TitleBuckets:
         self._titles, self._count = titles, titles.parts
         keys = [table["key"].to_numpy() for table in Each(titles.only("key"))]
         apart = keys_apart(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
-        self._left_out = np.zeros(0, np.int64) if apart is None else apart.own
+        self._left_out = np.zeros(0, np.int64) if apart is None else apart[0]
         self._sizes = [len(own) - int(np.isin(own, self._left_out).sum()) for own in keys]
-        self.apart: TitlesApart | None = None if apart is None else set_apart(self._all(), apart)
-
-    def _all(self) -> Iterator["TitlesAndBodies"]:
-        return map(titles_in, Each(self._titles))
-
-    @property
-    def questions(self) -> int:
-        """Return how many there are."""
-        return sum(self._sizes)
+        self.apart: TitlesApart | None = None if apart is None else set_apart(map(titles_in, Each(titles)), *apart)
 
     def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
         """Return the buckets of an epoch in their order, and which shares of its questions end before and with each."""
         order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._count)
-        shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, self.questions)
+        shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, sum(self._sizes))
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
     def read(self, bucket: int) -> "TitlesAndBodies":

@@ -49,24 +49,25 @@ _POLL_SECONDS = 2.0  # between two looks at the learning curve
 _MEMORY = "training.json"  # what the first worker took
 
 
-class Learned(NamedTuple):
-    """What is learned from."""
-
-    prepared: Prepared
-    taught: list[Table]  # of each teacher
-
-
 class _Job(NamedTuple):
     """What all workers have in common."""
 
     work: str
-    learned: Learned
+    prepared: Prepared
+    taught: list[Table]  # of each teacher
     settings: Settings
     use_gpu: bool
 
 
 def fit(
-    work: str, learned: Learned, settings: Settings, workers: int, gpus: Gpus, questions: int, pairs: int
+    work: str,
+    prepared: Prepared,
+    taught: list[Table],
+    settings: Settings,
+    workers: int,
+    gpus: Gpus,
+    questions: int,
+    pairs: int,
 ) -> Report:
     """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left in `work`.
 
@@ -75,13 +76,14 @@ def fit(
     """
     gpus = if_faster(gpus, "trained", *_seconds(settings, workers, questions, pairs))
     use_gpu, files, memory = workers <= gpus.now(), TrainingFiles(work), storage.join(work, _MEMORY)
-    job = _Job(work, learned, settings, use_gpu)
+    job = _Job(work, prepared, taught, settings, use_gpu)
     if gpus.now() and not use_gpu:
         _log.info(f"fit: {workers} workers and {gpus.now()} GPU(s): they compute on CPUs")
     cluster.check_fits("fit", 1, int(use_gpu), workers)
     with shown(files.curve):
         if workers == 1:
-            run_tasks("fit", _train_alone, [(job,)], gpus=int(use_gpu))
+            alone = job, (0, 1), system.GPU if use_gpu else system.CPU
+            run_tasks("fit", _train, [alone], gpus=int(use_gpu))
         else:
             WORKERS.end()  # Ray Train's own need their GPUs
             _train_together(job, workers)
@@ -188,7 +190,7 @@ class _Task:
         from dupq.training.checkpoints import Progress
         from dupq.training.optimisation import optimizer_for
 
-        settings, training, (prepared, tables) = job.settings, job.settings.training, job.learned
+        settings, training, prepared, tables = job.settings, job.settings.training, job.prepared, job.taught
         self.job, self.settings, self.worker, self.is_first = job, settings, worker, worker[0] == 0
         self.sequences = sequences_in(Whole(prepared.examples).read())
         self.known = known = known_in(prepared.known.read(0), training)
@@ -224,12 +226,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     _train(job, (context.get_world_rank(), context.get_world_size()), device)
 
 
-def _train_alone(job: _Job) -> Counts:
-    _train(job, (0, 1), system.GPU if job.use_gpu else system.CPU)
-    return {}
-
-
-def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
+def _train(job: _Job, worker: tuple[int, int], device_name: str) -> Counts:
     """Do all epochs over this worker's share of every batch. The first one measures and saves."""
     import torch
 
@@ -257,6 +254,7 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> None:
     if task.is_first:
         _finish(task, checkpoints)
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
+    return {}
 
 
 def _one_epoch(task: _Task) -> None:

@@ -14,9 +14,9 @@ and the token ids of known pairs and negatives.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ from dupq.training.steps.words_and_ids import (
     together,
     vocabulary_of,
 )
-from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FrequentWords
+from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, EachOf, FrequentWords
 
 _log = logging.getLogger(__name__)
 SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
@@ -72,13 +72,6 @@ class Prepared(NamedTuple):
     picked: Table  # TEXTS
     titles: Table  # TITLES
     start: str  # the file of the network's tensors
-
-
-class Texts(NamedTuple):
-    """The texts of an archive (TEXTS)."""
-
-    questions: Table
-    answers: Table | None  # that only word vectors are learnt from
 
 
 def gather_pairs(run: Run, uris: tuple[str, ...], sites: Sites) -> Table:
@@ -126,10 +119,18 @@ def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
 
 
 def prepare(
-    run: Run, texts: Texts, links: str | None, pairs: Table | None, sites: Sites, settings: Settings
+    run: Run,
+    questions: Table,
+    answers: Table | None,
+    links: str | None,
+    pairs: Table | None,
+    sites: Sites,
+    settings: Settings,
 ) -> Prepared:
-    """Choose what is read of the archive, words and their vectors, and initialise the network."""
-    questions, answers = texts
+    """Choose what is read of the archive, words and their vectors, and initialise the network.
+
+    `questions` and `answers` are TEXTS; of answers only word vectors are learnt.
+    """
     keys = Each(questions.only("key"))
     linked = Whole(Read(links_table, (links, sites.names)))
     labelled = None if pairs is None else Whole(pairs)
@@ -224,16 +225,6 @@ def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
     return pa.table([read, *(are_among(some, read) for some in (examples, measured, taught))], schema=USES)
 
 
-class _Of:
-    """What a function yields of each of some tables, as often as it is gone through."""
-
-    def __init__(self, tables: Iterable[pa.Table], function: Callable[..., Iterator[Any]], *arguments: object) -> None:
-        self._tables, self._function, self._arguments = tables, function, arguments
-
-    def __iter__(self) -> Iterator[Any]:
-        return (one for table in self._tables for one in self._function(table, *self._arguments))
-
-
 def make_start(
     words: pa.Table,
     sentences: int,
@@ -248,21 +239,21 @@ def make_start(
     from dupq.encoders.encoding import counts_training_texts_only
     from dupq.encoders.saved import weights
     from dupq.training.start import new_network
-    from dupq.training.steps.teach import word_teacher
+    from dupq.training.steps.teach import taught_words
     from dupq.training.word_vectors import file_of_written_words, vectors_of
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     columns = together(() if written is None else written)
     spelt = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
-    taught = word_teacher(next(iter(settings.teacher.encoder), ""), spelt, settings)
-    from_file = None
+    teacher, from_file = next(iter(settings.teacher.encoder), ""), None
+    taught = partial(taught_words, encoder=teacher, written=spelt, settings=settings)
     if settings.word_vectors.file_words == "written":
         from_file = partial(file_of_written_words, written=spelt, settings=settings)
     frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
-    read = _Of(corpus, sentences_of)
+    read = EachOf(corpus, sentences_of)
     vectors = vectors_of(frequent, read, settings.word_vectors, settings.training.seed, taught, from_file)
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
-    network = new_network(vocabulary, vectors.table, _Of(ids, each_text, held_out), linked, settings)
+    network = new_network(vocabulary, vectors.table, EachOf(ids, each_text, held_out), linked, settings)
     return Counted(weights(network), {"rows_out": len(words), **vectors.caps})

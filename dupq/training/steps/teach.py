@@ -11,7 +11,7 @@ made from: the teacher, the kind of device, the questions and their texts, and w
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 FROM_EARLIER = "teacher embeddings from an earlier training"
 _QUESTIONS_PER_TASK = 500  # on average
 _ROWS = 32  # of a batch
-WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class _Teacher:
 def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table]:
     """Make the embeddings that each teacher has of the questions that they read, in the order of their keys."""
     files = TrainingFiles(run.uri)
-    fingerprints = [fingerprint(encoder) for encoder in settings.teacher.encoder]
+    fingerprints = [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder]
     taken = gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
     device, kind = system.GPU if taken else system.CPU, storage.read_json(files.taught_as)["device"]
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
@@ -82,11 +81,6 @@ def _meeting(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> list[
     """Return the partitions that may have some of the questions `keys` (ascending)."""
     found = enumerate(spans)
     return [part for part, span in found if span is not None and span[0] <= keys[-1] and keys[0] <= span[1]]
-
-
-def fingerprint(encoder: str) -> str:
-    """Return what names a teacher, wherever it is."""
-    return read_description(encoder)["fingerprint"]
 
 
 def taught_by(texts: list[pa.Table], keys: np.ndarray, teacher: _Teacher, settings: TextSettings) -> Counted:
@@ -115,26 +109,16 @@ def _encode(teacher: _Teacher, table: pa.Table, settings: TextSettings, output: 
     return {}
 
 
-def word_teacher(encoder: str, written: Mapping[str, int], settings: Settings) -> WordTeacher:
-    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
+def taught_words(words: list[str], encoder: str, written: Mapping[str, int], settings: Settings) -> np.ndarray:
+    """Return the teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
 
     It knows words as they are written, `written` being how often texts have which: a stem gets the mean of the
     embeddings of its words that occur often enough, weighted by how often they do, or else its own.
     """
-
-    def vectors(words: list[str]) -> np.ndarray:
-        if settings.text.word_form == "written":
-            return _of_words(encoder, words)
-        found = spellings(words, written, settings)
-        return means(found, _of_words(encoder, [spelling.word for spelling in found]), len(words))
-
-    return vectors
-
-
-def _of_words(encoder: str, words: list[str]) -> np.ndarray:
-    """The teacher's embedding of each word alone."""
-    table = pa.table({"title": pa.array([""] * len(words)), "text": pa.array(words, pa.string())})
-    return _embeddings(encoder, table, None)
+    found = spellings(words, written, settings)
+    spelled = pa.array([spelling.word for spelling in found], pa.string())
+    alone = pa.table({"title": pa.array([""] * len(found), pa.string()), "text": spelled})
+    return means(found, _embeddings(encoder, alone, None), len(words))
 
 
 def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device: str = system.CPU) -> np.ndarray:

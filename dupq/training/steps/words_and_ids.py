@@ -12,7 +12,6 @@ titles.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds, distinct_words
 from dupq.training.pairs import TitlesAndBodies, titles_and_bodies
-from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, check_words, with_start
+from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
 _CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
@@ -38,16 +37,11 @@ _TEXTS_AT_ONCE = 1_024
 FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
 
 
-class Words(NamedTuple):
-    """The words of an archive."""
+def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> tuple[Table, Table, Table | None]:
+    """Make the frequent words (WORD_COUNTS), the corpus, and words as written where vectors of those are read.
 
-    frequent: Table  # WORD_COUNTS
-    corpus: Table
-    written: Table | None  # WORD_COUNTS of words as they are written, where vectors of those are read
-
-
-def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
-    """Count all words. `limits` are, for each file of texts, the highest hash of the keys of those in the corpus."""
+    `limits` are, for each file of texts, the highest hash of the keys of those in the corpus.
+    """
     vectors, none = settings.word_vectors, [None] * texts.parts
     in_corpus = limits if vectors.is_learned else none
     frequent, corpus = _counted(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
@@ -55,7 +49,7 @@ def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Setting
     if reads_written_words(settings):
         as_written = settings.text.changed(word_form="written")
         written, _ = _counted(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
-    return Words(frequent, corpus, written)
+    return frequent, corpus, written
 
 
 def _counted(
@@ -127,7 +121,6 @@ def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settin
     found = together(partitions, vectors.words)
     words, counts = (found[name].to_pylist() for name in WORD_COUNTS.names)
     chosen = with_start(FrequentWords(words, counts, frequent, 0), vectors)
-    check_words(chosen.words, vectors)
     left_out = chosen.frequent - len(chosen.words)
     return Counted(
         pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS), {"cap: words over word_vectors.words": left_out}
