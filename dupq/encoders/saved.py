@@ -249,16 +249,6 @@ def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
             sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
 
 
-def read_vocabulary(uri: str) -> tuple[Vocabulary, Settings]:
-    """The words of the encoder in the folder `uri`, and the settings that say how it reads a stored text.
-
-    Raises DupqError if a file is missing or damaged.
-    """
-    settings = settings_of(read_description(uri), uri)
-    place = storage.join(uri, "vocabulary.txt")
-    return vocabulary_of(storage.read_bytes(place), settings, place), settings
-
-
 def vocabulary_of(content: bytes, settings: Settings, place: str) -> Vocabulary:
     """The words in the file `place`. Raises DupqError naming it for what is no list of words."""
     try:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_vocabulary
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_settings, vocabulary_of
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
@@ -259,7 +259,8 @@ def _taken(work: Work, place: Place, keys: np.ndarray) -> tuple[list[str], np.nd
 
 @lru_cache(maxsize=1)
 def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
-    return read_vocabulary(encoder)
+    path, settings = storage.join(encoder, "vocabulary.txt"), read_settings(encoder)
+    return vocabulary_of(storage.read_bytes(path), settings, path), settings
 
 
 @lru_cache(maxsize=1)
