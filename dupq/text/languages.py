@@ -177,8 +177,15 @@ class Normaliser:
 
     def all_words(self, text: str) -> list[str]:
         """Return the words that word vectors learn from a stored text, in their forms."""
-        learned = self.learned(pa.array([text], pa.large_string()))[0].as_py()
-        return [form for form in self.each_form(learned.split(" ")) if form] if learned else []
+        return self._in_form(self.learned(pa.array([text], pa.large_string())))
+
+    def words(self, text: str) -> list[str]:
+        """Return the words that an encoder reads of a stored text, in their forms."""
+        return self._in_form(self.read(pa.array([text], pa.large_string())))
+
+    def _in_form(self, one: pa.Array) -> list[str]:
+        text = one[0].as_py()
+        return [form for form in self.each_form(text.split(" ")) if form] if text else []
 
 
 def _is_mark(token: str) -> bool:
