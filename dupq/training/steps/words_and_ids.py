@@ -12,6 +12,7 @@ titles.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +38,16 @@ _TEXTS_AT_ONCE = 1_024
 FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
 
 
-def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> tuple[Table, Table, Table | None]:
-    """Make the frequent words (WORD_COUNTS), the corpus, and words as written where vectors of those are read.
+class Words(NamedTuple):
+    """The words of an archive."""
 
-    `limits` are, for each file of texts, the highest hash of the keys of those in the corpus.
-    """
+    frequent: Table  # WORD_COUNTS
+    corpus: Table
+    written: Table | None  # WORD_COUNTS of words as they are written, where vectors of those are read
+
+
+def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
+    """Count all words. `limits` are, for each file of texts, the highest hash of the keys of those in the corpus."""
     vectors, none = settings.word_vectors, [None] * texts.parts
     in_corpus = limits if vectors.is_learned else none
     frequent, corpus = _counted(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
@@ -49,7 +55,7 @@ def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Setting
     if reads_written_words(settings):
         as_written = settings.text.changed(word_form="written")
         written, _ = _counted(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
-    return frequent, corpus, written
+    return Words(frequent, corpus, written)
 
 
 def _counted(
