@@ -17,11 +17,10 @@ from pyarrow import csv
 from dupq import storage, tables
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError, SettingError
-from dupq.report.explorer_clusters import excerpt
+from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
-from dupq.runs.reader import Run, TableRow, finished_run
+from dupq.runs.reader import Run, TableRow, TableView, finished_run, stored
 from dupq.runs.records import check_output
-from dupq.runs.table_view import TableView, stored
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
 # Fields in braces are columns of `_OWN_IDS`.

@@ -18,7 +18,7 @@ def review(uri: str) -> None:
     """Show pair after pair of the run at `uri`, or of the latest there, and write each verdict at once."""
     run = finished_run(uri)
     rows = queries.unjudged(run)
-    from dupq.report.explorer_clusters import excerpt  # with what draws: later than the checks
+    from dupq.report.explorer import excerpt  # with what draws: later than the checks
 
     columns = ["title", "body_html"]
     texts = {

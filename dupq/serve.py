@@ -19,10 +19,9 @@ from markupsafe import Markup
 from dupq.archive import table_files
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
-from dupq.report import explorer_clusters, explorer_data, page, summary
+from dupq.report import explorer, page, summary
 from dupq.report.counts import at_thresholds, counted
-from dupq.report.explorer_clusters import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, telling
-from dupq.report.explorer_data import script_text
+from dupq.report.explorer import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, script_text, telling
 from dupq.report.page import environment
 from dupq.runs import queries
 from dupq.runs.queries import Queries, open_queries
@@ -37,10 +36,7 @@ _SAID = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site, '
 _TITLED = _OF.format("JOIN questions USING (site, question_id)", f"({_SAID})")
 _PAIRED = _OF.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
-_MEANING = (
-    f"source = 'encoder' AND title_overlap < {explorer_clusters.TITLE_OVERLAP} "
-    f"AND text_overlap < {explorer_clusters.TEXT_OVERLAP}"
-)
+_MEANING = f"source = 'encoder' AND title_overlap < {explorer.TITLE_OVERLAP} AND text_overlap < {explorer.TEXT_OVERLAP}"
 FILTERS: dict[str, dict[str, str]] = {  # of the explorer's form: conditions on `cluster_stats`
     "size": {"two": "size = 2", "few": "size BETWEEN 3 AND 5", "many": "size BETWEEN 6 AND 20", "most": "size > 20"},
     "certainty": {
@@ -95,7 +91,7 @@ class Contents:
     def cluster(self, asked: Asked) -> Shown:
         """The first questions of a cluster, and the most telling of the pairs between these."""
         reason, places, first, _ = self._cluster(asked.get("id"))
-        pairs = [explorer_data.pair_data(pair, places) for pair in first]
+        pairs = [explorer.pair_data(pair, places) for pair in first]
         return {"reason": reason, "questions": self._questions([*places][:QUESTIONS_HELD]), "pairs": pairs}
 
     def more(self, asked: Asked) -> Shown:
@@ -114,7 +110,7 @@ class Contents:
     def odds(self, asked: Asked) -> Shown:
         """What each kind of evidence adds to the log-odds of a pair of the encoder; nothing of another one."""
         _, rows = self._pair(asked)
-        return next(iter(explorer_data.odds_of(self.run, rows).values()), {})
+        return next(iter(explorer.odds_of(self.run, rows).values()), {})
 
     def question(self, asked: Asked) -> Shown:
         """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
@@ -148,12 +144,12 @@ class Contents:
         keys = dict.fromkeys(key for ends in (*(pair[:2] for pair in review), *map(ends_of, work)) for key in ends)
         places = {key: place for place, key in enumerate(keys)}
         return {
-            **explorer_data.run_data(self.run),
+            **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),
-            "sites": [explorer_data.site_data(site) for site in self._sites],
+            "sites": [explorer.site_data(site) for site in self._sites],
             "questions": self._questions(keys),
             "review": [[places[pair.left], places[pair.right], pair.verdict] for pair in review],
-            "worklist": [explorer_data.to_judge(row, places.__getitem__) for row in work],
+            "worklist": [explorer.to_judge(row, places.__getitem__) for row in work],
             "verdicts": queries.verdicts_file(self.run),
         }
 
@@ -167,10 +163,10 @@ class Contents:
         columns = "site_left, question_id_left, site_right, question_id_right, source"
         for pair in self._joined(home, f"{columns}, coalesce({_MEANING}, false) AS meaning"):
             pairs[home[ends_of(pair)[0]]].append(pair)
-        changes = explorer_clusters.changes(self.run, [*heads])
+        changes = explorer.changes(self.run, [*heads])
         return [
             {
-                "cluster": {**explorer_data.cluster_data(row), "changes": changes.get(row["cluster_id"], [])},
+                "cluster": {**explorer.cluster_data(row), "changes": changes.get(row["cluster_id"], [])},
                 "question": questions[row["cluster_id"]],
                 "sources": sorted({pair["source"] for pair in pairs[row["cluster_id"]]}),
                 "meaning": any(pair["meaning"] for pair in pairs[row["cluster_id"]]),
@@ -208,7 +204,7 @@ class Contents:
         }
 
     def _shown(self, key: Key, texts: Mapping[Key, Text]) -> Shown:
-        return explorer_data.question_data(self._sites.index(key[0]), key[1], texts.get(key))
+        return explorer.question_data(self._sites.index(key[0]), key[1], texts.get(key))
 
     def _among(self, select: str, values: Iterable[object], order: str = "") -> list[TableRow]:
         """The rows of a query that ends with a column, where that is one of `values`."""
@@ -221,7 +217,7 @@ class Contents:
         questions = iter(self._questions(key for own in known for key in sorted(own, key=own.__getitem__)))
         return [
             {
-                **explorer_data.pair_data(row, own),
+                **explorer.pair_data(row, own),
                 "joined": row["joined"],
                 "questions": [next(questions), next(questions)],
             }
@@ -341,7 +337,7 @@ def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
 
     Raises DupqError for a port that is taken, and for a table that is missing.
     """
-    names = ["pairs", "clusters", "cluster_stats", *["changes"] * explorer_clusters.is_compared(run)]
+    names = ["pairs", "clusters", "cluster_stats", *["changes"] * explorer.is_compared(run)]
     views: dict[str, Any] = {name: getattr(run, name).dataset for name in names}
     views["questions"] = QUESTIONS.append(pa.field("site", pa.string())).empty_table()
     if table_files(run.manifest["inputs"]["questions"]):  # else all questions are shown as gone

@@ -20,7 +20,7 @@ from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.job.table import read_part, write_parts
 from dupq.runs import progress
-from dupq.runs.table_view import stored
+from dupq.runs.reader import stored
 from dupq.system import recording
 
 TABLE = pa.table([range(1000), ["t"] * 1000, [str(number) for number in range(1000)]], schema=tables.TEXTS)

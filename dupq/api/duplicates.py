@@ -25,8 +25,7 @@ from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
 from dupq.api.inputs import Given, given_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of, words_of_texts
-from dupq.clusters.evidence import marks_of
+from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
 from dupq.errors import DupqError, SettingError
@@ -34,14 +33,15 @@ from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.pairing import NearPairs, Said, near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.report.summary import counted
-from dupq.runs.table_view import TableView, in_memory
+from dupq.runs.reader import TableView, in_memory
+from dupq.runs.scoring import NewTexts, words_of_rows
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import Language, TextSettings
 from dupq.system import require
 from dupq.text import tokens
 from dupq.text.languages import language_of
-from dupq.text.questions import Terms, content_hashes, document_counts, rare_words, rarities, texts_table
+from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
 from dupq.training.word_vectors import counted as counted_words
 
 Name = int | str  # of a text: its id, or its row
@@ -219,8 +219,7 @@ def compare(
         language = language_of(pa.array(titles[:_FOR_LANGUAGE], pa.string()))
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
-    marks = _marks(table, titles, bodies, settings.text.language)
-    words = words_of_texts(table, _no_tags(len(table)), marks, settings.text.language)
+    words = words_of_rows(NewTexts(titles, bodies).rows(), table, settings.text.language)
     rarity = rarities(document_counts(words.texts), len(table))
     asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
     said = _said(table, titles, bodies)
@@ -306,23 +305,7 @@ def _said(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Said:
     written = pa.array(titles, pa.string())
     below = pa.nulls(len(titles), pa.string()) if bodies is None else pa.array(bodies, pa.string())
     hashes = content_hashes(written, below)
-    return Said(_array(table["title"]), _array(table["text"]), signs_of(written), hashes)
-
-
-def _marks(table: pa.Table, titles: list[str], bodies: list[str] | None, language: str) -> Terms:
-    """The marks of texts of which nobody says who asked; no number that a link may name is theirs."""
-    count = len(titles)
-    names = {"question_id": pa.array(range(-count, 0)), "title": pa.array(titles, pa.string())}
-    below = {"body_html": pa.array(bodies or [""] * count, pa.string()), "owner": pa.nulls(count, pa.string())}
-    return marks_of(pa.table(names | below), table["title"], [""] * count, language)
-
-
-def _array(column: pa.ChunkedArray) -> pa.StringArray:
-    return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
-
-
-def _no_tags(count: int) -> Terms:
-    return Terms(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
+    return Said(table["title"].combine_chunks(), table["text"].combine_chunks(), signs_of(written), hashes)
 
 
 def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, given: Given, cosines: np.ndarray) -> pa.Table:

@@ -14,9 +14,9 @@ from scipy.special import expit, logit
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
-from dupq.clusters.calibration import Model, features_of
+from dupq.clusters.calibration import Model
 from dupq.clusters.decision import Scale, ranked, scored_table, undirected, unlisted
-from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
+from dupq.clusters.evidence import Words, around, shared, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
@@ -158,11 +158,12 @@ class Comparison:
         cosines = title_cosines(words.titles, queries, others, self._rarities)
         self._around = around(queries, cosines)
         candidates = undirected(directed)
-        common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
-        self._listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
+        left, right = (candidates[side].to_numpy() for side in ("left", "right"))
+        common = shared(words, left, right, rarity)
+        listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
         best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
         self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
-        self.table = self._scored(self._listed)  # rows of SCORED
+        self.table = self._scored(listed)  # rows of SCORED
 
     @property
     def pairs(self) -> np.ndarray:
@@ -175,21 +176,13 @@ class Comparison:
         column: np.ndarray = self.table["probability"].to_numpy()
         return column
 
-    @property
-    def features(self) -> np.ndarray:
-        """What the model reads of them (float64, shape (m, F))."""
-        return features_of(self._listed, self._around, self._scale.reference, self._scale.k)
-
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """The probabilities of pairs of which neither lists the other."""
         left, right = (np.searchsorted(self._embedded.keys, pairs[:, side]) for side in (0, 1))
         scores = pair_scores(self._measure, self._embedded.take(left), self._embedded.take(right))
-        found = self._scored(unlisted(pairs, scores.astype(np.float32), self._common(*pairs.T)))
-        column: np.ndarray = found["probability"].to_numpy()
-        return column
-
-    def _common(self, left: np.ndarray, right: np.ndarray) -> Shared:
-        return shared(self._words, left, right, self._rarities)
+        common = shared(self._words, pairs[:, 0], pairs[:, 1], self._rarities)
+        found: np.ndarray = self._scored(unlisted(pairs, scores.astype(np.float32), common))["probability"].to_numpy()
+        return found
 
     def _scored(self, compared: pa.Table) -> pa.Table:
         scored = scored_table(compared, self._around, self._scale)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.errors import DupqError, SettingError
-from dupq.runs.reader import Key
-from dupq.runs.table_view import TableView
+from dupq.runs.reader import Key, TableView
 from dupq.text.tokens import Markup, as_html, is_html
 
 _MISSING = ("None", "nan", "NaT", "<NA>")  # as Arrow, Polars and pandas mark it

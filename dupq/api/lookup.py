@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -27,20 +27,13 @@ from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, VERDICTS_FILE, Ve
 from dupq.links import known_duplicates
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.tiles import top_k
-from dupq.runs import queries
 from dupq.runs.queries import asked, drawn
 from dupq.runs.question_tables import embeddings_of
-from dupq.runs.reader import Key, Run, ends_of, link
-from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, ends, pairs_of, scorer_of
-from dupq.runs.table_view import TableView, in_memory
+from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, link
+from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, ends, pairs_of, scorer_of, weigh
 from dupq.settings import config
 from dupq.text.keys import Sites
 from dupq.text.questions import question_text
-
-
-class _Text(NamedTuple):
-    title: str
-    body_html: str
 
 
 @dataclass(frozen=True)
@@ -81,16 +74,7 @@ class Explanation:
         The sum is their log-odds; "a teacher" is what no other evidence explains. Raises DupqError where the two are
         no candidate pair of the encoder, or what tells it is gone.
         """
-        sites = Sites(sorted(self.run.metrics["sites"]))
-        pair = np.sort(
-            [[int(sites.pack(site, np.array([number]), "explain")[0]) for site, number in (self.left, self.right)]]
-        )
-        scorer = scorer_of(self.run, sites, (self.left[1], self.right[1]))
-        if not (scorer.pairs.keys == pair).all(axis=1).any():
-            raise DupqError(f"{self.left}, {self.right}: no candidate pair of the encoder, so no evidence was weighed")
-        added = scorer.weigh(pair)[0]
-        if np.isnan(added).any():
-            raise DupqError(f"{self.run.uri}: the encoder, the questions or the calibration of the run are gone")
+        added = weigh(self.run, [(self.left, self.right)])[0]
         return dict(zip(WEIGHED, added.tolist(), strict=True))
 
     @cached_property
@@ -110,7 +94,8 @@ class Explanation:
         return self.encoder().weighed(*self._texts)
 
     @cached_property
-    def _texts(self) -> list[_Text]:
+    def _texts(self) -> list[tuple[str, str]]:
+        """The title and the body of both."""
         questions = self.run.questions
         found = []
         for site, number in (self.left, self.right):
@@ -118,7 +103,7 @@ class Explanation:
             rows = questions.arrow(["title", "body_html"], is_this).to_pylist()
             if not rows:
                 raise DupqError(f"{site}/{number}: no such question in {questions.place}")
-            found.append(_Text(rows[0]["title"], rows[0]["body_html"]))
+            found.append((rows[0]["title"], rows[0]["body_html"]))
         return found
 
     def _members(self) -> set[Key]:
@@ -202,12 +187,6 @@ def _of_table(given: object, sites: Sites) -> Judged:
     return judged(parse_verdicts(format_verdicts(rows), "judged"), sites, "judged")
 
 
-def judge(run: Run, left: Key, right: Key, verdict: str) -> None:
-    """See Run.judge."""
-    titles = run.titles([left, right])
-    queries.judge(run, {key: titles[key].title if key in titles else None for key in (left, right)}, verdict)
-
-
 def _matches(text: pa.DataType) -> pa.Schema:
     return pa.schema(
         [
@@ -260,19 +239,8 @@ def changes_since(run: Run, earlier: Run) -> TableView:
     if not isinstance(earlier, Run):
         raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
-    found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites), sites)
-    return in_memory(f"{run.uri} since {earlier.uri}", found)
-
-
-def own_clusters(run: Run, sites: Sites) -> identity.Grouping:
-    """The clusters of two and more of the run itself, by id."""
-    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], pc.field("cluster_size") > 1)
-    named = [text.rpartition("/") for text in rows["cluster_id"].to_pylist()]
-    names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
-    numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
-    place = run.clusters.place
-    keys = sites.pack_columns(rows["site"], rows["question_id"], place)
-    return identity.Grouping(keys, sites.pack_columns(names, numbers, place))
+    now, then = (identity.read_clusters(each.clusters.place, sites) for each in (run, earlier))
+    return in_memory(f"{run.uri} since {earlier.uri}", identity.changes(now, then, sites))
 
 
 _NEAR = ["exact", "near_duplicate"]
@@ -307,7 +275,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     cut = chosen["threshold"]
     held = _constraints(run, sites, members, representatives)
     solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
-    then = own_clusters(run, sites)
+    then = identity.read_clusters(run.clusters.place, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)
     changed = identity.changes(identity.Grouping(keys, ids), then, sites)

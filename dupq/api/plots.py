@@ -40,7 +40,10 @@ class Plots:
             y2="bottom:Q",
             color=alt.Color("which:N", title=None),
         )
-        return (bars + self._threshold()).properties(title="How sure the pairs of the encoder are", **_SIZE)
+        threshold = self._run.metrics.get("threshold")
+        line = alt.Chart(alt.Data(values=[] if threshold is None else [{"threshold": threshold}]))
+        line = line.mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")
+        return (bars + line).properties(title="How sure the pairs of the encoder are", **_SIZE)
 
     def calibration(self) -> alt.LayerChart:
         """Return, by probability, what the model says and the share that is linked. Raises DupqError without links."""
@@ -93,8 +96,3 @@ class Plots:
         return (
             alt.Chart(alt.Data(values=rows)).mark_bar().encode(x=x, y=y).properties(title=title, width=_SIZE["width"])
         )
-
-    def _threshold(self) -> alt.Chart:
-        threshold = self._run.metrics.get("threshold")
-        rows = [] if threshold is None else [{"threshold": threshold}]
-        return alt.Chart(alt.Data(values=rows)).mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")

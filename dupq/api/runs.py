@@ -19,10 +19,8 @@ from dupq.errors import DupqError
 from dupq.report.summary import in_lines, told
 from dupq.runs import reader
 from dupq.runs.inventory import known_runs
-from dupq.runs.reader import Key, Question, link
-from dupq.runs.reader import Run as StoredRun
+from dupq.runs.reader import Key, TableView, in_memory, link
 from dupq.runs.records import Success
-from dupq.runs.table_view import TableView, in_memory
 from dupq.storage import read_as
 from dupq.system import require
 
@@ -34,25 +32,6 @@ if TYPE_CHECKING:
     from dupq.text.tokens import Markup
 
 _ENDS = ("", "_left", "_right")
-
-
-def with_titles(run: StoredRun, frame: object) -> object:
-    """See Run.with_titles."""
-    frame = collected(frame)
-    names = names_of(frame) or ()
-    ends = [end for end in _ENDS if f"site{end}" in names and f"question_id{end}" in names]
-    if not ends:
-        raise DupqError(
-            "with_titles: a pandas, Polars or Arrow table with the columns site and question_id expected, or with "
-            f"site_left, question_id_left and so on; {type(frame).__name__} has {', '.join(names) or 'no columns'}"
-        )
-    columns: dict[str, list[str | None]] = {}
-    for end in ends:
-        keys = keys_in(frame, end, "with_titles")
-        found = run.titles(key for key in keys if key is not None)
-        columns[f"title{end}"] = [found[key].title if key in found else None for key in keys]
-        columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
-    return _with(frame, columns)
 
 
 def _with(frame: object, columns: dict[str, list[str | None]]) -> object:
@@ -142,8 +121,21 @@ class Run(reader.Run):
         None where a question is no longer in the archive, or its site no host name. The text is its author's: escape
         it. Raises DupqError for another table, with the row where one holds no question.
         """
-
-        return cast(Frame, with_titles(self, frame))
+        table = collected(frame)
+        names = names_of(table) or ()
+        ends = [end for end in _ENDS if f"site{end}" in names and f"question_id{end}" in names]
+        if not ends:
+            raise DupqError(
+                "with_titles: a pandas, Polars or Arrow table with the columns site and question_id expected, or with "
+                f"site_left, question_id_left and so on; {type(table).__name__} has {', '.join(names) or 'no columns'}"
+            )
+        columns: dict[str, list[str | None]] = {}
+        for end in ends:
+            keys = keys_in(table, end, "with_titles")
+            found = self.titles(key for key in keys if key is not None)
+            columns[f"title{end}"] = [found[key].title if key in found else None for key in keys]
+            columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
+        return cast(Frame, _with(table, columns))
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """The cluster of a question, with titles, and what makes it one."""
@@ -157,8 +149,10 @@ class Run(reader.Run):
         rows = members.sort_by(order).to_pylist()
         keys = [(found["site"], found["question_id"]) for found in rows]
         titles = self.titles(keys)
+        shown = (titles.get(key, (None, None)) for key in keys)
         questions = [
-            _member(key, titles.get(key), found["is_canonical"]) for key, found in zip(keys, rows, strict=True)
+            Member(_label(key), title, score, found["is_canonical"])
+            for key, (title, score), found in zip(keys, shown, rows, strict=True)
         ]
         joining = self.pairs_among(keys)
         pairs = in_memory(self.pairs.place, joining.filter(joining["joined"]))
@@ -233,9 +227,11 @@ class Run(reader.Run):
         It is the file that `dupq review` and `dupq serve` write. Raises DupqError for another word, and for one
         question twice.
         """
-        from dupq.api.lookup import judge
+        from dupq.runs import queries
 
-        judge(self, key_of(left), key_of(right), verdict)
+        keys = [key_of(left), key_of(right)]
+        titles = self.titles(keys)
+        queries.judge(self, {key: titles[key].title if key in titles else None for key in keys}, verdict)
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
         """The evidence that two questions are duplicates."""
@@ -250,12 +246,6 @@ def open_run(uri: str | os.PathLike[str]) -> Run:
     Raises DupqError if there is neither.
     """
     return Run(reader.place_of(uri))
-
-
-def _member(key: Key, question: Question | None, is_canonical: bool) -> Member:
-    if question is None:
-        return Member(_label(key), None, None, is_canonical)
-    return Member(_label(key), question.title, question.score, is_canonical)
 
 
 def _label(key: Key) -> str:

@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.tables import CHANGED_CLUSTERS
+from dupq import storage
+from dupq.tables import CHANGED_CLUSTERS, CLUSTERS
 from dupq.text.keys import Sites, are_among, without
 
 # Choosing the canonical question of each cluster, and the reason for the choice.
@@ -81,6 +82,26 @@ class ClusterIds(NamedTuple):
     def of(self, clusters: np.ndarray) -> np.ndarray:
         """The ids of clusters that are given by their smallest keys, in any order."""
         return self.ids[np.searchsorted(self.clusters, clusters)]
+
+
+def read_clusters(uri: str | None, sites: Sites) -> Grouping:
+    """Return the clusters of two and more in the `clusters` of a run at `uri`, by id; none without a `uri`.
+
+    Questions of sites that are gone are left out, and so are clusters whose id names one: it could not be written.
+    """
+    empty = np.zeros(0, np.int64)
+    keys, ids = [empty], [empty]
+    for file in storage.list_files(uri, ".parquet") if uri is not None else []:
+        table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
+        is_here = pc.is_in(table["site"], pa.array(sites.names))
+        table = table.filter(pc.and_(pc.greater(table["cluster_size"], 1), is_here))
+        named = pc.extract_regex(table["cluster_id"], "^(?P<site>.*)/(?P<number>[0-9]+)$")
+        is_known = pc.is_in(pc.struct_field(named, "site"), pa.array(sites.names))
+        table, named = table.filter(is_known), named.filter(is_known)
+        numbers = pc.struct_field(named, "number").cast(pa.int64())
+        keys.append(sites.pack_columns(table["site"], table["question_id"], file.uri))
+        ids.append(sites.pack_columns(pc.struct_field(named, "site"), numbers, file.uri))
+    return Grouping(np.concatenate(keys), np.concatenate(ids))
 
 
 def cluster_ids(now: Grouping, then: Grouping) -> ClusterIds:

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.decision import Thresholds
+from dupq.clusters.identity import read_clusters
 from dupq.clusters.steps.decide import Known
 from dupq.clusters.steps.make_clusters import (
     TITLED,
     TITLES,
     Clustered,
     keys_of_pairs,
-    previous_clusters,
     titles_of,
 )
 from dupq.evaluation import measures, sampling
@@ -177,7 +177,7 @@ def _drift(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, object]
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
     """Return the share of questions of clusters that changed since an earlier run, whose clusters are at `previous`."""
-    earlier = previous_clusters(previous, Sites(sites))
+    earlier = read_clusters(previous, Sites(sites))
     order, now = np.argsort(earlier.keys), (members["key"].to_numpy(), members["id"].to_numpy())
     then = earlier.keys[order], earlier.clusters[order]
     return {"questions_of_clusters_changed": partners_changed(now, then)}

@@ -139,9 +139,11 @@ class Run:
             return True
         with self.held():  # another job may have made it again meanwhile
             success = read_success(self.uri)
-            lost = records.damaged(self.uri, success["outputs"]) if success else []
+            lost = records.damaged(self.uri, success["outputs"]) if success else {}
             if lost:
-                _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
+                _log.warning(
+                    f"{self.uri}: {next(iter(lost))} is damaged or gone since the run succeeded; it is made again"
+                )
                 storage.delete(self.path("_SUCCESS"))
             return success is not None and not lost
 

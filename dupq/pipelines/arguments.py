@@ -243,7 +243,9 @@ class DedupJob:
         settings = self.settings(self.encoder)
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
-        check_prior(settings.calibration.prior)
+        from dupq.clusters.calibration import read_prior
+
+        read_prior(settings.calibration.prior)
         check_teacher(self.teacher)
         check_encoder(self.encoder, sites)
         return settings
@@ -256,13 +258,6 @@ class DedupJob:
     def settings(self, encoder: str) -> Settings:
         """The settings of a run with the encoder at `encoder`."""
         return run_settings(read_settings(encoder), self.assignments)
-
-
-def check_prior(uri: str) -> None:
-    """Raise DupqError for a prior that cannot be read."""
-    from dupq.clusters.calibration import read_prior
-
-    read_prior(uri)
 
 
 def check_teacher(name: str | None) -> None:
@@ -348,9 +343,10 @@ class FromDumpJob:
             check_truth(self.truth)
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
-        check_prior(settings.calibration.prior)
+        from dupq.clusters.calibration import read_prior
         from dupq.near_duplicates.minhash import bands_of
 
+        read_prior(settings.calibration.prior)
         bands_of(settings.near_duplicates)
         training_settings(self.preset, self.settings_of("train"))
         return checked

@@ -33,9 +33,11 @@ class Bar(NamedTuple):
 def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
     """Horizontal bars, in order; `maximum` fills the width, or else the largest value does.
 
-    They are a table, which folds on a narrow screen and is read out row by row.
+    They are a table, which folds on a narrow screen and is read out row by row; nothing if there is none.
     """
-    longest = maximum or max((record.value for record in records), default=0)
+    if not records:
+        return Markup("")
+    longest = maximum or max(record.value for record in records)
     rows = Markup("").join(
         Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
             record.label, meter(record.value, longest, record.tone), record.text
@@ -78,7 +80,7 @@ def funnel(metrics: Metrics) -> Markup:
         if isinstance(count, int):
             of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
             records.append(Bar(label, count, number(count) + of_all, tone))
-    return _bars("From questions to clusters", "Counts after each step.", records)
+    return bars("From questions to clusters", "Counts after each step.", records)
 
 
 def nearest(links: LinkQuality) -> Markup:
@@ -88,7 +90,7 @@ def nearest(links: LinkQuality) -> Markup:
         Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
         for n, value in sorted(shares.items(), key=lambda item: int(item[0]))
     ]
-    return _bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
+    return bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
 def reliability(links: LinkQuality) -> Markup:
@@ -101,7 +103,7 @@ def reliability(links: LinkQuality) -> Markup:
         records.append(Bar(f"{label}: mean probability", said, f"{share(said)} of {counted(int(pairs), 'pair')}"))
         records.append(Bar("linked", linked, share(linked), "two"))
     description = "By probability, of the candidate pairs with a question of the test part."
-    return _bars("Probability and links", description, records, 1)
+    return bars("Probability and links", description, records, 1)
 
 
 def _merged(bins: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
@@ -126,7 +128,7 @@ def lost(links: LinkQuality) -> Markup:
         Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
         for name, value in where_lost(links).items()
     ]
-    return _bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
+    return bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
 
 
 def where_lost(links: LinkQuality) -> dict[str, float]:
@@ -151,7 +153,7 @@ def recall_by_site(links: LinkQuality) -> Markup:
         Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
         for name, row in ((site, sites[site]) for site in largest)
     ]
-    return _bars("Known duplicates in one cluster, by site", "Of the links of the test part.", records, 1)
+    return bars("Known duplicates in one cluster, by site", "Of the links of the test part.", records, 1)
 
 
 def probabilities(counts: Counts, threshold: float | None) -> Markup:
@@ -166,14 +168,14 @@ def probabilities(counts: Counts, threshold: float | None) -> Markup:
         said = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
         said += [f"threshold {score(threshold)}"] * (tenth == own)
         records.append(Bar(label, math.log1p(pairs), ", ".join(said)))
-    return _bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
+    return bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
 
 
 def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
     """How many of the pairs that were planted into the archive are in one cluster."""
     shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
     records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
-    return _bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
+    return bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
 
 
 def cluster_sizes(run: Run) -> Markup:
@@ -183,11 +185,7 @@ def cluster_sizes(run: Run) -> Markup:
         counts += np.histogram(stats["size"].to_numpy(), _SIZES)[0]
     ranges = zip(_SIZES, _SIZES[1:], counts.tolist(), strict=False)
     records = [Bar(_range(low, high), count, number(count)) for low, high, count in ranges if count]
-    return _bars("Clusters by number of questions", "Clusters of each size.", records)
-
-
-def _bars(title: str, description: str, records: list[Bar], maximum: float | None = None) -> Markup:
-    return bars(title, description, records, maximum) if records else Markup("")
+    return bars("Clusters by number of questions", "Clusters of each size.", records)
 
 
 def _range(left: float, right: float) -> str:

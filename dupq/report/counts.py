@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from dupq.runs.reader import Run
 from dupq.runs.records import AtThreshold
+from dupq.runs.scoring import KEYS, ends
 from dupq.text.keys import Sites
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link", "verdict")
@@ -23,9 +24,7 @@ STEPS = 100  # of the probability
 LOWEST = 10  # step: below it, components of pairs that are hardly any duplicates join nearly everything
 PAIRS = 4_000_000  # that are held at once: those that always join, then the most probable
 
-_SIDES = ("left", "right")
 _COUNTED = ["source", "probability", "joined", "known_link"]
-_ENDS = [f"{name}_{side}" for side in _SIDES for name in ("site", "question_id")]
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -132,11 +131,10 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
     """
     keys, own = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     least = pa.scalar(first / STEPS, pa.float32())
-    for table in run.pairs.files([*_ENDS, "source", "probability", "joined"]):
+    for table in run.pairs.files([*KEYS, "source", "probability", "joined"]):
         is_encoders = pc.equal(table["source"], "encoder")
         pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
-        sides = [sites.pack_columns(pairs[f"site_{s}"], pairs[f"question_id_{s}"], run.pairs.place) for s in _SIDES]
-        keys.append(np.stack(sides, axis=1).reshape(-1, 2))
+        keys.append(ends(pairs, sites))
         is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
         own.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
     return np.concatenate(keys), np.concatenate(own)
@@ -152,10 +150,10 @@ def _measured(
     return [None if value is None else round(value, 6) for value in values]
 
 
-def _components(ends: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
+def _components(pairs: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
     """Return the clusters, the questions in them and the largest at each of `steps`, of pairs by their `own` steps."""
-    nodes, indices = np.unique(ends, return_inverse=True)
-    indices = indices.reshape(ends.shape)
+    nodes, indices = np.unique(pairs, return_inverse=True)
+    indices = indices.reshape(pairs.shape)
     labels = _joined(np.arange(len(nodes)), indices[own == STEPS])
     found = []
     for step in reversed(steps):

@@ -15,10 +15,11 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import charts, explorer_clusters, summary
+from dupq.report import charts, summary
 from dupq.report.counts import SOURCES, at_thresholds, counted
-from dupq.report.explorer_data import explorer_data, script_text, shown_title
+from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.report.summary import grounds
+from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
 from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
 
@@ -101,19 +102,14 @@ class Cap(NamedTuple):
 
 def write(run_uri: str) -> str:
     """Write the report into the run, and return its URI."""
-    run = open_run(run_uri)
-    target = storage.join(run.uri, "report.html")
-    storage.write_bytes(target, _render(run).encode())
+    target = storage.join(open_run(run_uri).uri, "report.html")
+    storage.write_bytes(target, render(run_uri).encode())
     return target
 
 
 def render(run_uri: str) -> str:
     """The report of the run at `run_uri`: the same run gives the same text."""
-    return _render(open_run(run_uri))
-
-
-def _render(run: Run) -> str:
-    return environment().get_template("page.html.jinja").render(_context(run))
+    return environment().get_template("page.html.jinja").render(_context(open_run(run_uri)))
 
 
 @functools.cache
@@ -146,7 +142,7 @@ def _context(run: Run) -> dict[str, object]:
         "links_found": _links_found(links),
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),
-        "worklist": explorer_clusters.worklist(run),
+        "worklist": queries.worklist(run),
         "summary": summary.told(run.uri),
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
         "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
@@ -155,7 +151,7 @@ def _context(run: Run) -> dict[str, object]:
         "metrics": metrics,
         "planted": metrics.get("planted") or {},
         "settings": _settings(run.config, metrics),
-        "sites": _sites(metrics),
+        "sites": sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0])),
         "sites_shown": SITES_SHOWN,
         "recall_sites": charts.SITES,
         "stages": stages,
@@ -210,7 +206,3 @@ def _settings(config: dict[str, Any], metrics: Metrics) -> dict[str, Any]:
     if threshold is not None and threshold < 0:
         values["clusters.threshold"] = f"{summary.score(metrics.get('threshold'))}, chosen for calibration.precision"
     return values
-
-
-def _sites(metrics: Metrics) -> list[tuple[str, int]]:
-    return sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0]))

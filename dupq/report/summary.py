@@ -128,9 +128,14 @@ def told(run_uri: str) -> dict[str, list[str]]:
     metrics = read_metrics(run_uri)
     if not metrics.keys() >= _NEEDED:
         return {}
+    reasons = metrics.get("not_measured") or {}
     return {
         "FOUND": _found(metrics, str(Run(run_uri).manifest["inputs"].get("language") or "")),
-        "MISSED": _missed(metrics, run_uri),
+        "MISSED": [
+            *_links(metrics.get("links")),
+            *([f"not measured: {reasons['links']}"] if "links" in reasons else []),
+            *_worklist(metrics, run_uri),
+        ],
         "TRUST": _trust(metrics),
     }
 
@@ -162,14 +167,6 @@ def _sure_pairs(metrics: Metrics) -> str:
     right = f"about {expected:,.0f} of them right"
     least = f"estimated; probability {metrics['threshold']:.3f} and more"
     return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"
-
-
-def _missed(metrics: Metrics, run_uri: str) -> list[str]:
-    return [
-        *_links(metrics.get("links")),
-        *_not_measured(metrics.get("not_measured") or {}),
-        *_worklist(metrics, run_uri),
-    ]
 
 
 def _trust(metrics: Metrics) -> list[str]:
@@ -236,10 +233,6 @@ def _verdicts(told: Judged | None) -> list[str]:
 
 def _between(found: Estimated | None) -> str:
     return f"{found['value']:.0%} ({found['lower']:.0%} to {found['upper']:.0%})" if found else ""
-
-
-def _not_measured(reasons: dict[str, str]) -> list[str]:
-    return [f"not measured: {reasons['links']}"] if "links" in reasons else []
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:

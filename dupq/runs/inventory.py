@@ -117,20 +117,15 @@ def known_runs(output: str, now: datetime) -> list[KnownRun]:
         run_id, _, path = relative.partition("/")
         if path:
             by_run[run_id][path] = info
-    latest = _latest(output)
+    latest = latest_run(output)
     found = [_known(storage.join(output, run_id), files, latest, now) for run_id, files in by_run.items()]
-    return sorted((run for run in found if run is not None), key=lambda run: (run.touched, run.run_id))
+    return sorted((run for run in found if run is not None), key=_order)
 
 
 def known_run(output: str, run_id: str, now: datetime) -> KnownRun | None:
     """What is known of one of the runs below `output`; None if there is no such run."""
     uri = storage.join(output, run_id)
-    return _known(uri, dict(_files(uri)), _latest(output), now)
-
-
-def _latest(output: str) -> str | None:
-    latest = latest_run(output)
-    return storage.name(latest) if latest else None
+    return _known(uri, dict(_files(uri)), latest_run(output), now)
 
 
 def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownRun | None:
@@ -147,7 +142,7 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     success = read_whole(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
     written = success["outputs"] if success else {}  # contents are not looked at
     if success and all(path in files and files[path].size == output["size"] for path, output in written.items()):
-        state = State.LATEST if run_id == latest else State.FINISHED
+        state = State.LATEST if uri == latest else State.FINISHED
         touched = datetime.fromisoformat(success["finished"])
     elif "_SUCCESS" in files and state is not State.RUNNING:
         state = State.DAMAGED
@@ -309,23 +304,17 @@ def _state(known: KnownRun, told: Progress | None, now: datetime) -> str:
 _log = logging.getLogger(__name__)
 
 
-def needed_later(run: str) -> frozenset[str]:
-    """The files and folders of the work of a finished run that are still read.
+def tidy(run: str, really: bool = True) -> int:
+    """Remove what nothing needs of the work of a finished run; returns its bytes. Without `really`, count only.
 
-    By a later run with --previous: the texts, the lists, a teacher's vectors, and what these were made by. By
-    `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the
-    signatures.
+    A later run with --previous reads the texts, the lists, a teacher's vectors, and what these were made by; `Run.at`
+    the calibration and the rarities; look-ups with datasketch the signatures.
     """
     files = RunFiles(run)
     texts = (files.texts, files.contents, files.texts_made_as, files.encoded_as)
     lists = (files.request, files.nearest)
     others = (files.calibration, files.rarities, files.signatures)
-    return frozenset((*texts, *lists, *files.teacher, *others))
-
-
-def tidy(run: str, really: bool = True) -> int:
-    """Remove what nothing needs of the work of a finished run; returns its bytes. Without `really`, count only."""
-    return clear(storage.join(run, "work"), needed_later(run), really)
+    return clear(files.path("work"), (*texts, *lists, *files.teacher, *others), really)
 
 
 def tidy_at_end(run: str, really: bool = True) -> int:

@@ -142,13 +142,17 @@ def verdicts_file(run: Run) -> str:
     return storage.join(storage.parent(run.uri), VERDICTS_FILE)
 
 
+def worklist(run: Run) -> list[TableRow]:
+    """The rows of the run's `worklist`; none of a run of an older version."""
+    is_there = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
+    return run.worklist.arrow().to_pylist() if is_there else []
+
+
 def unjudged(run: Run) -> list[TableRow]:
-    """The rows of the worklist that nobody has judged yet; none of a run of an older version."""
-    if not storage.list_files(storage.join(run.uri, "worklist"), ".parquet"):
-        return []
+    """The rows of the worklist that nobody has judged yet."""
     target = verdicts_file(run)
     known = {verdict[:4] for verdict in last_verdicts([target] if storage.exists(target) else [])[0]}
-    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
+    return [row for row in worklist(run) if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:

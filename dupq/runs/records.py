@@ -180,11 +180,10 @@ def recover(run: str) -> dict[str, StageRecord]:
     """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
     finished = read(run)
     outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
-    states = _lost(run, outputs)
-    for path in [path for path, is_there in states.items() if is_there]:
+    lost = damaged(run, outputs)
+    for path in [path for path, is_there in lost.items() if is_there]:
         storage.delete(storage.join(run, path))
-    lost = states.keys()
-    while broken := [record for record in finished.values() if lost & _needed(record, finished.values())]:
+    while broken := [record for record in finished.values() if lost.keys() & _needed(record, finished.values())]:
         for record in broken:
             storage.delete(place_of(run, record["name"]))
             del finished[record["name"]]
@@ -224,18 +223,13 @@ def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
     return {path for path in record["outputs"] if not any(path.startswith(f"{folder}/") for folder in dropped)}
 
 
-def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
-    """Those paths of `outputs`, below `run`, whose file is not there as it was written."""
-    return [*_lost(run, outputs)]
-
-
 def read_success(run: str) -> Success | None:
     """The `_SUCCESS` of a run; None if it has not succeeded, or only with a version of dupq that wrote none like it."""
     return read_whole(storage.join(run, "_SUCCESS"), Success)
 
 
-def _lost(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
-    """Those of `damaged`, and whether there is another file in its place."""
+def damaged(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
+    """Those paths of `outputs`, below `run`, whose file is not as it was written, and whether one is there at all."""
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())

@@ -5,7 +5,7 @@ A new text is scored as if it were in the archive: it lists its nearest question
 nearer than the farthest one that this lists. What it would change in the words' rarities is left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,18 +23,22 @@ from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_of, pairs_in
-from dupq.runs.reader import Run
+from dupq.runs.reader import Key, Run
 from dupq.runs.records import RunFiles
 from dupq.settings import config
-from dupq.tables import COMPARED, RARITIES
+from dupq.tables import COMPARED, QUESTIONS, RARITIES
 from dupq.text.keys import Sites
 from dupq.text.questions import tags_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence: a teacher is what is left
-_KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
-PAIR_COLUMNS = [*_KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
-_QUESTION = ["site", "question_id", "title", "body_html", "tags", "owner"]
-_NO_PAIRS = np.zeros((0, 2), np.int64)
+KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
+PAIR_COLUMNS = [*KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
+_QUESTION = pa.schema(
+    [
+        pa.field("site", pa.string(), nullable=False),
+        *(QUESTIONS.field(name) for name in ("question_id", "title", "body_html", "tags", "owner")),
+    ]
+)
 
 
 class NewTexts(NamedTuple):
@@ -42,6 +46,25 @@ class NewTexts(NamedTuple):
 
     titles: list[str]
     bodies: list[str] | None  # HTML
+
+    def rows(self) -> pa.Table:
+        """Return them as questions of no site, of which nobody says who asked; no id that a link names is theirs."""
+        count = len(self.titles)
+        columns = {
+            "site": [""] * count,
+            "question_id": range(-count, 0),
+            "title": self.titles,
+            "body_html": self.bodies or [""] * count,
+            "tags": [[]] * count,
+            "owner": [None] * count,
+        }
+        return pa.table(columns, schema=_QUESTION)
+
+
+def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
+    """Return the words, tags and marks of questions (rows of QUESTIONS); `texts` are their rows of TEXTS."""
+    marks = marks_of(questions, texts["title"], questions["site"].to_pylist(), language)
+    return words_of_texts(texts, tags_of(questions["tags"].combine_chunks()), marks, language)
 
 
 class EncoderPairs(NamedTuple):
@@ -70,9 +93,9 @@ class EncoderPairs(NamedTuple):
 
 def ends(table: pa.Table, sites: Sites) -> np.ndarray:
     """Return the keys of rows of `pairs` (int64, shape (m, 2))."""
-    columns = [table[name] for name in _KEYS]
+    columns = [table[name] for name in KEYS]
     sides = [sites.pack_columns(columns[place], columns[place + 1], "pairs") for place in (0, 2)]
-    return np.stack(sides, axis=1) if len(table) else _NO_PAIRS
+    return np.stack(sides, axis=1)
 
 
 def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
@@ -134,12 +157,16 @@ class Scorer:
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds (float64, (m, kinds)).
 
-        Of `pairs` of the encoder (int64 keys, shape (m, 2)) that the run has. NaN for all if something is gone that
-        tells it.
+        Of `pairs` of the encoder (int64 keys, shape (m, 2)). Raises DupqError for a pair that the run does not have,
+        and where something is gone that tells it.
         """
-        if not self.is_complete or not len(pairs):
-            return np.full((len(pairs), len(WEIGHED)), np.nan)
         rows = {tuple(ends): row for row, ends in enumerate(self.pairs.keys.tolist())}
+        for ends in pairs.tolist():
+            if tuple(ends) not in rows:
+                named = ", ".join(map(self._sites.label, ends))
+                raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
+        if not self.is_complete:
+            raise DupqError(f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone")
         own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
         keys, lists = np.unique(pairs), self._lists()
         left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
@@ -207,17 +234,16 @@ class Scorer:
         names, numbers = self._sites.unpack(archive)
         is_wanted = pc.field("question_id").isin(pa.array(np.unique(numbers)))
         is_wanted &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
-        rows = self._run.questions.arrow(_QUESTION, is_wanted)
+        rows = self._run.questions.arrow(_QUESTION.names, is_wanted)
         found = self._sites.pack_columns(rows["site"], rows["question_id"], self._run.questions.place)
         rows = rows.filter(pa.array(np.isin(found, archive)))
         if len(rows) != len(archive):
             raise DupqError(f"{self._run.questions.place}: no longer the archive that the run was made from")
         rows = rows.take(pa.array(np.argsort(found[np.isin(found, archive)], kind="stable")))
         if new is not None:
-            rows = pa.concat_tables([_rows_of(new, rows.schema), rows])
+            rows = pa.concat_tables([new.rows(), rows])
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
-        marks = marks_of(rows, texts["title"], rows["site"].to_pylist(), settings.language)
-        return words_of_texts(texts, tags_of(rows["tags"].combine_chunks()), marks, settings.language)
+        return words_of_rows(rows, texts, settings.language)
 
 
 def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
@@ -225,6 +251,14 @@ def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
     wanted = pa.array(sorted(set(ids)), pa.int64())
     left, right = (pc.field(f"question_id_{side}").isin(wanted) for side in ("left", "right"))
     return Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
+
+
+def weigh(run: Run, pairs: Sequence[tuple[Key, Key]]) -> np.ndarray:
+    """Return what each of WEIGHED adds to the log-odds of pairs of questions (float64, (m, kinds)); see `Scorer`."""
+    sites = Sites(sorted(run.metrics["sites"]))
+    keys = [[int(sites.pack(site, np.array([number]), "pairs")[0]) for site, number in pair] for pair in pairs]
+    scorer = scorer_of(run, sites, (number for pair in pairs for _, number in pair))
+    return scorer.weigh(np.sort(keys, axis=1))
 
 
 _NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
@@ -245,17 +279,3 @@ def _placed(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[i
         return UNLISTED, 0.0
     scores = np.insert(listed, rank, score)[:k]
     return rank + 1, float(_place(scores, k, highest)[1][rank])
-
-
-def _rows_of(new: NewTexts, schema: pa.Schema) -> pa.Table:
-    """New texts as questions of no site, of which nobody says who asked."""
-    count = len(new.titles)
-    columns: dict[str, pa.Array] = {
-        "site": pa.array([""] * count),
-        "question_id": pa.array(range(-count, 0)),
-        "title": pa.array(new.titles, pa.string()),
-        "body_html": pa.array(new.bodies or [""] * count, pa.string()),
-        "tags": pa.array([[]] * count, schema.field("tags").type),
-        "owner": pa.nulls(count, schema.field("owner").type),
-    }
-    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)

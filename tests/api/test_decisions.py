@@ -9,7 +9,7 @@ from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
 
 import dupq
 from dupq.errors import SettingError
-from dupq.runs.table_view import TableView
+from dupq.runs.reader import TableView
 
 
 def groups(clusters: TableView) -> set[frozenset[tuple[str, int]]]:

@@ -16,7 +16,7 @@ import dupq
 from dupq import DupqError
 from dupq.api.duplicates import Duplicates
 from dupq.api.runs import Run
-from dupq.runs.table_view import in_memory
+from dupq.runs.reader import in_memory
 
 GIVEN = ["How do I bake bread?", "how do I bake bread", None, "Where is my bicycle?"]
 HALF = "cut \ud83d"

@@ -15,7 +15,7 @@ from dupq.clusters.calibration import FEATURES, KINDS
 from dupq.clusters.evidence import UNLISTED, listing_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
-from dupq.report.explorer_data import explorer_data
+from dupq.report.explorer import explorer_data
 from dupq.runs.queries import open_queries
 from dupq.runs.scoring import _placed
 from dupq.serve import Contents

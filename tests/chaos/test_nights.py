@@ -89,7 +89,7 @@ def test_thirty_nights(small: Small, dice: random.Random, moments: Moments, tmp_
         assert all(now[name] == members for name, members in same.items()), night
         lived, earlier = lived + len(same), earlier + len(then)
         tidy(job)
-        # the report has a bound of its own (dupq/report/explorer_data.py), which small runs do not reach
+        # the report has a bound of its own (dupq/report/explorer.py), which small runs do not reach
         files = [file for file in Path(job.output).rglob("*") if file.is_file() and file.name != "report.html"]
         runs = {file.relative_to(job.output).parts[0] for file in files if file.name != "latest.json"}
         assert len(runs) == min(night + 2, _KEPT), night

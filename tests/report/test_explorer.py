@@ -20,10 +20,9 @@ from scipy import sparse
 from dupq import storage, tables
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import parts_of
-from dupq.report import counts, explorer_clusters, page
-from dupq.report.explorer_data import explorer_data, script_text
-from dupq.runs.reader import open_run
-from dupq.runs.table_view import in_memory
+from dupq.report import counts, explorer, page
+from dupq.report.explorer import explorer_data, script_text
+from dupq.runs.reader import in_memory, open_run
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +120,7 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    texts = explorer_clusters.texts_of(open_run(own), {(CS, 1), (TRAVEL, 5)})
+    texts = explorer.texts_of(open_run(own), {(CS, 1), (TRAVEL, 5)})
     assert {key: text.title for key, text in texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
 
 
@@ -133,7 +132,7 @@ def test_changes_since_the_last_run_are_told(data: dict) -> None:
 
 
 def test_whatever_changed_is_taken(run: str) -> None:
-    assert explorer_clusters._changed(open_run(run), 9) == set(map(cluster_id, (PAIR, TRIPLE, COPIES)))
+    assert explorer._changed(open_run(run), 9) == set(map(cluster_id, (PAIR, TRIPLE, COPIES)))
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
@@ -161,7 +160,7 @@ def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytes
 
 
 def test_telling_clusters_are_taken_in_turn(run: str) -> None:
-    found = [row["cluster_id"] for row in explorer_clusters.choose(open_run(run))]
+    found = [row["cluster_id"] for row in explorer.choose(open_run(run))]
     stats = open_run(run).cluster_stats.arrow().to_pylist()
     by_link = sorted(
         (row for row in stats if row["size"] > 1), key=lambda row: (row["weakest_link"], row["cluster_id"])
@@ -169,7 +168,7 @@ def test_telling_clusters_are_taken_in_turn(run: str) -> None:
     assert found[0] == cluster_id(LARGE)
     assert by_link[0]["cluster_id"] in found[:2]
     assert by_link[-1]["cluster_id"] in found[:3]
-    assert [row["cluster_id"] for row in explorer_clusters.choose(open_run(run), 2)] == found[:2]
+    assert [row["cluster_id"] for row in explorer.choose(open_run(run), 2)] == found[:2]
 
 
 def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
@@ -186,8 +185,8 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
         for left in range(30)
         for right in range(left + 1, 30)
     ]
-    shown = explorer_clusters.telling(rows)
-    assert len(shown) == explorer_clusters.PAIRS < len(rows)
+    shown = explorer.telling(rows)
+    assert len(shown) == explorer.PAIRS < len(rows)
     graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
     assert nx.number_connected_components(graph) == 1
     assert graph.number_of_nodes() == 30
@@ -196,22 +195,22 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
 
 @pytest.mark.parametrize("body", ["<p>" + "word " * 5_000, "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000])
 def test_an_excerpt_of_a_long_body_with_few_tags_is_its_beginning(body: str) -> None:
-    said = explorer_clusters.excerpt(body)
-    assert len(said) == explorer_clusters.EXCERPT + 1
+    said = explorer.excerpt(body)
+    assert len(said) == explorer.EXCERPT + 1
     assert "word" in said
 
 
 def test_an_excerpt_ends_in_no_unfinished_tag() -> None:
-    body = "<p>word</p>" + " " * (explorer_clusters._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
-    assert explorer_clusters.excerpt(body) == "word…"
+    body = "<p>word</p>" + " " * (explorer._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
+    assert explorer.excerpt(body) == "word…"
 
 
 def test_an_excerpt_is_plain_text_of_limited_length() -> None:
     body = "<p>See <a href='javascript:alert(1)'>this</a> &lt;b&gt;</p><pre><code>x = 1</code></pre>"
-    assert explorer_clusters.excerpt(body) == "See [link] <b> x = 1"
-    long = explorer_clusters.excerpt("<p>word</p>" * 5_000)
+    assert explorer.excerpt(body) == "See [link] <b> x = 1"
+    long = explorer.excerpt("<p>word</p>" * 5_000)
     assert long.endswith("…")
-    assert len(long) == explorer_clusters.EXCERPT + 1
+    assert len(long) == explorer.EXCERPT + 1
 
 
 @pytest.mark.parametrize("kind", ["cosine", "manhattan"])
@@ -336,6 +335,6 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
 def test_of_a_large_cluster_the_first_questions_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_run(build_explored_run(str(tmp_path)))
     ids = [row["cluster_id"] for row in one.cluster_stats.arrow().to_pylist()]
-    whole = explorer_clusters.members(one, ids)
-    monkeypatch.setattr(explorer_clusters, "QUESTIONS_HELD", 2)
-    assert explorer_clusters.members(one, ids) == {name: (own.keys[:2], own.reason) for name, own in whole.items()}
+    whole = explorer.members(one, ids)
+    monkeypatch.setattr(explorer, "QUESTIONS_HELD", 2)
+    assert explorer.members(one, ids) == {name: (own.keys[:2], own.reason) for name, own in whole.items()}

@@ -27,7 +27,7 @@ from dupq.errors import DupqError
 from dupq.report import charts, page
 from dupq.report import summary as formats
 from dupq.report.counts import SOURCES, Counts, counted
-from dupq.report.explorer_clusters import first_rows
+from dupq.report.explorer import first_rows
 from dupq.report.summary import summary
 from dupq.runs.reader import link, open_run
 

@@ -14,9 +14,9 @@ from made_clusters import build_many
 
 from dupq import serve, storage
 from dupq.evaluation.verdicts import Verdict, last_verdicts
-from dupq.report import explorer_clusters
+from dupq.report import explorer
 from dupq.report import page as report
-from dupq.report.explorer_data import explorer_data
+from dupq.report.explorer import explorer_data
 from dupq.runs.queries import open_queries
 from dupq.runs.reader import Run, ends_of, open_run
 from dupq.serve import Answer, Contents, RequestError, answer
@@ -79,9 +79,9 @@ def all_pages(held: Contents, asked: dict[str, str]) -> list[dict]:
 
 
 def in_meaning(pair: dict) -> bool:
-    is_low = (pair["title_overlap"] or 1) < explorer_clusters.TITLE_OVERLAP and (
+    is_low = (pair["title_overlap"] or 1) < explorer.TITLE_OVERLAP and (
         pair["text_overlap"] or 1
-    ) < explorer_clusters.TEXT_OVERLAP
+    ) < explorer.TEXT_OVERLAP
     return pair["source"] == "encoder" and is_low
 
 

@@ -126,7 +126,7 @@ def members_of(
     nearby = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
     keys, clusters = with_represented(nearby, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, questions, links, sites))
-    ids = identity.cluster_ids(identity.Grouping(keys, clusters), previous_clusters(previous, sites))
+    ids = identity.cluster_ids(identity.Grouping(keys, clusters), identity.read_clusters(previous, sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
     members = pa.table([pa.array(column) for column in columns], schema=MEMBERS)
@@ -157,30 +157,10 @@ def _criteria(
     return [linked, accepted, scores, answers, views, ages]
 
 
-def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
-    """Return the clusters of an earlier run, by id, as keys of this one.
-
-    Questions of sites that are gone are left out, and so are clusters whose id names one: it could not be written.
-    """
-    empty = np.zeros(0, np.int64)
-    keys, ids = [empty], [empty]
-    for file in storage.list_files(uri, ".parquet") if uri is not None else []:
-        table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
-        is_here = pc.is_in(table["site"], pa.array(sites.names))
-        table = table.filter(pc.and_(pc.greater(table["cluster_size"], 1), is_here))
-        named = pc.extract_regex(table["cluster_id"], "^(?P<site>.*)/(?P<number>[0-9]+)$")
-        is_known = pc.is_in(pc.struct_field(named, "site"), pa.array(sites.names))
-        table, named = table.filter(is_known), named.filter(is_known)
-        numbers = pc.struct_field(named, "number").cast(pa.int64())
-        keys.append(sites.pack_columns(table["site"], table["question_id"], file.uri))
-        ids.append(sites.pack_columns(pc.struct_field(named, "site"), numbers, file.uri))
-    return identity.Grouping(np.concatenate(keys), np.concatenate(ids))
-
-
 def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
     """Return what has become of the clusters of an earlier run (CHANGED_CLUSTERS)."""
     sites, now = Sites(site_names), identity.Grouping(members["key"].to_numpy(), members["id"].to_numpy())
-    return identity.changes(now, previous_clusters(previous, sites), sites)
+    return identity.changes(now, identity.read_clusters(previous, sites), sites)
 
 
 def clusters_of(

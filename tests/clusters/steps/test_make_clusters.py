@@ -15,7 +15,7 @@ from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
 from dupq.clusters.steps.decide import Known, hold
-from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters, previous_clusters
+from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
 from dupq.evaluation.sampling import NONE_JUDGED
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
@@ -237,7 +237,7 @@ class TestTheSecondNight:
     def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
         """It could not be written, so its cluster is a new one; ids of questions that are still there stay."""
         make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
-        then = previous_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
+        then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
         assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
         found = make(Night(questions(B), [on(B, 5, 6, 7), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
         assert found.ids() == {f"{B}/5": {*on(B, 5, 6, 7)}, f"{B}/1": {*on(B, 1, 2, 3)}}
@@ -268,7 +268,7 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         if before is not None:
             changed = [tuple(row.values()) for row in identity.changes(after, then, sites).to_pylist()]
             assert found.changes == changed
-        again = previous_clusters(f"{folder}/clusters", sites)
+        again = identity.read_clusters(f"{folder}/clusters", sites)
         assert dict(zip(*(column.tolist() for column in again), strict=True)) == dict(
             zip(*(column.tolist() for column in after), strict=True)
         )
@@ -277,7 +277,7 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
 
 
 def test_without_an_earlier_run_there_was_no_cluster() -> None:
-    assert [len(column) for column in previous_clusters(None, Sites([A]))] == [0, 0]
+    assert [len(column) for column in identity.read_clusters(None, Sites([A]))] == [0, 0]
 
 
 def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
