@@ -42,7 +42,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     for parameter in reader.network.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
     uri = str(tmp_path_factory.mktemp("saved"))
-    fitness = Fitness(FITNESS_QUESTIONS, 0.0, None)
+    fitness = Fitness(questions=FITNESS_QUESTIONS, unknown_words=0.0, bodies_found=None)
     save(uri, SavedEncoder(reader.network, reader.vocabulary, reader.settings, None, fitness, {}), "run")
     return uri
 
