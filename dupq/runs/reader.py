@@ -150,16 +150,15 @@ class TableView:
             example = f'[("{self.columns[0]}", "==", …)]'
             raise DupqError(f"{self.place}: filter={filter!r}; conditions expected, such as {example}") from error
 
-    def _read(self, read: Callable[[], Rows]) -> Rows:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return read()
-            except _UNREADABLE as error:
-                is_of_s3 = "AWS Error" in str(error)  # how Arrow's S3 begins what it says
-                if not is_of_s3 or attempt == _ATTEMPTS:
-                    kind = StorageError if is_of_s3 else DupqError
-                    raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
-        raise AssertionError
+    def _read(self, read: Callable[[], Rows], attempts: int = _ATTEMPTS) -> Rows:
+        try:
+            return read()
+        except _UNREADABLE as error:
+            is_of_s3 = "AWS Error" in str(error)  # how Arrow's S3 begins what it says
+            if is_of_s3 and attempts > 1:
+                return self._read(read, attempts - 1)
+            kind = StorageError if is_of_s3 else DupqError
+            raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
 
 
 def _cell(value: object, link: object) -> Markup:

@@ -16,7 +16,8 @@ from fabricated_run import BAD_SITE, COPIES, CS, LARGE, QUESTIONS, TITLES, TRAVE
 import dupq
 from dupq import storage, tables
 from dupq.api.runs import Run
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
+from dupq.runs.reader import in_memory
 
 HEAVY = ("torch", "ray", "numba", "pyarrow", "pandas", "numpy", "gensim")
 
@@ -215,3 +216,24 @@ def test_shared_shingles_are_words_of_both(run: Run) -> None:
     assert run.explain((CS, 36), (CS, 37)).shared_shingles == []
     shared = run.explain((CS, 36), (CS, 36)).shared_shingles
     assert shared == ["question 36 about", "36 about cs"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "message", "kind"), [(2, "AWS Error", None), (3, "AWS Error", StorageError), (1, "x", DupqError)]
+)
+def test_what_arrow_gave_up_on_s3_is_read_again_twice(fails: int, message: str, kind: type[DupqError] | None) -> None:
+    errors = [OSError(message)] * fails
+
+    def read() -> int:
+        if errors:
+            raise errors.pop()
+        return 1
+
+    view = in_memory("s3://bucket/pairs", pa.table({"a": [1]}))
+    if kind is None:
+        assert view._read(read) == 1
+        return
+    with pytest.raises(kind, match="s3://bucket/pairs: cannot be read") as raised:
+        view._read(read)
+    assert type(raised.value) is kind
+    assert not errors
