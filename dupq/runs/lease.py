@@ -74,13 +74,15 @@ def held(folder: str, name: str = "") -> Iterator[Lease]:
         with repeating(lease.beat, BEAT_SECONDS):
             yield lease
     finally:
-        _ours.pop(lease.place, None)
-        with contextlib.suppress(DupqError):  # it runs out by itself
-            try:
-                lease.give_up()
-            except KeyboardInterrupt:  # of a job that was at its end anyhow
-                lease.give_up()
-                raise
+        try:
+            lease.give_up()
+        except DupqError:  # it runs out by itself
+            pass
+        except KeyboardInterrupt:  # of a job that was at its end anyhow
+            lease.give_up()
+            raise
+        finally:  # no sooner: a process that ends meanwhile gives up what is here
+            _ours.pop(lease.place, None)
 
 
 def give_up_all() -> None:

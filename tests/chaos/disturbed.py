@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -212,6 +213,8 @@ def _disturb(moment: Moment, counted: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if is_now and moment.fault in SIGNALS:
             os.kill(os.getpid(), signal.Signals[moment.fault])
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(0.05)  # so that the signal comes before the change in every thread
         if is_now and moment.fault == "disk full":
             raise _full(path)
         result = change(*paths, **more)
