@@ -236,22 +236,23 @@ def test_an_end_with_a_word_is_no_fault() -> None:
 
 def test_sites_that_fail_do_not_end_the_others(moments: Moments, tmp_path: Path) -> None:
     """Again and again, on a machine that has much else to do."""
-    for number in range(20):
+    is_loaded = moments.few != 1
+    sites = 20 if is_loaded else 8
+    for number in range(sites):
         site = f"{'broken' if number % 4 == 0 else 'whole'}-{number}.example.com"
         big_archive.write_archive(tmp_path / "dumps", questions=40, seed=number, site=site)
     for posts in (tmp_path / "dumps").glob("broken-*/Posts.xml"):
         posts.write_bytes(posts.read_bytes()[:-30])
-    is_loaded = moments.few != 1
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * is_loaded)]
     try:
         for attempt in moments.of(range(20)):
             output = tmp_path / str(attempt)
             code, _, said = Started("ingest", "--dump", f"{tmp_path}/dumps", "--output", str(output)).end()
             assert code == 1, (attempt, said)
-            assert "error: 5 of 20 sites failed:\n" in said, (attempt, said)
-            assert said.count("cut short") == 5, (attempt, said)
+            assert f"error: {sites // 4} of {sites} sites failed:\n" in said, (attempt, said)
+            assert said.count("cut short") == sites // 4, (attempt, said)
             assert "***" not in said, (attempt, said)
-            assert len(list((output / "ingest").glob("whole-*.json"))) == 15, attempt
+            assert len(list((output / "ingest").glob("whole-*.json"))) == sites * 3 // 4, attempt
     finally:
         for process in busy:
             process.kill()

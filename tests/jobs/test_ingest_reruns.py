@@ -31,9 +31,9 @@ from dupq.pipelines.ingest import IngestJob, ingest
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of five segments."""
+    """A site of three segments."""
     folder = tmp_path_factory.mktemp("dump")
-    big_archive.write_archive(folder, size=70_000_000, seed=6, site=SITE)
+    big_archive.write_archive(folder, size=36_000_000, seed=6, site=SITE)
     return folder / SITE
 
 
