@@ -191,7 +191,7 @@ def test_the_clusters_that_were_found_are_saved_for_a_spreadsheet(opened: Any, t
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
     opened.select_option("select[name=size]", "most")
     opened.locator("#cluster button.pair").nth(10).click()  # "Question 11 about cs" and "Question 12 about cs"
-    assert opened.locator("#cluster .side h4 mark:not(.run)").all_inner_texts() == ["Question", "about", "cs"] * 2
+    assert opened.locator("#cluster .side .heading mark:not(.run)").all_inner_texts() == ["Question", "about", "cs"] * 2
     opened.fill("input[name=search]", "question 33")
     assert opened.locator("#cluster .side mark").count() == 0
 
@@ -270,7 +270,7 @@ def test_known_duplicates_give_the_slider_precision_by_recall_and_calibration(
         == "10 pairs of probability 0.800 on average: 70.0 % linked"
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
+    faults = axe.run(page).response["violations"]
     page.close()
     assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 
@@ -369,7 +369,7 @@ def test_it_is_accessible_and_fits_the_screen(
     page.goto(explored.address)
     page.wait_for_selector("html[data-ready]")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
+    faults = axe.run(page).response["violations"]
     context.close()
     assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 

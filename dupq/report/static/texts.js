@@ -71,7 +71,7 @@ function sideBySide(run, left, right, isMarked = true) {
     const nodes = (text, theirs) => (isMarked ? markedNodes(text, theirs, run.shingle) : [text]);
     const both = (question) => `${question.title || ''} ${question.text || ''}`;
     return element('div', { class: 'side' },
-      element('h4', {}, titled(run, one, one.title ? nodes(one.title, both(other)) : undefined)),
+      element('p', { class: 'heading' }, titled(run, one, one.title ? nodes(one.title, both(other)) : undefined)),
       element('p', { class: 'note' }, origin(run, one)),
       element('p', { class: 'excerpt', dir: 'auto' }, nodes(one.text || 'No body.', both(other))),
       element('p', { class: 'tags' }, tagsOf(one)));
