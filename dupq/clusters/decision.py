@@ -25,7 +25,7 @@ from dupq.clusters.partition import connected, partition
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import rule_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.keys import are_among, places_among
+from dupq.text.keys import are_among, indices_among
 from dupq.text.questions import Terms, terms_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def decide(
     keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
-    ends, are_there = places_among(keys, pairs)
+    ends, are_there = indices_among(keys, pairs)
     inside = are_there[:, 0] & are_there[:, 1]
     inside[inside] = np.equal(*owners[ends[inside]].T)
     held = links, apart

@@ -21,7 +21,7 @@ import xxhash
 from dupq import storage, system
 from dupq.errors import DupqError
 from dupq.system import require
-from dupq.text.keys import places_among
+from dupq.text.keys import indices_among
 from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK, html_to_text
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def cosines_of(of_left: Vectors, of_right: Vectors, left: np.ndarray, right: np.
     """The cosine (float32) of each pair of keys; NaN where a side has no vector."""
     found = np.full(len(left), np.nan, np.float32)
     sides = (of_left, left), (of_right, right)
-    rows, are_here = zip(*(places_among(vectors[0], keys) for vectors, keys in sides), strict=True)
+    rows, are_here = zip(*(indices_among(vectors[0], keys) for vectors, keys in sides), strict=True)
     both = np.flatnonzero(are_here[0] & are_here[1])
     for start in range(0, len(both), _PAIRS_AT_ONCE):
         some = both[start : start + _PAIRS_AT_ONCE]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from typing_extensions import TypedDict
 
-from dupq.text.keys import distinct, places_among
+from dupq.text.keys import distinct, indices_among
 
 
 class Scorer(Protocol):
@@ -161,7 +161,7 @@ class Calibration(NamedTuple):
 
 def joined(links: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Which of `links` (int64, (m, 2)) have both questions in one cluster: bool (m,)."""
-    places, is_there = places_among(keys, links)
+    places, is_there = indices_among(keys, links)
     if not len(keys):
         return links[:, 0] == links[:, 1]
     together = is_there.all(axis=1) & (clusters[places[:, 0]] == clusters[places[:, 1]])

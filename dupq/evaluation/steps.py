@@ -40,7 +40,7 @@ from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pair_numbers, pairs_among, places_among
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, indices_among, pair_numbers, pairs_among
 
 _FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -308,7 +308,7 @@ def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, values:
     inside = are_among(linked, pairs).all(axis=1)
     numbers = pair_numbers(linked, pairs[inside])
     order = np.argsort(numbers, kind="stable")
-    places, are_there = places_among(numbers[order], pair_numbers(linked, tested))
+    places, are_there = indices_among(numbers[order], pair_numbers(linked, tested))
     found = np.full(len(tested), -1.0)
     found[are_there] = values[inside][order][places[are_there]]
     return found

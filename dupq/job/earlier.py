@@ -21,8 +21,8 @@ from dupq.storage import read_whole
 from dupq.system import side_by_side
 from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
-from dupq.text.questions import NO_CONTENTS, Contents
-from dupq.text.steps import TextTables, Then, make_texts
+from dupq.text.questions import NO_HASHES, ContentHashes
+from dupq.text.steps import EarlierTexts, TextTables, make_texts
 
 # What a run takes from an earlier one: texts, embeddings and a teacher's vectors of questions that say the same still.
 #
@@ -153,7 +153,7 @@ class Found(NamedTuple):
     """What the earlier run has for the questions of a shard."""
 
     names: list[str]  # of the files that may hold them and are read
-    contents: Contents
+    contents: ContentHashes
     left_out: int  # files that may hold some too
 
 
@@ -165,16 +165,16 @@ def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> Found:
     return Found(names, hashes_in(uris), len(met) - len(names))
 
 
-def hashes_in(uris: Sequence[str]) -> Contents:
+def hashes_in(uris: Sequence[str]) -> ContentHashes:
     """What files of contents hold; all are of one site."""
-    found = [tuple(NO_CONTENTS)]
+    found = [tuple(NO_HASHES)]
     for uri in uris:
         table = storage.read_table(uri, CONTENT_HASHES, CONTENT_HASHES.names)
         hashes = np.stack([table[half].to_numpy() for half in ("high", "low")], axis=1)
         found.append((table["key"].to_numpy() & MAXIMUM_ID, hashes))
     ids, hashes = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(ids, kind="stable")
-    return Contents(ids[order], hashes[order])
+    return ContentHashes(ids[order], hashes[order])
 
 
 def make_texts_since(
@@ -198,15 +198,17 @@ def make_texts_since(
     return make_texts(run, questions, Read(texts_then, (then, questions), questions.parts), settings)
 
 
-def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> Then:
+def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> EarlierTexts:
     """Return what there is of the questions of a shard; of the texts, some are in memory at a time."""
     shard, sites = questions.shards[part], Sites([*questions.sites])
     if earlier is None:
-        return Then(counts={LEFT_OUT: 0})
+        return EarlierTexts(counts={LEFT_OUT: 0})
     ids = read_shard(shard, QUESTIONS, ["question_id"])["question_id"].to_numpy()
     names, contents, left_out = find_contents(earlier, shard.site, ids)
     uris = [storage.join(earlier.texts, name) for name in names]
-    return Then(contents, (table for uri in uris for table in _texts_in(uri, shard.site, sites)), {LEFT_OUT: left_out})
+    return EarlierTexts(
+        contents, (table for uri in uris for table in _texts_in(uri, shard.site, sites)), {LEFT_OUT: left_out}
+    )
 
 
 def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:

@@ -48,7 +48,7 @@ from dupq.runs.reader import latest_run
 from dupq.runs.records import Output, StageRecord, Success, read_success
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
-from dupq.text.keys import places_among
+from dupq.text.keys import indices_among
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in where they are
@@ -504,7 +504,7 @@ def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
         return (order[bounds[part] : bounds[part + 1]] for part in range(made.parts))
     keys = table["key"].to_numpy()
     order = np.argsort(keys, kind="stable")
-    asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
+    asked = (indices_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
     return (order[places[are_there]] for places, are_there in asked)
 
 

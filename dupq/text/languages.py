@@ -1,5 +1,5 @@
-"""What depends on a text's language: stems, stop words, the letters of Arabic, the endings of Korean words,
-the names of numbers and months; how an encoder reads words; and finding out which language titles are in.
+"""Everything that depends on a text's language: stems, stop words, spellings of Arabic, endings of Korean words, names
+of numbers and months, the words that an encoder reads, and the detection of the language of titles.
 """
 
 import functools
@@ -20,26 +20,25 @@ from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, normal_form
 
 _DIACRITICS = regex.compile(r"[\u0610-\u061A\u064B-\u065F\u0670\u06D6-\u06DC\u06DF-\u06E8\u06EA-\u06ED]")
 _STRETCHING = "\u0640"  # tatweel
-# The letters that are written for one another, as in Larkey, Ballesteros and Connell (SIGIR 2002): every alef without
-# hamza or madda, final yeh with dots, teh marbuta as heh; and the Persian keyboard's kaf and yeh as the Arabic ones.
+# Interchangeable letters as in Larkey, Ballesteros and Connell (SIGIR 2002): alef loses hamza and madda, final yeh gets
+# dots, teh marbuta becomes heh; and the Persian keyboard's kaf and yeh become the Arabic ones.
 _LETTERS = str.maketrans("أإآٱىةکی", "اااايهكي")
 
 
 def bare_arabic(word: str) -> str:
-    """`word` without vowel signs, other marks over and under letters, and stretching: how dictionaries spell it."""
+    """Return `word` as dictionaries spell it: without vowel signs, other diacritics and tatweel."""
     return word if word.isascii() else _DIACRITICS.sub("", word).replace(_STRETCHING, "")
 
 
 def normalised_arabic(word: str) -> str:
-    """`bare_arabic` with one form for the letters that writers do not tell apart; what is not Arabic stays as it is."""
+    """Return `bare_arabic(word)` with one form of the interchangeable letters. Other scripts stay as they are."""
     return word if word.isascii() else bare_arabic(word).translate(_LETTERS)
 
 
-# Korean words without what is written at their ends: particles behind nouns, and the endings of 하다 and 되다.
+# Korean words without particles after nouns and the endings of 하다 and 되다.
 #
-# Spaces stand between phrases ("자전거를", the bicycle as an object), so that a noun has a dozen forms. No
-# dictionary tells which syllables are the noun's own; what is stripped is stripped from all forms alike,
-# so that they stay one word.
+# Spaces separate phrases ("자전거를", the bicycle as an object), so that a noun has a dozen forms. No dictionary tells
+# which syllables are the noun's own, but all forms of a word lose the same syllables, so they stay one word.
 
 _ENDS = re.compile(
     "(?<=..)(?:"
@@ -52,7 +51,7 @@ _AFTER_CONSONANT, _AFTER_VOWEL = "을은과이", "를는와가"
 
 
 def bare_korean(word: str) -> str:
-    """The word without its particles and endings; a word of other letters stays as it is."""
+    """Return the word without its particles and endings. Other scripts stay as they are."""
     while match := _ENDS.search(word):
         if not _may_follow(match[0], word[match.start() - 1]):
             return word
@@ -61,20 +60,19 @@ def bare_korean(word: str) -> str:
 
 
 def _may_follow(end: str, letter: str) -> bool:
-    """Whether a particle that has one form behind consonants and another behind vowels fits the letter before it."""
+    """Tell whether a particle fits the letter before it: some have one form after consonants, another after vowels."""
     if len(end) > 1 or end not in _AFTER_CONSONANT + _AFTER_VOWEL or not "가" <= letter <= "힣":
         return "가" <= letter <= "힣" or letter.isalnum()
     has_consonant = (ord(letter) - ord("가")) % 28 > 0
     return end in (_AFTER_CONSONANT if has_consonant else _AFTER_VOWEL)
 
 
-# Stop words, by language.
+# Stop words by language.
 #
-# English: the 179 words of NLTK's list, which the papers use; French to Spanish: the lists of Snowball; these, and
-# those of Chinese, Korean and Turkish, as bm25s ships them. Arabic, Japanese and Thai: lists of our own of the
-# prepositions, conjunctions, pronouns, particles, question words and forms of "to be", since the available lists were
-# counted on news and hold words like "agency", or cut words otherwise than ICU does. The latter two are without
-# negations.
+# bm25s ships most lists: for English the 179 words of NLTK, which the papers use; for French to Spanish those of
+# Snowball; also Chinese, Korean and Turkish. The Arabic, Japanese and Thai lists are our own: prepositions,
+# conjunctions, pronouns, particles, question words and forms of "to be". The available lists were counted on news, so
+# that they hold words like "agency", or split words differently from ICU. The last two have no negations.
 
 _ARABIC = """
 من في على إلى عن مع حتى منذ خلال بعد قبل عند لدى بين ضمن حول نحو دون بدون غير سوى مثل ضد عبر فوق تحت أمام وراء خلف
@@ -111,13 +109,13 @@ _OWN = {"japanese": _JAPANESE, "thai": _THAI, "other": ""}
 
 @functools.cache
 def stop_words(language: str) -> frozenset[str]:
-    """The stop words of a language as tokens; the Arabic ones in normalised spelling."""
+    """Return the stop words of a language as tokens; the Arabic ones in normalised spelling."""
     if language == "arabic":
         return frozenset(normalised_arabic(word) for word in _ARABIC.split())
     if language in _OWN:
         return frozenset(_OWN[language].split())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of tqdm, which bm25s imports, in a notebook without widgets
+        warnings.simplefilter("ignore")  # bm25s imports tqdm, which warns in a notebook without widgets
         from bm25s import stopwords
 
     name = "EN_PLUS" if language in ("auto", "english") else language.upper()
@@ -125,38 +123,41 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def is_stop_word(token: str, language: str) -> bool:
-    """Whether a token of a text is a stop word, in Arabic whatever its spelling."""
+    """Tell whether a token is a stop word, in Arabic in any spelling."""
     return (normalised_arabic(token) if language == "arabic" else token) in stop_words(language)
 
 
-# Stems, by the Snowball stemmers.
+# Stems by the Snowball stemmers.
 
 _WITHOUT_STEMS = ("chinese", "japanese", "thai", "other")
 
 
 def stems(language: str) -> Callable[[str], str]:
-    """The function from a word to its stem; to the word itself in a language that has none here."""
+    """Return the function from a word to its stem; the identity for a language without a stemmer."""
     if language in _WITHOUT_STEMS:
         return str
     if language == "korean":
         return bare_korean
     name = "english" if language == "auto" else language
-    stemmer = Stemmer.Stemmer(name, 0)  # words come once each: its cache takes five times as long as stemming
+    stemmer = Stemmer.Stemmer(name, 0)  # no cache: it takes five times as long as stemming distinct words
     return lambda word: stemmer.stemWord(word) or word
 
 
 # The words of stored texts in the form that an encoder reads, as TextSettings say.
 #
-# The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This
-# comes between them and the vocabulary wherever an encoder reads a text; its settings are saved with it. Tokens of
-# code and links never change.
+# Stored texts keep their tokens, because the lexical filter and the baselines read them too. Wherever an encoder reads
+# a text, the normaliser comes between it and the vocabulary; its settings are saved with the encoder. Tokens of code
+# and links never change.
 
 
 class Normaliser:
-    """From a plain text to a stored one, and to the words that an encoder knows. Same text and settings, same words."""
+    """Converts plain texts to stored ones, and stored ones to the words that an encoder reads.
+
+    The papers' normaliser overrides `stored`, `learned` and `read`.
+    """
 
     def __init__(self, settings: TextSettings) -> None:
-        """Read as `settings` say; `normaliser_of` gives the papers' own where they have settings of theirs."""
+        """Normalise as `settings` say."""
         self._form = stems(settings.language) if settings.word_form == "stems" else str
 
     def stored(self, texts: pa.Array) -> pa.Array:
@@ -164,15 +165,15 @@ class Normaliser:
         return token_texts(texts)
 
     def learned(self, texts: pa.Array) -> pa.Array:
-        """Return of stored texts what word vectors learn from, not yet in its form: all of it."""
+        """Return the words of stored texts that word vectors learn from, not yet in their forms: all of them."""
         return texts
 
     def read(self, texts: pa.Array) -> pa.Array:
-        """Return of stored texts what an encoder reads, not yet in its form: all of it."""
+        """Return the words of stored texts that an encoder reads, not yet in their forms: all of them."""
         return texts
 
     def each_form(self, words: list[str]) -> list[str | None]:
-        """Return the form of each word; None for a word that its form leaves nothing of."""
+        """Return the form of each word; None if nothing is left of a word."""
         return [word if _is_mark(word) else (word and self._form(word)) or None for word in words]
 
     def all_words(self, text: str) -> list[str]:
@@ -183,8 +184,8 @@ class Normaliser:
         """Return the words that an encoder reads of a stored text, in their forms."""
         return self._in_form(self.read(pa.array([text], pa.large_string())))
 
-    def _in_form(self, one: pa.Array) -> list[str]:
-        text = one[0].as_py()
+    def _in_form(self, single_text: pa.Array) -> list[str]:
+        text = single_text[0].as_py()
         return [form for form in self.each_form(text.split(" ")) if form] if text else []
 
 
@@ -193,19 +194,19 @@ def _is_mark(token: str) -> bool:
 
 
 def normaliser_of(settings: TextSettings) -> Normaliser:
-    """Return what reads texts by these settings: the papers' own normaliser where they have settings of theirs."""
+    """Return the normaliser for these settings: the papers' own for their subclass of TextSettings."""
     if type(settings) is TextSettings:
         return Normaliser(settings)
     [reading] = papers("reading")
-    found: Normaliser = reading.PaperNormaliser(settings)
-    return found
+    normaliser: Normaliser = reading.PaperNormaliser(settings)
+    return normaliser
 
 
 _DIGIT = re.compile(r"[0-9]")
 _MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
-# what else is a number in a title: "one" and "second" are more often no numbers, "may" and "march" are verbs too
+# number words in titles, without "one", "second", "may" and "march", which more often mean something else
 _NUMBERS = {
     **{month: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
     **{month[:3]: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
@@ -217,16 +218,15 @@ _NUMBERS = {
 
 
 def numbers_in(words: str) -> set[str]:
-    """The numbers of a title's tokens: words with a digit, number words, months."""
-    found = words.split(" ")
-    return {word for word in found if _DIGIT.search(word)} | {_NUMBERS[word] for word in found if word in _NUMBERS}
+    """Return the numbers among a title's tokens: words with a digit, number words, months."""
+    tokens = words.split(" ")
+    return {word for word in tokens if _DIGIT.search(word)} | {_NUMBERS[word] for word in tokens if word in _NUMBERS}
 
 
-# Finding out which language titles are in, by the scripts of their words and by stop words.
+# Detecting the language of titles by the scripts of their words and by stop words.
 #
-# One language is taken for all: the one that most words are in. Its stems and stop words leave words of other scripts
-# as they are, and the words of scripts without spaces are cut in any case (tokens.py). "other" has no stems and stop
-# words.
+# An archive has one language: that of most words. Its stems and stop words leave words of other scripts as they are,
+# and tokens.py splits scripts without spaces in any case. "other" has no stems or stop words.
 
 _SCRIPTS = {  # of a word's first letter
     "kana": r"[\p{Hiragana}\p{Katakana}]",
@@ -239,17 +239,17 @@ _SCRIPTS = {  # of a word's first letter
     "other": r"\p{L}",
 }
 _LETTER = regex.compile("|".join(f"(?P<{name}>{letter})" for name, letter in _SCRIPTS.items()))
-_TOLD_BY_STOP_WORDS = {
+_LANGUAGES_OF = {  # a script of several languages; their stop words decide
     "arabic": ("arabic",),
     "cyrillic": ("russian",),
     "latin": ("english", "french", "german", "portuguese", "spanish", "italian", "turkish"),
 }
 _LEAST_KANA = 0.1  # of the words of a Japanese archive; a Chinese one quotes some
-_LEAST_SHARE, _FEWEST = 0.1, 5  # of stop words among the words of titles: Ukrainian shares some with Russian
+_LEAST_SHARE, _FEWEST = 0.1, 5  # of stop words among all words: Ukrainian shares some with Russian
 
 
 def language_of(titles: pa.StringArray) -> str:
-    """The language of most words of `titles`; English where nothing tells."""
+    """Return the language of most words of `titles`; English if nothing tells."""
     numbers, _, distinct = distinct_words(token_texts(titles))
     words = distinct.to_pylist()
     scripts: dict[str, Counter[str]] = {name: Counter() for name in _SCRIPTS}
@@ -263,13 +263,13 @@ def language_of(titles: pa.StringArray) -> str:
         return "english"
     if most == "han":
         return "japanese" if scripts["kana"].total() > _LEAST_KANA * sums["han"] else "chinese"
-    return _by_stop_words(scripts[most], _TOLD_BY_STOP_WORDS[most]) if most in _TOLD_BY_STOP_WORDS else most
+    return _by_stop_words(scripts[most], _LANGUAGES_OF[most]) if most in _LANGUAGES_OF else most
 
 
 def _by_stop_words(words: Counter[str], languages: Sequence[str]) -> str:
-    """The language whose stop words are most frequent, if they are frequent enough; of Latin words else English."""
-    known = {name: sum(count for word, count in words.items() if is_stop_word(word, name)) for name in languages}
-    best = max(languages, key=lambda name: known[name])
-    if known[best] < max(_FEWEST, _LEAST_SHARE * words.total()):
+    """Return the language with the most stop words, if there are enough; else English for Latin script, or other."""
+    hits = {name: sum(count for word, count in words.items() if is_stop_word(word, name)) for name in languages}
+    best = max(languages, key=lambda name: hits[name])
+    if hits[best] < max(_FEWEST, _LEAST_SHARE * words.total()):
         return "english" if "english" in languages else "other"
     return best

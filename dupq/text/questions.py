@@ -1,5 +1,5 @@
-"""What is read of a question: its text as tokens, a hash of what it says, the vocabulary's ids of its words, and its
-terms, which are stems by hash.
+"""What dupq reads of a question: its tokens, a hash of its content, the vocabulary ids of its words, and its terms
+(hashed stems).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from dupq.errors import DupqError
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
-from dupq.text.keys import places_among
+from dupq.text.keys import indices_among
 from dupq.text.languages import normaliser_of, stems
 from dupq.text.token_arrays import TokenIds, distinct_words
 from dupq.text.tokens import html_to_text
@@ -23,47 +23,53 @@ from dupq.text.tokens import html_to_text
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
 
 
-class Contents(NamedTuple):
-    """The hashes of what questions of one site say, by their sorted ids."""
+class ContentHashes(NamedTuple):
+    """The content hashes of questions of one site."""
 
-    ids: np.ndarray  # int64, (n,)
+    ids: np.ndarray  # int64, (n,), ascending
     hashes: np.ndarray  # int64, (n, 2)
 
     def are_same(self, ids: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-        """Return whether each of the questions `ids` is here with the same hash (bool)."""
+        """Tell for each of the questions `ids` whether it is here with the same hash (bool)."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
-        places, are_here = places_among(self.ids, ids)
-        return are_here & (self.hashes[places] == hashes).all(axis=1)
+        indices, are_here = indices_among(self.ids, ids)
+        return are_here & (self.hashes[indices] == hashes).all(axis=1)
 
 
-NO_CONTENTS = Contents(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
+NO_HASHES = ContentHashes(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
 
 
 def content_hashes(titles: pa.Array, bodies: pa.Array) -> np.ndarray:
-    """BLAKE2b of titles and bodies, whatever their white space (int64, shape (n, 2)); null is a content of its own."""
+    """Return the BLAKE2b of each title and body (int64, shape (n, 2)).
+
+    White space does not count; a null differs from an empty text.
+    """
     hashes = [_hash(title, body) for title, body in zip(titles.to_pylist(), bodies.to_pylist(), strict=True)]
     return np.frombuffer(b"".join(hashes), np.int64).reshape(-1, 2)
 
 
 def _hash(title: str | None, body: str | None) -> bytes:
-    said = ["" if text is None else ":" + " ".join(text.split()) for text in (title, body)]
-    return hashlib.blake2b("\n".join(said).encode(), digest_size=_BYTES).digest()
+    lines = ["" if text is None else ":" + " ".join(text.split()) for text in (title, body)]
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=_BYTES).digest()
 
 
-# The vocabulary: words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
+# The vocabulary: id 0 is padding, id 1 any unknown word, the known words follow from id 2.
 
 PADDING = 0
 UNKNOWN = 1
 FIRST_WORD = 2
-_NO_ID = -1  # of a word that is left out
+_NO_ID = -1  # of a word that normalisation drops
 
 
 class Vocabulary:
-    """A fixed list of words, and how a stored text is read into them."""
+    """A fixed list of words, and the normaliser that reads stored texts into them."""
 
     def __init__(self, words: list[str], settings: TextSettings | None = None) -> None:
-        """`words` in the order of their ids, without repeats. Without settings, texts are read as they are stored."""
+        """Take `words` in the order of their ids. Raises DupqError if one is repeated.
+
+        Without settings, texts are read as they are stored.
+        """
         self.words = words
         self._normaliser = normaliser_of(settings or TextSettings())
         self._column = pa.array(words, pa.large_string())
@@ -71,27 +77,27 @@ class Vocabulary:
             raise DupqError("the vocabulary holds a word twice")
 
     def __len__(self) -> int:
-        """The number of ids: words, padding and unknown."""
+        """Return the number of ids, padding and unknown included."""
         return len(self.words) + FIRST_WORD
 
     def word(self, number: int) -> str:
-        """The word of an id, for readers: "a rare word" for that of unknown words."""
-        place = number - FIRST_WORD
-        return self.words[place] if 0 <= place < len(self.words) else "a rare word"
+        """Return the word of an id for display: "a rare word" for UNKNOWN."""
+        index = number - FIRST_WORD
+        return self.words[index] if 0 <= index < len(self.words) else "a rare word"
 
     def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
-        """The ids of the first `maximum` words that the encoder reads of each stored text; how many have more.
+        """Return the ids of each stored text's first `maximum` words, and how many texts have more words.
 
-        An absent text is an empty one. Normalisation meets each distinct word of the texts once.
+        A null counts as an empty text. Each distinct word is normalised once.
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
         numbers, begins, words = distinct_words(self._normaliser.read(texts))
         forms = pa.array(self._normaliser.each_form(words.to_pylist()), pa.large_string())
         indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
-        of_words = indices.to_numpy().astype(np.int32) + FIRST_WORD
-        of_words[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
-        ids = of_words[numbers]
+        word_ids = indices.to_numpy().astype(np.int32) + FIRST_WORD
+        word_ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
+        ids = word_ids[numbers]
         owners = np.repeat(np.arange(len(texts)), np.diff(begins))
         ids, owners = ids[ids != _NO_ID], owners[ids != _NO_ID]
         lengths = np.bincount(owners, minlength=len(texts))
@@ -100,38 +106,38 @@ class Vocabulary:
         return TokenIds(ids[is_read], offsets), int((lengths > maximum).sum())
 
     def to_bytes(self) -> bytes:
-        """One word a line, UTF-8."""
+        """Return the words in UTF-8, one per line."""
         return "".join(f"{word}\n" for word in self.words).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, settings: TextSettings | None = None) -> "Vocabulary":
-        """What `to_bytes` wrote."""
+        """Read what `to_bytes` returned."""
         return cls(content.decode().split("\n")[:-1], settings)
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:
-    """A question's title and its whole text, as `texts_table` has them."""
+    """Return a question's title and its whole text as `texts_table` stores them."""
     [row] = texts_table(pa.array([0]), pa.array([title]), pa.array([body_html]), settings).to_pylist()
     return row["title"], row["text"]
 
 
 def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """The TEXTS table of questions, row by row in the order given: titles, and title and body if both are read.
+    """Return the TEXTS table of questions in their order.
 
-    Both are tokens joined by single spaces, "" where there are none.
+    Both are tokens joined by single spaces. The text is the title, with the body if `settings.fields` says so.
     """
-    shown = normaliser_of(settings).stored(pa.array(titles.to_pylist(), pa.large_string()))
-    texts = shown
+    titles = normaliser_of(settings).stored(pa.array(titles.to_pylist(), pa.large_string()))
+    texts = titles
     if settings.fields != "title":
-        found = _tokens_of_html(bodies, settings)
-        texts = pc.ascii_trim(pc.binary_join_element_wise(shown, found, pa.scalar(" ", pa.large_string())), " ")
-    return pa.table([keys, shown.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
+        body_tokens = _tokens_of_html(bodies, settings)
+        texts = pc.ascii_trim(pc.binary_join_element_wise(titles, body_tokens, pa.scalar(" ", pa.large_string())), " ")
+    return pa.table([keys, titles.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
 
 
 def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tuple[TokenIds, int]:
-    """The ids that an encoder with these settings reads of rows of TEXTS, and how many texts were cut.
+    """Return the ids that an encoder with these settings reads of rows of TEXTS, and how many texts were truncated.
 
-    It reads the stored texts, with their titles `text.title_times` - 1 more times.
+    The title, which begins the stored text, is repeated until it is there `text.title_times` times.
     """
     texts, times = table["text"], settings.text.title_times
     for _ in range(times - 1):
@@ -140,7 +146,7 @@ def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tu
 
 
 def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """The TEXTS table of answers, which have no title, row by row in the order given."""
+    """Return the TEXTS table of answers, which have no title, in their order."""
     texts = _tokens_of_html(bodies, settings).cast(pa.string())
     return pa.table([keys, pa.array([""] * len(texts), pa.string()), texts], schema=TEXTS)
 
@@ -150,39 +156,39 @@ def _tokens_of_html(bodies: pa.Array, settings: TextSettings) -> pa.Array:
     return normaliser_of(settings).stored(pa.array(plain, pa.large_string()))
 
 
-# Texts as sets of terms: stems, each by a hash, so that two texts are compared by merging sorted numbers.
+# Texts as sets of terms, which are hashed stems, so that two texts are compared by merging sorted numbers.
 #
-# A table of how many questions have a term has a fixed size then, however many words an archive has. Two stems that
-# share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
+# The table of document counts then has a fixed size, however many words an archive has. Two stems that share a bucket
+# count as one term: with 4 million buckets this happens in one of 400 pairs of texts of 100 words.
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
 
 
 class Terms(NamedTuple):
-    """The terms of n texts: text i has `ids[offsets[i]:offsets[i + 1]]`, ascending, each once, `counts` times."""
+    """The terms of n texts. Text i has the distinct `ids[offsets[i]:offsets[i + 1]]`, ascending, `counts` times."""
 
     offsets: np.ndarray  # int64, (n + 1,)
     ids: np.ndarray  # int32, below BUCKETS
     counts: np.ndarray  # uint8, at most 255
 
     def take(self, rows: np.ndarray) -> "Terms":
-        """The terms of the texts `rows` (int64)."""
+        """Return the terms of the texts `rows` (int64)."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Terms(offsets, self.ids[places], self.counts[places])
+        indices = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Terms(offsets, self.ids[indices], self.counts[indices])
 
 
-def gathered(found: Sequence[Terms]) -> Terms:
-    """The terms of all texts, one after the other; of at least one part."""
-    lengths = np.concatenate([np.diff(terms.offsets) for terms in found])
-    ids, counts = (np.concatenate([terms[column] for terms in found]) for column in (1, 2))
+def concatenated(batches: Sequence[Terms]) -> Terms:
+    """Return the terms of the texts of all `batches` (at least one), in their order."""
+    lengths = np.concatenate([np.diff(terms.offsets) for terms in batches])
+    ids, counts = (np.concatenate([terms[column] for terms in batches]) for column in (1, 2))
     return Terms(np.concatenate([[0], np.cumsum(lengths)]), ids, counts)
 
 
 def terms_of(texts: pa.StringArray, language: str) -> Terms:
-    """The terms of stored texts (tokens joined by single spaces)."""
+    """Return the terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, words = distinct_words(texts)
     stem = stems(language)
     buckets = np.array([bucket_of(stem(word)) for word in words.to_pylist()], np.int64)
@@ -190,12 +196,12 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
 
 
 def bucket_of(term: str) -> int:
-    """The number of a stem or a tag, below BUCKETS."""
+    """Return the term id of a stem or a tag, below BUCKETS."""
     return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
 
 
 def tags_of(tags: pa.ListArray) -> Terms:
-    """The tags of questions as terms: whole, not by their stems."""
+    """Return the tags of questions as terms: each a whole tag, not its stem."""
     names = pc.dictionary_encode(tags.flatten())
     hashed = np.array([bucket_of(name or "") for name in names.dictionary.to_pylist()], np.int64)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
@@ -204,27 +210,27 @@ def tags_of(tags: pa.ListArray) -> Terms:
 
 
 def _counted(owners: np.ndarray, ids: np.ndarray, texts: int) -> Terms:
-    """Return the terms of so many texts, each of `ids` one of the text `owners` (both int64) once."""
+    """Return the terms of `texts` texts, where `ids[i]` occurs once in text `owners[i]` (both int64)."""
     distinct, counts = np.unique(owners << TERM_BITS | ids, return_counts=True)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct >> TERM_BITS, minlength=texts))])
     return Terms(offsets, (distinct & (BUCKETS - 1)).astype(np.int32), np.minimum(counts, 255).astype(np.uint8))
 
 
 def document_counts(terms: Terms) -> np.ndarray:
-    """How many of the texts have each term (int64, shape (BUCKETS,))."""
+    """Return in how many texts each term occurs (int64, shape (BUCKETS,))."""
     return np.bincount(terms.ids, minlength=BUCKETS)
 
 
 def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
-    """How much it says that a question has a term (float32, shape (BUCKETS,)): ln(1 + (n - c + .5) / (c + .5)).
+    """Return each term's weight (float32, shape (BUCKETS,)): ln(1 + (n - c + .5) / (c + .5)).
 
-    That is BM25's inverse document frequency in Lucene's form; never below 0.
+    This is BM25's inverse document frequency in Lucene's form; never below 0.
     """
-    seen = np.minimum(counts, questions)
-    return np.log1p((questions - seen + 0.5) / (seen + 0.5)).astype(np.float32)
+    counts = np.minimum(counts, questions)
+    return np.log1p((questions - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
 
 def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[str], bool]:
-    """A test whether at most one question has a word; `table` as `rarities` gives it for so many questions."""
+    """Return a predicate that tells whether at most one question has a word. `table`: `rarities` for `questions`."""
     stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
     return lambda word: bool(table[bucket_of(stem(word))] >= least)

@@ -1,4 +1,4 @@
-"""Steps: questions → texts, every question tokenised once for all later stages; answers likewise."""
+"""Steps that tokenise questions, and answers, once for all later stages."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,54 +19,54 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTIONS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
 from dupq.text.languages import language_of
-from dupq.text.questions import NO_CONTENTS, Contents, answer_texts_table, content_hashes, texts_table
+from dupq.text.questions import NO_HASHES, ContentHashes, answer_texts_table, content_hashes, texts_table
 
-_AT_ONCE = 1_024  # questions, whose HTML is in memory
-_SHARDS = 32  # in whose titles an archive's language is looked for
-_MOST = 0.8  # of the titles that are in one language, else an archive is of several
+_AT_ONCE = 1_024  # questions whose HTML is in memory
+_SHARDS = 32  # whose titles tell an archive's language
+_LEAST_SHARE = 0.8  # of titles in one language; below it the archive is taken for one of several languages
 
 
 class TextTables(NamedTuple):
-    """What questions say: a partition per shard, in both the same questions in the same order."""
+    """The texts of questions: one partition per shard, with the same questions in the same order in both tables."""
 
     texts: Table  # TEXTS
     contents: Table  # CONTENTS
 
 
-class Then(NamedTuple):
-    """What an earlier run has of the questions of a shard, and of others of its site."""
+class EarlierTexts(NamedTuple):
+    """What an earlier run knows of a shard's questions and of others of their site."""
 
-    contents: Contents = NO_CONTENTS
-    texts: Iterable[pa.Table] = ()  # TEXTS, some at a time, by the keys of this run
+    contents: ContentHashes = NO_HASHES
+    texts: Iterable[pa.Table] = ()  # TEXTS in batches, with the keys of this run
     counts: Mapping[str, int] = MappingProxyType({})
 
 
-def make_texts(run: Run, questions: Shards, then: Read, settings: TextSettings) -> TextTables:
-    """Make the texts of questions. What an earlier run has of them, which `then` reads (`Then`), is taken from there.
+def make_texts(run: Run, questions: Shards, earlier: Read, settings: TextSettings) -> TextTables:
+    """Make the texts of questions. Texts of unchanged questions come from the run that `earlier` (EarlierTexts) reads.
 
     A task holds a shard's tokens and some of its HTML.
     """
     contents = run.table("contents", CONTENTS, questions.parts, keep=True)
-    inputs = replace(questions, columns=TEXT_COLUMNS), then
+    inputs = replace(questions, columns=TEXT_COLUMNS), earlier
     texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, beside=contents, keep=True)
     run.report.rows_out = texts.rows
     return TextTables(texts, contents)
 
 
-def texts_since(questions: Iterator[pa.RecordBatch], then: Then, settings: TextSettings) -> Counted:
+def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, settings: TextSettings) -> Counted:
     """Return TEXTS of questions; the second table is CONTENTS."""
     texts, contents, same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, np.int64)]
     for batch in questions:
         hashes = content_hashes(batch["title"], batch["body_html"])
         contents.append(pa.table([batch["key"], *hashes.T, signs_of(batch["title"])], schema=CONTENTS))
-        is_same = then.contents.are_same(batch["question_id"].to_numpy(), hashes)
+        is_same = earlier.contents.are_same(batch["question_id"].to_numpy(), hashes)
         same.append(batch["key"].to_numpy()[is_same])
         texts.append(_tokenised(batch.filter(pa.array(~is_same)), settings))
     taken = np.sort(np.concatenate(same))
-    texts += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in then.texts]
+    texts += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts]
     second = pa.concat_tables(contents)
     table = _in_order(pa.concat_tables(texts), second["key"].to_numpy())
-    return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **then.counts}, second)
+    return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **earlier.counts}, second)
 
 
 def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
@@ -78,16 +78,16 @@ def _counts(texts: pa.Table) -> dict[str, int]:
 
 
 def _in_order(texts: pa.Table, keys: np.ndarray) -> pa.Table:
-    """Return the rows of `texts` of these `keys`, in their order: one that appears twice twice."""
+    """Return the row of `texts` for each of `keys`, in their order; a repeated key repeats its row."""
     own = texts["key"].to_numpy()
     is_in_order = len(own) == len(keys) and (own == keys).all()
-    return texts if is_in_order else texts.take(pa.array(RowsByKey(own).of(keys)))
+    return texts if is_in_order else texts.take(pa.array(RowsByKey(own).find(keys)))
 
 
 def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
-    """Make the texts of the questions of some shards. Raises DupqError if one appears twice.
+    """Make the texts of the shards' questions. Raises DupqError if one appears twice.
 
-    For jobs that take nothing from an earlier run; a night looks for repeated questions in its next stage.
+    For jobs without an earlier run. The nightly job checks for repeated questions in its next stage.
     """
     questions = Shards(tuple(shards), tuple(sites.names), TEXT_COLUMNS, _AT_ONCE)
     texts = run.map("texts", texts_of, questions, settings, into=TEXTS, publish=True)
@@ -103,7 +103,7 @@ def texts_of(questions: Iterator[pa.RecordBatch], settings: TextSettings) -> Cou
 
 
 def find_repeated(run: Run, texts: Table, sites: Sites) -> None:
-    """Raise DupqError if a question appears twice. The task holds all keys, 8 bytes each, and as many again."""
+    """Raise DupqError if a question appears twice. The task holds 16 bytes per question."""
     run.map("distinct", no_repeated, Each(texts.only("key")), sites.names, into=KEYS)
 
 
@@ -120,7 +120,7 @@ def no_repeated(texts: Iterator[pa.Table], sites: list[str]) -> Counted:
 
 
 def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
-    """Make the texts of answers, by the keys of the answers."""
+    """Make the texts of answers, keyed by answer."""
     columns, names = ("answer_id", "body_html"), tuple(sites.names)
     answers = Shards(tuple(shards), names, columns, _AT_ONCE, schema=ANSWERS, id="answer_id")
     texts = run.map("answer_texts", texts_of_answers, answers, settings, into=TEXTS, publish=True)
@@ -135,18 +135,20 @@ def texts_of_answers(answers: Iterator[pa.RecordBatch], settings: TextSettings) 
 
 
 def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
-    """Return the language of the first titles of some of the shards, spread over all, and how it is known, in words.
+    """Return the language of the archive and a sentence on how it was found: from the first titles of up to 32 shards.
 
-    It is "other" where shards are in several languages: the stems of one would be wrong for too many words.
+    It is "other" if shards are in several languages, for the stems of one would be wrong for too many words.
     """
     titles: Counter[str] = Counter()
     for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
         batches = read_shard_pieces(shard, QUESTIONS, ["title"], _AT_ONCE)
-        some = next((batch["title"] for batch in batches), pa.array([], pa.string()))
-        titles[language_of(some)] += len(some)
+        first = next((batch["title"] for batch in batches), pa.array([], pa.string()))
+        titles[language_of(first)] += len(first)
     shares = {name: count / max(1, titles.total()) for name, count in titles.most_common()}
     language = (
-        next((name for name, share in shares.items() if share >= _MOST), "other") if titles.total() else "english"
+        next((name for name, share in shares.items() if share >= _LEAST_SHARE), "other")
+        if titles.total()
+        else "english"
     )
     by_share = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     return language, f"{language}, found out: titles are {by_share}"

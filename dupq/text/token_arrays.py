@@ -1,5 +1,5 @@
-"""Texts as plain arrays, for compiled code: the bytes of Arrow's string columns, words as numbers, ids of tokens with
-offsets, and the tokeniser for whole columns, which gives exactly the tokens of `tokens.tokens`.
+"""Texts as plain arrays for compiled code: the bytes of Arrow's string columns, numbered words, token ids with offsets,
+and a tokeniser of whole columns, which gives exactly the tokens of `tokens.tokens`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +15,14 @@ from dupq.text import tokens
 
 
 class Strings(NamedTuple):
-    """n texts in UTF-8: those of text i are `data[offsets[i]:offsets[i + 1]]` (int64 offsets, uint8 data)."""
+    """n texts in UTF-8: text i is `data[offsets[i]:offsets[i + 1]]` (int64 offsets, uint8 data)."""
 
     offsets: np.ndarray
     data: np.ndarray
 
 
 def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> Strings:
-    """The bytes of `texts`, none copied, read-only. An absent text counts as an empty one."""
+    """Return the bytes of `texts`, read-only and not copied. A null counts as an empty text."""
     wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     if texts.null_count:
         texts = texts.fill_null("")
@@ -34,16 +34,16 @@ def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> Strings:
 
 
 def _read_only(content: pa.Buffer | bytes) -> np.ndarray:
-    """One type of array whatever the buffer is, so that a kernel is compiled once."""
+    """Return a read-only array, whatever the buffer is, so that a kernel is compiled for one type."""
     data = np.frombuffer(content, np.uint8)
     data.flags.writeable = False
     return data
 
 
 def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
-    """The number of each word of `texts` (int32), where each text's words begin (int64, (n + 1,)), and the words.
+    """Return the number of each word of `texts` (int32), the offsets of the texts (int64, (n + 1,)), and the words.
 
-    Words are numbered as they first appear. An absent text has no words.
+    Words are numbered in the order of their first appearance. A null has no words.
     """
     texts = texts.cast(pa.large_string())
     lists = pc.split_pattern(pc.if_else(pc.equal(texts, ""), None, texts), " ")
@@ -61,39 +61,39 @@ class TokenIds:
 
     @classmethod
     def of(cls, texts: Iterable[np.ndarray]) -> "TokenIds":
-        """From one array a text."""
+        """Take one array of ids per text."""
         arrays = [np.zeros(0, np.int32), *texts]
         return cls(np.concatenate(arrays).astype(np.int32), np.cumsum([len(ids) for ids in arrays], dtype=np.int64))
 
     def __len__(self) -> int:
-        """The number of texts."""
+        """Return the number of texts."""
         return len(self.offsets) - 1
 
     @classmethod
     def from_lists(cls, column: pa.ChunkedArray) -> "TokenIds":
-        """From a column of lists of int32, one a text."""
+        """Read a column of lists of int32, one per text."""
         lists = column.combine_chunks()
         lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
         return cls(lists.flatten().to_numpy(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     def lists(self) -> pa.LargeListArray:
-        """What `from_lists` reads; the ids are not copied."""
+        """Return the column that `from_lists` reads. The ids are not copied."""
         return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.ids))
 
     @classmethod
-    def joined(cls, parts: Iterable["TokenIds"]) -> "TokenIds":
-        """The texts of each of `parts`, one after the other."""
-        parts = list(parts)
-        lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])
-        ids = np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)])
+    def concatenated(cls, batches: Iterable["TokenIds"]) -> "TokenIds":
+        """Return the texts of all batches in their order."""
+        batches = list(batches)
+        lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths for batch in batches)])
+        ids = np.concatenate([np.zeros(0, np.int32), *(batch.ids for batch in batches)])
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
     def take(self, rows: np.ndarray) -> "TokenIds":
-        """The texts of some rows (int64, any number, repeats allowed)."""
+        """Return the texts `rows` (int64, repeats allowed)."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return TokenIds(self.ids[places], offsets)
+        indices = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return TokenIds(self.ids[indices], offsets)
 
     @overload
     def __getitem__(self, texts: slice) -> "TokenIds": ...
@@ -102,7 +102,7 @@ class TokenIds:
     def __getitem__(self, texts: int) -> np.ndarray: ...
 
     def __getitem__(self, texts: slice | int) -> "TokenIds | np.ndarray":
-        """One text, or some that follow each other; their ids are not copied."""
+        """Return the ids of one text, or the texts of a slice of step 1. The ids are not copied."""
         if not isinstance(texts, slice):
             return self.ids[self.offsets[texts] : self.offsets[texts + 1]]
         start, stop, step = texts.indices(len(self))
@@ -111,22 +111,22 @@ class TokenIds:
         return TokenIds(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """One array a text, none copied."""
+        """Yield one array per text, not copied."""
         for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
             yield self.ids[start:end]
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many ids each text has (int64)."""
+        """Return how many ids each text has (int64)."""
         return np.diff(self.offsets)
 
 
-# The tokeniser for whole columns: exactly the tokens of `tokens.tokens`.
+# The tokeniser of whole columns.
 #
-# A text in ASCII without web addresses, but for link marks, is cut by compiled code: most English texts are such, and
-# take a twentieth of the time. Any other text goes through `tokens.tokens`.
+# Compiled code splits plain texts: ASCII without web addresses, apart from link marks. Most English texts are plain,
+# and it takes a twentieth of the time. Any other text goes through `tokens.tokens`.
 
-_WORD, _LETTER = 1, 2  # what a byte may be to a token
+_WORD, _LETTER = 1, 2  # classes of bytes
 _BYTES = np.zeros(256, np.uint8)
 _BYTES[list(b"0123456789_")] = _WORD
 _BYTES[list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _WORD | _LETTER
@@ -135,25 +135,25 @@ _MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
-    """The tokens of each text joined by single spaces, "" where there are none; of the type of `texts`.
+    """Return each text's tokens joined by single spaces, in the type of `texts`.
 
-    An absent text counts as an empty one. Raises ArrowInvalid if the tokens of strings are over 2 GiB together.
+    A null counts as an empty text. Raises ArrowInvalid if the tokens of a string column exceed 2 GiB.
     """
     wide = texts.cast(pa.large_string())
     result, ends, is_plain = _tokens_of_plain(strings_of(wide))
-    others = pa.array(~is_plain)
-    rest = [" ".join(tokens.tokens(text)) for text in wide.filter(others).to_pylist()]
-    found = pa.Array.from_buffers(pa.large_string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)])
-    return pc.replace_with_mask(found, others, pa.array(rest, pa.large_string())).cast(texts.type)
+    is_other = pa.array(~is_plain)
+    others = [" ".join(tokens.tokens(text)) for text in wide.filter(is_other).to_pylist()]
+    plain = pa.Array.from_buffers(pa.large_string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)])
+    return pc.replace_with_mask(plain, is_other, pa.array(others, pa.large_string())).cast(texts.type)
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokens_of_plain(read: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tokens of plain texts with spaces between (uint8), where those of each text end, and which are plain (bool).
+def _tokens_of_plain(texts: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the tokens of plain texts joined by spaces (uint8), their ends per text, and which texts are plain (bool).
 
-    Of a text that is not plain there is nothing.
+    A text that is not plain has no tokens here.
     """
-    data, offsets = read.data, read.offsets
+    data, offsets = texts.data, texts.offsets
     result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark "LINK "
     ends, is_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
     end: Integer = np.int64(0)
@@ -188,10 +188,10 @@ def _tokens_of_plain(read: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @numba.njit(nogil=True, cache=True)
 def _write_run(
-    data: np.ndarray, at: Integer, stop: Integer, wanted: int, result: np.ndarray, end: Integer
+    data: np.ndarray, at: Integer, stop: Integer, byte_class: int, result: np.ndarray, end: Integer
 ) -> tuple[Integer, Integer]:
-    """Append the run of bytes that are `wanted` from `at` on, in lower case; where it ends in both."""
-    while at < stop and _BYTES[data[at]] & wanted:
+    """Append the run of bytes of a class that begins at `at`, in lower case; return its end in `data` and `result`."""
+    while at < stop and _BYTES[data[at]] & byte_class:
         result[end] = data[at] | 32 if 65 <= data[at] <= 90 else data[at]
         at, end = at + 1, end + 1
     return at, end
@@ -199,7 +199,7 @@ def _write_run(
 
 @numba.njit(nogil=True, cache=True)
 def _may_be_address(data: np.ndarray, start: Integer, at: Integer, stop: Integer) -> bool:
-    """Whether a web address may be around the byte at `at`: it is that of :// or www. which is no letter."""
+    """Tell whether the byte at `at` is the colon of :// or the dot of www., so that it may be in a web address."""
     if data[at] == 58:
         return bool(at + 2 < stop and data[at + 1] == 47 and data[at + 2] == 47)
     is_www = at - start > 2 and data[at - 1] | 32 == data[at - 2] | 32 == data[at - 3] | 32 == 119

@@ -1,11 +1,10 @@
-"""From a question's HTML, or a plain text, to tokens, one text at a time. All of dupq uses these tokens.
+"""Converts a question's HTML, or a plain text, to tokens, one text at a time. All of dupq uses these tokens.
 
-Text is brought to Unicode form NFKC without case, as a reader sees it: characters that nobody sees are left out, and
-all apostrophes are straight. A token is a run of letters, digits, marks and underscores, with an inner apostrophe
-("don't") and a closing ++ or # ("c++", "c#"). Scripts that put no space between words are cut by ICU's dictionaries
-first. The tokens LINK and CODE_… have capitals, which no other token has.
+Text is normalised to NFKC without case, invisible characters or curly apostrophes. A token is a run of letters, digits,
+marks and underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"). ICU's dictionaries first
+split scripts that put no space between words. Only the tokens LINK and CODE_… have capitals.
 
-This is the plain definition; `token_arrays.py` does the same for whole columns, compiled.
+This is the plain definition; `token_arrays.py` has a compiled one for whole columns.
 """
 
 import html
@@ -20,9 +19,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 # From a question's HTML to plain text, with code and links treated as in the papers.
 #
-# Links become one marker each (Bogdanova et al. 2015, section 5.1), images go, and code is removed, kept or marked word
-# by word (section 6.1). "Possible Duplicate" notes, which moderators put on top of a body until 2013, name the answer
-# that dupq is to find: they are removed before anything is learned or searched.
+# Each link becomes one marker (Bogdanova et al. 2015, section 5.1), images are dropped, and code is removed, kept or
+# marked word by word (section 6.1). "Possible Duplicate" notes, which moderators put on top of bodies until 2013, give
+# away the duplicates that dupq looks for, so they are removed first.
 
 LINK_MARK = "\ue000"
 CODE_START = "\ue001"
@@ -37,10 +36,10 @@ _NOTE = regex.compile(
 
 
 def html_to_text(html: str, code: str) -> str:
-    """The text of `html`; `code` is removed, kept or prefixed.
+    """Return the text of `html`; `code` is "removed", "kept" or "prefixed".
 
-    A link is left as LINK_MARK; prefixed code is put between CODE_START and CODE_END. Text of different
-    elements is separated by white space, so that blocks never run together.
+    A link becomes LINK_MARK; prefixed code goes between CODE_START and CODE_END. White space separates the text of
+    different elements, so that blocks never run together.
     """
     html = html if html.isascii() else _MARKS.sub(" ", html)
     if "<" not in html and "&" not in html:
@@ -76,7 +75,7 @@ def _inside_code(node: LexborNode) -> bool:
 
 
 def _may_have_note(html: str) -> bool:
-    """Told without a look at the elements, for most bodies have none; "&#": letters may be spelled as numbers."""
+    """Tell whether `html` may have a duplicate note, without parsing. With "&#" letters may be spelled as numbers."""
     return not html.isascii() or "&#" in html or "duplic" in html.lower()
 
 
@@ -111,7 +110,7 @@ _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 def is_html(name: str, texts: Iterable[str | None], markup: Markup = "auto") -> bool:
     """Tell whether the column `name` holds HTML rather than plain text, unless `markup` says it.
 
-    It does if its name ends in `html`, or more than half of its first 1,000 texts have a closing tag such as `</p>`.
+    It does if its name ends in `html`, or if over half of its first 1,000 texts have a closing tag such as `</p>`.
     """
     if markup != "auto":
         return markup == "html"
@@ -134,9 +133,9 @@ _TOKENS_MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
 IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
-# scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
+# scripts without spaces between words; Unicode assigns ー, used in Hiragana and Katakana, to no script
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-# the first test is ten times as fast, and fails for most characters
+# the lookahead is ten times as fast as the class, and rejects most characters
 _UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({UNSPACED}+)")
 FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
 APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
@@ -145,56 +144,56 @@ _TOKEN = regex.compile(
     rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
-# Of the letters i of Turkish there is one: which of them a capital or a word without accents means, nobody can tell.
+# The dotted and the dotless i of Turkish become one letter: a capital or unaccented spelling does not tell them apart.
 _AS_READ = list(zip("‘’‛ʼ′ıİ", "'''''iI", strict=True))
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens of a text. Web addresses and link marks give LINK; words between code marks get CODE_ in front."""
-    found = _TOKEN.findall(normal_form(text))
-    if CODE_START in found:
-        return with_marks_named(found, str)
-    return [LINK_TOKEN if token == LINK_MARK else token for token in found if token != CODE_END]
+    """Return the tokens of a text: LINK for web addresses and link marks, CODE_word for words between code marks."""
+    raw_tokens = _TOKEN.findall(normal_form(text))
+    if CODE_START in raw_tokens:
+        return with_marks_named(raw_tokens, str)
+    return [LINK_TOKEN if token == LINK_MARK else token for token in raw_tokens if token != CODE_END]
 
 
 def normal_form(text: str) -> str:
-    """What is cut into tokens: the written form without case (the Greek final sigma is a sigma, ß is ss)."""
+    """Return the written form without case, which is split into tokens (a final sigma is a sigma, ß is ss)."""
     return written_form(text).casefold()
 
 
 def written_form(text: str) -> str:
-    """NFKC as it is read, in the case that is written, with a link mark for each web address."""
+    """Return `as_read(text)` with spaces between all words and a link mark for each web address."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
     return _spaced(as_read(text))
 
 
 def as_read(text: str) -> str:
-    """NFKC without what nobody sees, with straight apostrophes."""
+    """Return NFKC without invisible characters, with straight apostrophes."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
-    for written, read in _AS_READ:  # ten times as fast as str.translate
-        text = text.replace(written, read)
+    for character, replacement in _AS_READ:  # ten times as fast as str.translate
+        text = text.replace(character, replacement)
     return _UNSEEN.sub("", text)
 
 
 def _spaced(text: str) -> str:
-    """The text with spaces around each word of the scripts that write none."""
-    pieces = _UNSPACED_RUN.split(text)  # every second one is a run
-    if len(pieces) > 1:
+    """Return the text with spaces between the words of scripts that write none."""
+    runs = _UNSPACED_RUN.split(text)  # every second one is in such a script
+    if len(runs) > 1:
         from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
 
-        # one call a text, as each takes 10 µs; the rules are the same in every locale, and a word ends with its line
-        pieces[1::2] = " ".join(WordBreaker("\n".join(pieces[1::2]), "en")).split("\n")
-    return " ".join(pieces)
+        # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
+        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
+    return " ".join(runs)
 
 
-def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:
-    """Marks as their tokens: LINK, and CODE_ in front of code, without case; other tokens as `plain` makes them."""
+def with_marks_named(raw_tokens: list[str], plain: Callable[[str], str]) -> list[str]:
+    """Replace marks by LINK, and by CODE_ before caseless tokens of code; pass other tokens through `plain`."""
     result = []
     in_code = False
-    for token in found:
+    for token in raw_tokens:
         if token in _TOKENS_MARKS:
             if token == LINK_MARK:
                 result.append(LINK_TOKEN)

@@ -12,9 +12,9 @@ from dupq.text.keys import (
     are_pairs_among,
     distinct,
     hash_limit,
+    indices_among,
     key_hashes,
     pair_numbers,
-    places_among,
     without,
 )
 
@@ -25,12 +25,12 @@ PAIRS = st.tuples(KEYS, KEYS)
 @given(st.sets(KEYS, max_size=12), arrays(np.int64, array_shapes(min_dims=1, max_dims=2, min_side=0), elements=KEYS))
 def test_keys_are_found_where_a_dictionary_finds_them(found: set[int], wanted: np.ndarray) -> None:
     keys = np.array(sorted(found), np.int64)
-    places, are_there = places_among(keys, wanted)
-    expected = {key: place for place, key in enumerate(keys.tolist())}
-    assert places.shape == are_there.shape == wanted.shape
-    for key, place, is_there in zip(wanted.ravel().tolist(), places.ravel(), are_there.ravel(), strict=True):
+    indices, are_there = indices_among(keys, wanted)
+    expected = {key: index for index, key in enumerate(keys.tolist())}
+    assert indices.shape == are_there.shape == wanted.shape
+    for key, index, is_there in zip(wanted.ravel().tolist(), indices.ravel(), are_there.ravel(), strict=True):
         assert is_there == (key in expected)
-        assert not is_there or place == expected[key]
+        assert not is_there or index == expected[key]
 
 
 @given(st.lists(KEYS), st.lists(KEYS))
@@ -73,7 +73,7 @@ def test_a_limit_of_hashes_leaves_as_many_keys_as_are_wanted(found: set[int], mo
 @given(st.lists(KEYS, unique=True), st.data())
 def test_rows_are_found_by_their_keys_in_any_order(keys: list[int], data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.sampled_from(keys))) if keys else []
-    rows = RowsByKey(np.array(keys, np.int64)).of(np.array(wanted, np.int64))
+    rows = RowsByKey(np.array(keys, np.int64)).find(np.array(wanted, np.int64))
     assert rows.tolist() == [keys.index(key) for key in wanted]
 
 

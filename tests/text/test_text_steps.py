@@ -9,8 +9,8 @@ import pytest
 from dupq.errors import DupqError
 from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS, TEXTS
-from dupq.text.questions import Contents, content_hashes
-from dupq.text.steps import Then, no_repeated, texts_of, texts_of_answers, texts_since
+from dupq.text.questions import ContentHashes, content_hashes
+from dupq.text.steps import EarlierTexts, no_repeated, texts_of, texts_of_answers, texts_since
 
 SITE = 1 << 48
 ROWS = [(1, "Why?", "<p>So.</p>"), (2, "How?", "<p>Thus.</p>"), (3, "When?", ""), (4, "", ""), (5, "Who?", "<p>I.</p>")]
@@ -24,16 +24,18 @@ def questions(rows: list[tuple[int, str, str]]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(columns, ["question_id", "title", "body_html", "key"])
 
 
-def then(rows: list[tuple[int, str, str]], text: str) -> Then:
+def then(rows: list[tuple[int, str, str]], text: str) -> EarlierTexts:
     """What an earlier run had: the texts say from where they are."""
     ids, titles, bodies = zip(*rows, strict=True)
     texts = [{"key": SITE | number, "title": "then", "text": text} for number in ids]
     tables = [pa.Table.from_pylist([row], TEXTS) for row in texts]
-    return Then(Contents(np.array(ids), content_hashes(pa.array(titles), pa.array(bodies))), tables, {"counted": 7})
+    return EarlierTexts(
+        ContentHashes(np.array(ids), content_hashes(pa.array(titles), pa.array(bodies))), tables, {"counted": 7}
+    )
 
 
 def test_texts_are_made_and_contents_beside_them_in_the_same_order() -> None:
-    found = texts_since(questions(ROWS), Then(), TextSettings())
+    found = texts_since(questions(ROWS), EarlierTexts(), TextSettings())
     assert found.table["key"].to_pylist() == found.second["key"].to_pylist() == [SITE | row[0] for row in ROWS]
     assert found.table["text"].to_pylist() == ["why so", "how thus", "when", "", "who i"]
     hashes = np.stack([found.second[half].to_numpy() for half in ("high", "low")], axis=1)
@@ -60,7 +62,7 @@ def test_a_question_that_appears_twice_stays_there_twice_until_it_is_found() -> 
 
 
 def test_no_questions_give_no_texts() -> None:
-    found = texts_since(iter([]), Then(), TextSettings())
+    found = texts_since(iter([]), EarlierTexts(), TextSettings())
     assert (len(found.table), len(found.second)) == (0, 0)
     assert no_repeated(iter([]), ["a"]).table.num_rows == 0
 

@@ -35,7 +35,7 @@ from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Slices, Table, read_all
 from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among
 
 COLUMNS, AT_ONCE = ("question_id", "title", "body_html"), 1_024  # of questions
 _SLICE = 250  # questions of a slice where there are few: some seconds on a CPU
@@ -153,7 +153,7 @@ def _vectors_then(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray
     for name in names:
         file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
         keys, vectors = _columns(pa.Table.from_batches(read_all(file)))
-        places, are_here = places_among(keys & MAXIMUM_ID, ids)  # which are of one site
+        places, are_here = indices_among(keys & MAXIMUM_ID, ids)  # which are of one site
         found[are_here] = vectors[places[are_here]]
     return found
 

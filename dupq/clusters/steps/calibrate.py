@@ -273,11 +273,11 @@ def calibration(
     found = sampled_pairs(sample, population, split, judged, lists)
     reference = reference_of(lists, sample["key"].to_numpy()[~is_development])
     places, words = words_of(terms)
-    shipped = OF_TITLES if _are_titles(words, places.of(lists.keys)) else ""
+    shipped = OF_TITLES if _are_titles(words, places.find(lists.keys)) else ""
     prior = read_prior(prior_uri or shipped)
-    left, right = places.of(found.left), places.of(found.right)
+    left, right = places.find(found.left), places.find(found.right)
     rows, columns = np.nonzero(lists.others >= 0)
-    queries, listed = (places.of(some) for some in (lists.keys[rows], lists.others[rows, columns]))
+    queries, listed = (places.find(some) for some in (lists.keys[rows], lists.others[rows, columns]))
     alike = around(lists.keys[rows], title_cosines(words.titles, queries, listed, rarity))
     listings = *look_up(lists, found.left, found.right), *look_up(lists, found.right, found.left)
     pairs = found.left, found.right, found.scores.astype(np.float32), *listings

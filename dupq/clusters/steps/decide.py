@@ -64,8 +64,8 @@ from dupq.tables import (
     TERM_COUNTS,
     TERMS,
 )
-from dupq.text.keys import RowsByKey, Sites, distinct, places_among
-from dupq.text.questions import BUCKETS, Terms, document_counts, gathered, rarities, tags_of, terms_of
+from dupq.text.keys import RowsByKey, Sites, distinct, indices_among
+from dupq.text.questions import BUCKETS, Terms, concatenated, document_counts, rarities, tags_of, terms_of
 
 _NONE = Terms(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
 COLUMNS, AT_ONCE = ("question_id", "title", "body_html", "tags", "owner"), 1_024  # of questions
@@ -103,11 +103,11 @@ def _tags_and_marks(texts: pa.Table, questions: Iterator[pa.RecordBatch], langua
     """Return the tags and marks of rows of TEXTS, in their order."""
     rows, found = RowsByKey(texts["key"].to_numpy()), [(np.zeros(0, np.int64), _NONE, _NONE)]
     for batch in questions:
-        own = rows.of(batch["key"].to_numpy())
+        own = rows.find(batch["key"].to_numpy())
         titles = texts["title"].take(pa.array(own))
         found.append((own, tags_of(batch["tags"]), marks_of(batch, titles, batch["site"].to_pylist(), language)))
     order = np.argsort(np.concatenate([own for own, _, _ in found]), kind="stable")
-    tags, marks = (gathered(column).take(order) for column in list(zip(*found, strict=True))[1:])
+    tags, marks = (concatenated(column).take(order) for column in list(zip(*found, strict=True))[1:])
     return tags, marks
 
 
@@ -182,7 +182,7 @@ def questions_of(pairs: pa.Table) -> pa.Table:
 def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
     """Return rows of CANDIDATES with what the texts (TERMS) of each have in common (COMPARED)."""
     rows, words = words_of(texts)
-    left, right = (rows.of(pairs[side].to_numpy()) for side in _SIDES)
+    left, right = (rows.find(pairs[side].to_numpy()) for side in _SIDES)
     common = shared(words, left, right, rarities["rarity"].to_numpy())
     return pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
 
@@ -360,7 +360,7 @@ def nodes_of(joined: pa.Table, scored: Iterator[pa.Table], cut: Cut) -> Counted:
 def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return the pairs within one component, with its group."""
     keys, owners = nodes["key"].to_numpy(), nodes["component"].to_numpy()
-    rows, known = places_among(keys, pairs_in(scored))
+    rows, known = indices_among(keys, pairs_in(scored))
     inside = known[:, 0] & known[:, 1]
     inside[inside] = np.equal(*owners[rows[inside]].T)
     groups = nodes["group"].take(pa.array(rows[inside, 0]))
@@ -373,7 +373,7 @@ def scored_rows(table: pa.Table, nodes: pa.Table, sites: Sites) -> pa.Table:
         keys = table["key"].to_numpy()
     else:
         keys = sites.pack_columns(table["site"], table["question_id"], "embeddings")
-    rows, known = places_among(nodes["key"].to_numpy(), keys)
+    rows, known = indices_among(nodes["key"].to_numpy(), keys)
     known[known] = nodes["is_scored"].to_numpy()[rows[known]]
     return table.filter(pa.array(known)).append_column("group", nodes["group"].take(pa.array(rows[known])))
 
@@ -409,9 +409,9 @@ def score_unlisted(
 
     found, rule = embeddings_of(embedded, cut.sites, "embeddings"), rule_of(cut.measure)
     rows, side = RowsByKey(found.keys), side_of(found, rule)
-    left, right = (rows.of(column).astype(np.int32) for column in pairs.T)
+    left, right = (rows.find(column).astype(np.int32) for column in pairs.T)
     similarities = rule.similarities(exact_scores(left, right, side, side, rule))
     rows, words = words_of(terms)
-    left, right = (rows.of(column) for column in pairs.T)
+    left, right = (rows.find(column) for column in pairs.T)
     common = shared(words, left, right, rarities["rarity"].to_numpy())
     return scored_table(unlisted(pairs, similarities, common), around, cut.scale)["probability"].to_numpy()

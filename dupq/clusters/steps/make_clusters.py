@@ -53,7 +53,7 @@ from dupq.tables import (
     TEXTS,
     WORKLIST,
 )
-from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, places_among, without
+from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, without
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
 
@@ -152,7 +152,7 @@ def _criteria(
             column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
         ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
     targets = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
-    indices, are_there = places_among(members, targets)
+    indices, are_there = indices_among(members, targets)
     linked = np.bincount(indices[are_there], minlength=len(members))
     return [linked, accepted, scores, answers, views, ages]
 
@@ -168,7 +168,7 @@ def clusters_of(
 ) -> pa.Table:
     """Return CLUSTERS of the questions of a shard; `members` are those of them that are in clusters, and others."""
     sites, keys = Sites(site_names), texts["key"].to_numpy()
-    rows, inside = places_among(members["key"].to_numpy(), keys)
+    rows, inside = indices_among(members["key"].to_numpy(), keys)
     own = members.take(pa.array(rows, mask=~inside))  # null where a question is in none
     ids, canonical, sizes = (
         pc.fill_null(own[name], otherwise).to_numpy()

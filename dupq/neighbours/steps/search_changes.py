@@ -44,7 +44,7 @@ from dupq.runs.records import RunFiles, is_intact
 from dupq.storage import read_as
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, places_among
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, indices_among
 
 _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
@@ -148,14 +148,14 @@ def changes_since(
     is_same, changed = np.zeros(len(keys), bool), [np.zeros(0, np.int64)]
     for table in now:
         keys_now, marks_now = marks_in(table, sites.now)
-        indices, are_same = places_among(keys, keys_now)
+        indices, are_same = indices_among(keys, keys_now)
         are_same[are_same] = marks[indices[are_same]] == marks_now[are_same]
         is_same[indices[are_same]] = True
         changed.append(keys_now[~are_same])
     new, gone = np.concatenate(changed), keys[~is_same]
     lost = [_that_lost(gone, table, sites, k) for table in lists] if len(gone) else [gone]
     affected = distinct(np.concatenate(lost))
-    indices, are_same = places_among(keys, affected)
+    indices, are_same = indices_among(keys, affected)
     are_same[are_same] = is_same[indices[are_same]]
     searched = distinct(np.concatenate([new, affected[are_same]]))
     counts = {

@@ -94,8 +94,8 @@ def keys_apart(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.nda
 def set_apart(buckets: Iterable["TitlesAndBodies"], own: np.ndarray, others: np.ndarray) -> TitlesApart:
     """Return the titles and bodies of what `keys_apart` gives, in the order in which they are in `buckets`."""
     some = [(bucket.among(own), bucket.among(others)) for bucket in buckets]
-    titles = TokenIds.joined(of_own.titles for of_own, _ in some)
-    bodies = TokenIds.joined(texts.bodies for side in zip(*some, strict=True) for texts in side)
+    titles = TokenIds.concatenated(of_own.titles for of_own, _ in some)
+    bodies = TokenIds.concatenated(texts.bodies for side in zip(*some, strict=True) for texts in side)
     return TitlesApart(titles, bodies)
 
 

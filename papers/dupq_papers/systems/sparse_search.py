@@ -7,7 +7,7 @@ from scipy import sparse
 
 from dupq.kernel_cache import Integer
 from dupq.kernel_cache import numba as nb
-from dupq.text.keys import places_among
+from dupq.text.keys import indices_among
 
 _FIRST_BITS = 22  # 4 MB of flags
 
@@ -23,7 +23,7 @@ def columns_of(hashes: np.ndarray, terms: np.ndarray) -> np.ndarray:
     are_first = np.zeros(1 << _FIRST_BITS, bool)
     are_first[_first_bits(terms)] = True
     candidates = np.flatnonzero(are_first[_first_bits(hashes)])
-    places, are_there = places_among(terms, hashes[candidates])
+    places, are_there = indices_among(terms, hashes[candidates])
     columns = np.full(len(hashes), -1)
     columns[candidates[are_there]] = places[are_there]
     return columns

@@ -41,7 +41,7 @@ def test_terms_come_back_as_they_were_written_or_without_all_but_titles() -> Non
         assert rows.keys.tolist() == keys
         for number, terms in enumerate(words):
             expected = [QUESTIONS[key][number] if number < kept else {} for key in keys]
-            assert [rows_of(terms)[row] for row in rows.of(np.array(keys))] == expected
+            assert [rows_of(terms)[row] for row in rows.find(np.array(keys))] == expected
 
 
 def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts_are(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts
         questions = Shards((shard,), (site,), stage.COLUMNS, 2)
         made = make_terms(Run(str(tmp_path), "terms"), written, questions, "english", 1)
     places, words = stage.words_of(made.terms.read(0))
-    found = places.of(np.array([keys[number] for number in (1, 2, 3, 4)]))
+    found = places.find(np.array([keys[number] for number in (1, 2, 3, 4)]))
     tags, marks = (rows_of(terms) for terms in words[2:])
     assert [len(tags[row]) for row in found] == [0, 0, 1, 1]
     own, cited = (
