@@ -27,9 +27,8 @@ import pyarrow as pa
 import torch
 from minilm import INSTALL, MiniLM, model_folder
 
-from dupq.encoders import saved
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.saved import BASE, Reader, Start, unpack
+from dupq.encoders.saved import Reader
 from dupq.evaluation.measures import Ranker, retrieval_measures
 from dupq.evaluation.rankers import BM25, EncoderRanker
 from dupq.job import cluster
@@ -41,10 +40,11 @@ from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
+from dupq.training import start as starts
 from dupq.training.loop import train_epoch
 from dupq.training.optimisation import as_training, falling, optimizer_for, seed_dropout
 from dupq.training.pairs import targets, targets_in_order
-from dupq.training.start import go_on_from, known_vectors, new_network
+from dupq.training.start import BASE, Start, copy_weights, known_vectors, new_network, unpack
 from dupq.training.word_vectors import Spelling, means
 from dupq_papers.data.pair_sets import PairSet, archive
 
@@ -183,8 +183,8 @@ def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, setti
 def pack(start: Start) -> bytes:
     """Return an encoder in few bytes: a row of a matrix becomes integers of -127 to 127 and their scale."""
     arrays: dict[str, np.ndarray] = {
-        saved.SETTINGS: np.frombuffer(json.dumps(config.to_dict(start.settings), sort_keys=True).encode(), np.uint8),
-        saved.WORDS: np.frombuffer("\n".join(start.words).encode(), np.uint8),
+        starts.SETTINGS: np.frombuffer(json.dumps(config.to_dict(start.settings), sort_keys=True).encode(), np.uint8),
+        starts.WORDS: np.frombuffer("\n".join(start.words).encode(), np.uint8),
     }
     for name, tensor in sorted(start.tensors.items()):
         if tensor.ndim < 2 or tensor.shape[1] == 1:
@@ -192,7 +192,7 @@ def pack(start: Start) -> bytes:
             continue
         scales = np.maximum(np.abs(tensor).max(axis=1, keepdims=True) / HIGHEST, 1e-12).astype(np.float32)
         arrays[name] = np.rint(tensor / scales).astype(np.int8)
-        arrays[f"{name}{saved.SCALES}"] = scales
+        arrays[f"{name}{starts.SCALES}"] = scales
     stream = io.BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **arrays)
     return stream.getvalue()
@@ -207,7 +207,7 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     vocabulary = Vocabulary(words, settings.text)
     vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)[0]])
     network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
-    go_on_from(start, network, vocabulary)
+    copy_weights(start, network, vocabulary)
     embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])
     split = split_links(links, settings.training)
     queries = split.questions_of("train", "development", "test")

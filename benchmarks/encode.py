@@ -114,7 +114,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     own = [name for name in config.preset_names() if config.load(name).encoder.kind != "sentence_transformers"]
     for preset in options.preset or own:
         settings = config.load(preset)
-        settings = settings.changed(encoder=network_settings(settings.encoder).given())
+        settings = settings.changed(encoder=network_settings(settings.encoder).to_section())
         if getattr(settings.text, "parts_of_speech", "all") == "content":  # of the papers
             encoders[preset] = encoder_figures(settings, long.first(few), short.first(few), peak, rounds, peer)
         else:

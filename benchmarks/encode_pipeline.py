@@ -35,7 +35,7 @@ from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, read_description, save
-from dupq.encoders.steps import Embedder, Place, Work, encode_shard
+from dupq.encoders.steps import Embedder, EncodeContext, ShardFiles, encode_shard
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.settings import config
@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str,
     start: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name, _, _ in kinds}
     for turn in range(options.rounds):
-        bare.append(bare_seconds(work, [Place(f"{folder}/texts/{name}", "", "") for name in names]))
+        bare.append(bare_seconds(work, [ShardFiles(f"{folder}/texts/{name}", "", "") for name in names]))
         start.append(pipeline_seconds(work, str(folder), "start", f"start {turn}", TINY, CORES))
         for name, actors, where in kinds:
             seconds[name].append(pipeline_seconds(work, where, "texts", f"{name} {turn}", names, actors))
@@ -98,7 +98,7 @@ def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str,
     return found
 
 
-def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[Work, list[str]]:
+def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[EncodeContext, list[str]]:
     """An encoder and the files of texts: what is encoded, and the names of those in `texts`."""
     settings, sample = config.load(preset), long_questions(options.data, 4_919)
     vocabulary = vocabulary_of(sample.texts.to_pylist(), settings)
@@ -119,7 +119,7 @@ def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[Wo
     for number, name in enumerate(TINY):
         write_texts(f"{folder}/start/{name}", sample.texts, rows[number : number + 1])
     fingerprint = read_description(encoder)["fingerprint"]
-    return Work(encoder, fingerprint, ["a"], None, settings.encode.batch_size, gpu=False), names
+    return EncodeContext(encoder, fingerprint, ["a"], None, settings.encode.batch_size, gpu=False), names
 
 
 def write_texts(uri: str, texts: pa.Array, keys: np.ndarray) -> None:
@@ -135,7 +135,7 @@ def copied(folder: Path, bucket: str, names: list[str]) -> None:
         storage.write_bytes(f"{bucket}/texts/{name}", storage.read_bytes(f"{folder}/texts/{name}"))
 
 
-def bare_seconds(work: Work, places: list[Place]) -> float:
+def bare_seconds(work: EncodeContext, places: list[ShardFiles]) -> float:
     """The time of one process a core, from texts in memory to embeddings in memory."""
     context = multiprocessing.get_context("spawn")
     barrier, queue = context.Barrier(CORES + 1), context.Queue()
@@ -154,7 +154,7 @@ def bare_seconds(work: Work, places: list[Place]) -> float:
     return seconds
 
 
-def encode_alone(work: Work, places: list[Place], barrier: Any, queue: Any) -> None:
+def encode_alone(work: EncodeContext, places: list[ShardFiles], barrier: Any, queue: Any) -> None:
     """A process of `bare_seconds`."""
     torch.set_num_threads(1)
     tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder).reader
@@ -165,9 +165,9 @@ def encode_alone(work: Work, places: list[Place], barrier: Any, queue: Any) -> N
     queue.put(None)
 
 
-def pipeline_seconds(work: Work, where: str, texts: str, output: str, names: list[str], actors: int) -> float:
+def pipeline_seconds(work: EncodeContext, where: str, texts: str, output: str, names: list[str], actors: int) -> float:
     """The time of Ray Data, from its start to its last file."""
-    places = [Place(f"{where}/{texts}/{name}", "", f"{where}/{output}/{name}") for name in names]
+    places = [ShardFiles(f"{where}/{texts}/{name}", "", f"{where}/{output}/{name}") for name in names]
     began = time.perf_counter()
     calls, outputs = [(work, place) for place in places], [place.output for place in places]
     pool = Pool(actors, 0.5 * min(1.0, CORES / actors), 0)
@@ -175,10 +175,10 @@ def pipeline_seconds(work: Work, where: str, texts: str, output: str, names: lis
     return time.perf_counter() - began
 
 
-def check_bytes(work: Work, folder: Path, names: list[str], outputs: list[str]) -> None:
+def check_bytes(work: EncodeContext, folder: Path, names: list[str], outputs: list[str]) -> None:
     """Stop with an error where a file is not that of one process that takes all steps."""
     for name in (names[0], names[-1]):
-        alone = Place(f"{folder}/texts/{name}", "", f"{folder}/alone/{name}")
+        alone = ShardFiles(f"{folder}/texts/{name}", "", f"{folder}/alone/{name}")
         encode_shard(work, alone)
         expected = storage.read_bytes(alone.output)
         for output in outputs:

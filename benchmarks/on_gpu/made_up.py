@@ -29,7 +29,7 @@ def sample(scale: Scale, preset: str, questions: int, changes: tuple[str, ...] =
     network = network_settings(settings.encoder)
     for name, value in (("dropout", 0.0), *([("units", 8)] if scale.is_rehearsal else [])):
         network = network.changed(**{name: value}) if name in type(network).model_fields else network
-    settings = settings.changed(encoder=network.given())
+    settings = settings.changed(encoder=network.to_section())
     generator = np.random.default_rng(1)
     words, dimensions = scale.size(200_000, 300), scale.size(settings.word_vectors.dimensions, 16)
     vectors = generator.normal(0, 0.1, (FIRST_WORD + words, dimensions)).astype(np.float32)

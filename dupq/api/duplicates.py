@@ -27,7 +27,7 @@ from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
 from dupq.encoders.saved import Reader
-from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
+from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.pairing import NearPairs, Said, near_pairs
@@ -201,7 +201,7 @@ def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
         if is_path or storage.is_remote(place) or storage.exists(place):
             return load_encoder(place)
         model = teacher_at(place, _MODEL_CALL)
-        return lambda texts: vectors_of(model, texts, system.CPU).astype(np.float32)
+        return lambda texts: teacher_vectors(model, texts, system.CPU).astype(np.float32)
     if given is None or isinstance(given, TextEncoder) or callable(given):
         return given
     expected = "the address of a saved one, a model's name, a function of texts, or an array of vectors expected"
@@ -272,8 +272,8 @@ def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code
     left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
     rows = np.unique(np.concatenate([left, right]))
     some, below = ([column[row] for row in rows.tolist()] for column in (titles, bodies))
-    vectors = rows, vectors_of(teacher, teacher_texts(some, below, code), system.CPU)
-    found[likely] = cosines_of(vectors, vectors, left, right)
+    vectors = teacher_vectors(teacher, teacher_texts(some, below, code), system.CPU)
+    found[likely] = cosines_of(rows, vectors, left, right)
     return found
 
 

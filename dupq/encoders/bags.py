@@ -1,6 +1,6 @@
-"""Weighted bags of words on arrays: dupq's own encoder where it only encodes, without torch.
+"""Weighted bags of words on arrays: dupq's own encoder without torch, for encoding only.
 
-`WordBag` (word_bag.py) is the same encoder as a network, which can be trained; the equations are there.
+`WordBag` (word_bag.py) is the same encoder as a network that can be trained; its docstring has the equations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +18,10 @@ from dupq.text.questions import FIRST_WORD
 from dupq.text.token_arrays import TokenIds
 
 KIND = "word_bag"
-LEAST_RARITY = 0.1  # of a word in nearly every question: its logarithm is what is learned
+LEAST_RARITY = 0.1  # of a word in nearly every question: a_w is learned as a logarithm, so it cannot be 0
 FIRST_POWER = 0.5
-USUAL_LEXICAL_WEIGHT = 0.8  # where there is nothing to choose it by
-SHORTEST = 1e-12  # length of a vector that is scaled to 1
+USUAL_LEXICAL_WEIGHT = 0.8  # without development questions to choose it by
+SHORTEST = 1e-12  # least length that vectors are divided by
 WORDS_AT_ONCE = 1 << 19  # travel's questions: 10,000 distinct ones, 37 MB of products at 300 units and a window of 3
 _TEXTS_AT_ONCE = 4_096
 
@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
     """Embeddings of n texts; see dupq/neighbours/embeddings.py."""
 
     vectors: np.ndarray  # float16, (n, D)
-    words: sparse.csr_array | None  # float32 that are float16 numbers, (n, ids); None without a lexical part
+    words: sparse.csr_array | None  # float32 values rounded to float16, (n, ids); None without a lexical part
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Bag:
     lexical: float  # beta
 
     @classmethod
-    def of(cls, weights: Mapping[str, np.ndarray], place: str) -> "Bag":
-        """From saved weights by name. Raises DupqError naming `place` if they are not those of a WordBag."""
+    def of(cls, weights: Mapping[str, np.ndarray], path: str) -> "Bag":
+        """Return the bag with saved weights. Raises DupqError naming `path` if they are not those of a WordBag."""
         shapes = {name: value.shape for name, value in weights.items() if value.dtype == np.float32}
         count, dimensions = shapes.get("words.weight", (0, 0))
         expected = {"words.weight": (count, dimensions), "log_weights.weight": (count, 1), "rarities": (count,)}
         if shapes != {**expected, "power": (), "lexical": ()} or len(weights) != len(shapes):
-            raise DupqError(f"{place}: not the weights of a network of kind {KIND}; train the encoder anew")
+            raise DupqError(f"{path}: not the weights of a network of kind {KIND}; train the encoder anew")
         table, logs, rarities, power, lexical = (weights[name] for name in (*expected, "power", "lexical"))
         return cls(table, logs[:, 0], rarities, float(power), float(lexical))
 
@@ -66,26 +66,26 @@ class Bag:
 
     @property
     def trainable(self) -> bool:
-        """Nothing is learned here."""
+        """False: this form of the encoder has no gradients."""
         return False
 
     def encode(self, texts: TokenIds) -> Encoded:
-        """The embeddings that the network gives, up to rounding; that of an empty text is zero."""
+        """Return the network's embeddings, up to rounding. The row of an empty text is zero."""
         vectors = np.zeros((len(texts), self.dimensions), np.float16)
         columns, bags = int(texts.ids.max(initial=0)) + 1, [sparse.csr_array((0, 1), dtype=np.float32)]
-        for some in pieces(texts.offsets, WORDS_AT_ONCE):
-            words, counts = flat_bags(texts[some])
+        for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
+            words, counts = flat_bags(texts[rows])
             dampened = counts ** np.float32(self.power)
             weights = np.exp(self.log_weights[words.ids]) * dampened
             sums = sparse.csr_array((weights, words.ids, words.offsets), (len(words), len(self.vectors))) @ self.vectors
             lengths = np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(SHORTEST))
-            vectors[some] = sums / lengths
+            vectors[rows] = sums / lengths
             bags.append(unit_bags(words, self.rarities[words.ids] * dampened, columns))
         return Encoded(vectors, sparse.vstack(bags[1:], format="csr") if bags[1:] else bags[0])
 
 
 def unit_bags(words: TokenIds, weights: np.ndarray, columns: int) -> sparse.csr_array:
-    """Bags of distinct words, ascending, with weights (float32), scaled to length 1 and rounded to float16."""
+    """Return bags of distinct ascending words, their weights (float32) scaled to length 1 and rounded to float16."""
     shape = (len(words), columns)
     squares = sparse.csr_array((weights.astype(np.float64) ** 2, words.ids, words.offsets), shape)
     lengths = np.maximum(np.sqrt(squares.sum(axis=1)), SHORTEST)
@@ -95,8 +95,8 @@ def unit_bags(words: TokenIds, weights: np.ndarray, columns: int) -> sparse.csr_
     return bags
 
 
-def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
-    """All texts, some after the other: as many as have `size` words together, at least one."""
+def batch_slices(offsets: np.ndarray, size: int) -> Iterator[slice]:
+    """Yield slices of successive texts with at most `size` words together, or of one longer text."""
     start = 0
     while start < len(offsets) - 1:
         stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1)
@@ -105,7 +105,7 @@ def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
 
 
 def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
-    """The distinct known words of each text, ascending, and how often each occurs there (float32, (T,))."""
+    """Return the distinct known words of each text, ascending, and their counts in it (float32, (T,))."""
     words, counts, offsets = _bags(texts.ids, texts.offsets, np.int32(FIRST_WORD))
     return TokenIds(words, offsets), counts
 
@@ -113,19 +113,19 @@ def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
 def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
     """Return log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
     questions, holding = 0, np.zeros(ids, np.int64)
-    for some in some_at_once(texts):
-        holding += np.bincount(flat_bags(TokenIds.of(some))[0].ids, minlength=ids)
-        questions += len(some)
+    for batch in in_batches(texts):
+        holding += np.bincount(flat_bags(TokenIds.of(batch))[0].ids, minlength=ids)
+        questions += len(batch)
     frequencies = np.log(max(1, questions) / np.maximum(1, holding))
     frequencies[:FIRST_WORD] = 0.0
     return frequencies.astype(np.float32)
 
 
-def some_at_once(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """All `texts`, some thousand after the other."""
+def in_batches(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Yield `texts` in lists of a few thousand."""
     remaining = iter(texts)
-    while some := list(islice(remaining, _TEXTS_AT_ONCE)):
-        yield some
+    while batch := list(islice(remaining, _TEXTS_AT_ONCE)):
+        yield batch
 
 
 @numba.njit(nogil=True, cache=True)
@@ -133,15 +133,15 @@ def _bags(ids: np.ndarray, offsets: np.ndarray, first: np.int32) -> tuple[np.nda
     words, counts, begins = np.empty_like(ids), np.empty(len(ids), np.float32), np.zeros_like(offsets)
     end = np.int64(0)
     for text in range(len(offsets) - 1):
-        own = np.sort(ids[offsets[text] : offsets[text + 1]])
-        before = first - np.int32(1)
-        for word in own:
+        ascending = np.sort(ids[offsets[text] : offsets[text + 1]])
+        previous = first - np.int32(1)
+        for word in ascending:
             if word < first:
                 continue
-            if word == before:
+            if word == previous:
                 counts[end - 1] += np.float32(1)
             else:
-                words[end], counts[end], before = word, np.float32(1), word
+                words[end], counts[end], previous = word, np.float32(1), word
                 end += 1
         begins[text + 1] = end
     return words[:end].copy(), counts[:end].copy(), begins

@@ -1,6 +1,6 @@
 """A sentence-transformers model as an encoder: for comparison, or as a teacher that an encoder learns from.
 
-It is at the same path on every machine that encodes; dupq/encoders/sentence_models.py reads it.
+The model must be at the same path on every machine that encodes; dupq/encoders/sentence_models.py reads it.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from dupq.text.questions import FIRST_WORD
 
 
 class PretrainedSettings(NetworkSettings):
-    """Of Pretrained."""
+    """Settings of Pretrained."""
 
     needs_links: ClassVar[bool] = False
     kind: Literal["sentence_transformers"] = "sentence_transformers"
@@ -26,7 +26,7 @@ class PretrainedSettings(NetworkSettings):
         "", description="Folder of the model, a package that has one, or a name on the Hugging Face hub."
     )
 
-    def found(self) -> Self:
+    def resolved(self) -> Self:
         """See NetworkSettings."""
         return self.changed(model=model_folder(self.model, f"encoder.model={self.model}"))
 
@@ -36,21 +36,21 @@ class PretrainedSettings(NetworkSettings):
 
 
 class Pretrained(Encoder):
-    """The model reads texts, and this network is given ids: it turns them back into words of the vocabulary.
+    """A network that turns token ids back into words of the vocabulary and has a model of texts read these.
 
-    Lost on the way are what the tokeniser does not keep (case, punctuation, code, addresses) and words that
-    are not in the vocabulary. The model truncates texts that are too long for it, which is not counted. The model's
-    weights are not saved with the encoder, but a hash of its files is, and another model in their place is an error.
+    What the tokeniser drops (case, punctuation, code, addresses) and words outside the vocabulary are lost. The model
+    truncates texts that are too long for it, which is not counted. The model's weights are not saved with the encoder.
+    A hash of its files is, and another model in their place is an error.
     """
 
-    fingerprint: torch.Tensor  # int64, (): the hash; 0 before `prepare`
+    fingerprint: torch.Tensor  # int64, (): hash of the model's files; 0 before `prepare`
 
     def __init__(self, words: nn.Embedding, folder: str) -> None:
-        """`folder` holds the model. Raises DupqError if it does not, or sentence-transformers is missing."""
+        """Load the model in `folder`. Raises DupqError if there is none, or sentence-transformers is missing."""
         super().__init__()
-        self.words = words  # their vectors are not read
+        self.words = words  # part of the protocol; the vectors are not read
         self._folder = folder
-        self._spelling: list[str] = []
+        self._vocabulary: list[str] = []
         model = load_model(model_folder(folder, f"encoder.model={folder}"))
         self._model = [model]  # in a list, so that its weights do not become this network's
         self.dimensions = len(model.encode("text", show_progress_bar=False))
@@ -59,10 +59,10 @@ class Pretrained(Encoder):
 
     def set_vocabulary(self, words: list[str]) -> None:
         """See Encoder."""
-        self._spelling = words
+        self._vocabulary = words
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Store the fingerprint of the model; neither `texts` nor `pairs` are read."""
+        """Store the fingerprint of the model; `texts` and `pairs` are not read."""
         self.fingerprint.fill_(model_fingerprint(self._folder))
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
@@ -72,18 +72,15 @@ class Pretrained(Encoder):
         rows = [row for row, text in enumerate(texts) if text]
         dense = torch.zeros(len(texts), self.dimensions, device=ids.device)
         if rows:
-            some = [texts[row] for row in rows]
-            found = (
-                self._model[0]
-                .to(str(ids.device))
-                .encode(some, batch_size=len(some), convert_to_tensor=True, show_progress_bar=False)
-            )
-            dense[rows] = found.to(dense.device, dense.dtype)
+            model = self._model[0].to(str(ids.device))
+            words = [texts[row] for row in rows]
+            vectors = model.encode(words, batch_size=len(rows), convert_to_tensor=True, show_progress_bar=False)
+            dense[rows] = vectors.to(dense.device, dense.dtype)
         return Embedding(dense)
 
     def _text(self, ids: list[int]) -> str:
-        known = range(FIRST_WORD, FIRST_WORD + len(self._spelling))
-        return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number in known)
+        known = range(FIRST_WORD, FIRST_WORD + len(self._vocabulary))
+        return " ".join(self._vocabulary[number - FIRST_WORD] for number in ids if number in known)
 
     def _check(self) -> None:
         if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):

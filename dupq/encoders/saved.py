@@ -1,22 +1,20 @@
-"""Saved encoders: their files, what they say of themselves, how they read texts, and whether they know an archive.
+"""Saved encoders: their files, reading texts with them, and their fitness for an archive.
 
 The files are safetensors, JSON and a word list; nothing is ever unpickled.
 
 encoder.json        settings, measure, pair threshold, fitness, metrics, fingerprint; written last
 model.safetensors   the weights by name, among them words.weight, the word vectors
-vocabulary.txt      one word a line, in the order of the ids
+vocabulary.txt      one word per line, in the order of the ids
 split.parquet       which questions the network was trained, tuned and tested on
 
-Torch is imported only where a network is opened, so that reading what an encoder says of itself needs none.
+Torch is imported only to open a network, so that an encoder's description can be read without it.
 """
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import numpy as np
 import pyarrow as pa
@@ -45,25 +43,24 @@ if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
 
 FORMAT = 4
-FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")  # all that is read of an encoder
+FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")
 PARTS = ("train", "development", "test")
-FITNESS_QUESTIONS = 1_000  # of an archive: the more there are, the harder a body is to find, so the same everywhere
+FITNESS_QUESTIONS = 1_000  # sampled from every archive: a body is harder to find among more of them
 
 SPLIT = pa.schema(
     [
         pa.field("site", pa.string(), nullable=False),
         pa.field("question_id", pa.int64(), nullable=False),
-        pa.field("duplicates", pa.int64(), nullable=False),  # the number of its set of known duplicates
+        pa.field("duplicates", pa.int64(), nullable=False),  # number of the question's set of known duplicates
         pa.field("part", pa.string(), nullable=False),  # train, development or test
     ]
 )
-
 
 _REMEDY = "train or copy the encoder anew"
 
 
 class MeasureEntry(TypedDict):
-    """How two embeddings are scored: dupq/neighbours/embeddings.py."""
+    """How two embeddings are scored; see dupq/neighbours/embeddings.py."""
 
     kind: Kind
     dense: FiniteFloat
@@ -74,8 +71,8 @@ class Fitness(TypedDict):
     """The fitness of an encoder, measured on a sample of questions."""
 
     questions: int
-    unknown_words: FiniteFloat  # share of the words read that the encoder does not know
-    bodies_found: FiniteFloat | None  # share of titles whose nearest body is their own; None: too few have both
+    unknown_words: FiniteFloat  # share of words that the encoder does not know
+    bodies_found: FiniteFloat | None  # share of titles whose nearest body is their own; None if too few have both
 
 
 class Description(TypedDict):
@@ -85,49 +82,49 @@ class Description(TypedDict):
     settings: dict[str, dict[str, Any]]
     measure: MeasureEntry
     pair_threshold: FiniteFloat | None
-    fitness: Fitness  # on the archive that it was trained on
+    fitness: Fitness  # on the archive of its training
     fingerprint: str
     metrics: dict[str, Any]
     run_id: NotRequired[str]
 
 
 class _Pointer(TypedDict):
-    """latest.json of a training's output."""
+    """latest.json in a training's output."""
 
     encoder: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}-[0-9a-f]{8}$")]
 
 
 def encoder_at(uri: str) -> str:
-    """The folder of the encoder at `uri`: that folder, or the one that the latest.json of a training's output names.
+    """Return the folder of the encoder at `uri`: that folder, or the one named by a training's latest.json.
 
-    The named folder never changes. Whoever reads an encoder file by file resolves it once.
+    The named folder never changes. Code that reads an encoder file by file resolves it once.
     """
-    place = storage.join(uri, "latest.json")
-    if storage.exists(storage.join(uri, "encoder.json")) or not storage.exists(place):
+    pointer = storage.join(uri, "latest.json")
+    if storage.exists(storage.join(uri, "encoder.json")) or not storage.exists(pointer):
         return storage.absolute(uri)
-    name = read_as(place, _Pointer, "train the encoder again with dupq train, which writes the file anew")["encoder"]
+    name = read_as(pointer, _Pointer, "train the encoder again with dupq train, which writes the file anew")["encoder"]
     return storage.absolute(storage.join(uri, name))
 
 
 def read_description(uri: str) -> Description:
-    """encoder.json; raises DupqError if there is no encoder at `uri`, of another format, or if it is damaged."""
+    """Return encoder.json. Raises DupqError if `uri` has no encoder, one of another format, or a damaged one."""
     uri = encoder_at(uri)
-    place = storage.join(uri, "encoder.json")
-    if not storage.exists(place):
+    path = storage.join(uri, "encoder.json")
+    if not storage.exists(path):
         raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with dupq train")
-    description = storage.read_json(place)
+    description = storage.read_json(path)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise DupqError(f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
-    return checked(description, Description, place, _REMEDY)
+        raise DupqError(f"{path}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
+    return checked(description, Description, path, _REMEDY)
 
 
 def read_settings(uri: str) -> Settings:
-    """The settings that the encoder at `uri` was trained with; raises DupqError as `read_description` does."""
+    """Return the settings that the encoder at `uri` was trained with. Raises DupqError as `read_description` does."""
     return settings_of(read_description(uri), uri)
 
 
 def settings_of(description: Description, uri: str) -> Settings:
-    """The settings in the description of the encoder at `uri`; raises DupqError as `read_description` does."""
+    """Return the settings in the description of the encoder at `uri`. Raises DupqError if they are not valid."""
     try:
         return config.from_dict(description["settings"])
     except SettingError as error:
@@ -135,15 +132,14 @@ def settings_of(description: Description, uri: str) -> Settings:
 
 
 def read_measure(uri: str) -> Measure:
-    """How the encoder at `uri` scores two embeddings."""
-    entry = read_description(uri)["measure"]
-    return Measure(entry["kind"], entry["dense"], entry["lexical"])
+    """Return how the encoder at `uri` scores two embeddings."""
+    return Measure(**read_description(uri)["measure"])
 
 
 def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """Return the keys (int64) of the questions that an encoder was trained, tuned and tested on, by part.
 
-    Questions of sites that `sites` lacks are left out: they are not in this archive.
+    Questions of sites that are not in `sites` are left out.
     """
     keys, parts, _ = _split_in(uri, sites)
     return {part: keys[parts == part] for part in PARTS}
@@ -152,7 +148,7 @@ def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
 def read_development_links(uri: str, sites: Sites) -> np.ndarray:
     """Return pairs of known duplicates (int64, shape (m, 2), left < right) that an encoder was tuned on.
 
-    Each question of a set is paired with the next one: enough to connect the set, not all of its links.
+    Each question is paired with the next one of its set: enough to connect the set.
     """
     keys, parts, sets = _split_in(uri, sites)
     keys, sets = keys[parts == "development"], sets[parts == "development"]
@@ -169,44 +165,43 @@ def _split_in(uri: str, sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return keys, table["part"].to_numpy(zero_copy_only=False), table["duplicates"].to_numpy()
 
 
-# From stored texts to embeddings: all code that encodes uses the reader, so that a question has the same embedding
-# wherever it is made. And the encoder's fitness: whether it knows an archive.
+# All code that encodes stored texts uses the reader, so that a question has the same embedding everywhere.
 #
-# Both are measured on a sample of the archive that it was trained on, and again on each archive that it is used on. An
-# encoder of another language or field makes embeddings like any other, and every threshold would be wrong.
+# The fitness of an encoder is measured on a sample of the archive that it was trained on, and again on each archive
+# that it encodes. An encoder for another language or field makes embeddings like any other, and no threshold would fit.
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A network, its words, and the settings that say how it reads a stored text."""
+    """A network, its words, and the settings by which it reads a stored text."""
 
-    network: "Encoder | Bag"  # a network of torch, or dupq's own encoder without it
+    network: "Encoder | Bag"  # a Bag needs no torch
     vocabulary: Vocabulary
     settings: Settings
 
     def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
-        """The embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
-        sequences, cut = token_ids(table, self.vocabulary, self.settings)
-        return self._encoded(sequences, rows or self.settings.encode.batch_size), cut
+        """Return the embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
+        ids, truncated = token_ids(table, self.vocabulary, self.settings)
+        return self._encode(ids, rows or self.settings.encode.batch_size), truncated
 
     def encode_alone(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
-        """The embeddings of titles or bodies alone: tokenised texts, read unchanged."""
-        sequences, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
-        return self._encoded(sequences, self.settings.encode.batch_size)
+        """Return the embeddings of titles alone or bodies alone, which are tokenised texts."""
+        ids, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
+        return self._encode(ids, self.settings.encode.batch_size)
 
-    def _encoded(self, sequences: TokenIds, rows: int) -> Encoded:
+    def _encode(self, ids: TokenIds, rows: int) -> Encoded:
         if isinstance(self.network, Bag):
-            return self.network.encode(sequences)
+            return self.network.encode(ids)
         from dupq.encoders.encoding import encode
 
-        return encode(self.network, sequences, rows)
+        return encode(self.network, ids, rows)
 
 
 _FEWEST_BODIES = 50
 
 
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
-    """The fitness of an encoder on rows of TEXTS, distinct in their keys."""
+    """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
     sequences, _ = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)
     ids = sequences.ids
     known = (ids >= FIRST_WORD) & (ids < FIRST_WORD + len(reader.vocabulary.words))
@@ -221,42 +216,40 @@ def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
         return None
     keys = np.array([key for key, _, _ in both])
     titles, bodies = (reader.encode_alone(pa.array([row[column] for row in both], pa.string())) for column in (1, 2))
-    # a question is not its own neighbour, so bodies have keys of their own
-    found = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
-    return float((found.neighbours == found.queries + 1).sum() / len(keys))
+    # keys differ between titles and bodies because a question is never its own neighbour
+    nearest = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
+    return float((nearest.neighbours == nearest.queries + 1).sum() / len(keys))
 
 
 _NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16"}  # in a file's order
-_RANKS = {name: rank for rank, name in enumerate(_NAMES)}
-_ALIGNED = 8  # bytes that the header is padded to
+_ALIGNMENT = 8  # bytes that the header is padded to
 
 
 def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """The file that `safetensors.numpy.save` gives: tensors of longer numbers first, then by name."""
-    order = sorted(tensors, key=lambda name: (_RANKS[tensors[name].dtype.name], name))
+    """Write the file of `safetensors.numpy.save`, tensor by tensor: wide numbers first, then by name."""
+    ranks = {name: rank for rank, name in enumerate(_NAMES)}
+    order = sorted(tensors, key=lambda name: (ranks[tensors[name].dtype.name], name))
     header: dict[str, object] = {}
     end = 0
     for name in order:
         tensor = tensors[name]
-        place = [end, end + tensor.nbytes]
-        header[name] = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": place}
+        offsets = [end, end + tensor.nbytes]
+        header[name] = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": offsets}
         end += tensor.nbytes
-    described = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    described += b" " * (-len(described) % _ALIGNED)
+    encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded += b" " * (-len(encoded) % _ALIGNMENT)
     with storage.open_output(uri) as sink:
-        sink.write(len(described).to_bytes(8, "little") + described)
+        sink.write(len(encoded).to_bytes(8, "little") + encoded)
         for name in order:
             sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
 
 
-def vocabulary_of(content: bytes, settings: Settings, place: str) -> Vocabulary:
-    """The words in the file `place`. Raises DupqError naming it for what is no list of words."""
+def vocabulary_of(content: bytes, settings: Settings, path: str) -> Vocabulary:
+    """Return the words of vocabulary.txt. Raises DupqError naming `path` if it is not a list of distinct words."""
     try:
         return Vocabulary.from_bytes(content, settings.text)
     except (UnicodeDecodeError, DupqError) as error:
-        raise DupqError(
-            f"{place}: not a list of words in UTF-8, each once ({error}); train the encoder anew"
-        ) from error
+        raise DupqError(f"{path}: not a list of words in UTF-8, each once ({error}); train the encoder anew") from error
 
 
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
@@ -264,13 +257,13 @@ DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # wh
 
 @dataclass(frozen=True)
 class SavedEncoder:
-    """An encoder as it was trained."""
+    """A trained encoder."""
 
     network: "Encoder"
     vocabulary: Vocabulary
     settings: Settings
-    pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
-    fitness: Fitness  # on the archive that it was trained on
+    pair_threshold: float | None  # score that separates duplicates from random pairs; None without links to choose it
+    fitness: Fitness  # on the archive of its training
     metrics: dict[str, object]
 
     @property
@@ -280,13 +273,13 @@ class SavedEncoder:
 
 
 def weights(network: "torch.nn.Module") -> bytes:
-    """The weights as safetensors, names sorted: the same weights give the same bytes."""
+    """Return the weights as safetensors; the same weights give the same bytes."""
     tensors = {name: value.detach().cpu().numpy() for name, value in sorted(network.state_dict().items())}
     return safetensors.numpy.save(tensors)
 
 
 def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
-    """Write an encoder to the folder `uri`, with the name of the run that made it; returns its fingerprint."""
+    """Write an encoder to the folder `uri` and return its fingerprint; `run_id` is that of its training."""
     model, words = weights(encoder.network), encoder.vocabulary.to_bytes()
     description = {
         "format": FORMAT,
@@ -306,7 +299,7 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
 
 
 def load(uri: str) -> SavedEncoder:
-    """Open an encoder. Raises DupqError if files are missing, damaged or do not belong together."""
+    """Open an encoder. Raises DupqError if files are missing, damaged or from different trainings."""
     from dupq.encoders.encoding import rebuild
 
     uri = encoder_at(uri)
@@ -321,7 +314,7 @@ def load(uri: str) -> SavedEncoder:
 
 
 def load_reader(uri: str) -> Reader:
-    """Open an encoder for encoding on the CPU alone: a weighted bag of words needs no torch for that.
+    """Open an encoder for encoding on the CPU; a weighted bag of words needs no torch for that.
 
     Raises DupqError as `load` does, and if torch is needed and missing.
     """
@@ -342,7 +335,7 @@ def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocab
     described: dict[str, object] = {name: value for name, value in description.items() if name in DESCRIBED}
     if _fingerprint(model, words, described) != description["fingerprint"]:
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
-    settings = settings_of(description, uri)  # not read again: it may be of another encoder by now
+    settings = settings_of(description, uri)  # of the description just read: the file may have been replaced
     tensors = read_weights(model, storage.join(uri, "model.safetensors"))
     vocabulary = vocabulary_of(words, settings, storage.join(uri, "vocabulary.txt"))
     vectors = len(tensors["words.weight"])
@@ -351,64 +344,30 @@ def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocab
     return description, settings, tensors, vocabulary
 
 
-def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:
-    """What `weights` wrote, by name.
+def read_weights(content: bytes, path: str) -> dict[str, np.ndarray]:
+    """Return the weights by name that `weights` wrote.
 
-    Raises DupqError naming `place` if it is not readable, has no word vectors, or a weight is no finite number:
-    training that diverged leaves such.
+    Raises DupqError naming `path` if they are not readable, have no word vectors, or are not all finite, as after a
+    training that diverged.
     """
     try:
-        found = safetensors.numpy.load(content)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # of types that numpy lacks too
-        raise DupqError(f"{place}: not readable ({error}); train or copy the encoder anew") from error
-    vectors = found.get("words.weight")
+        tensors = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # also for types unknown to numpy
+        raise DupqError(f"{path}: not readable ({error}); {_REMEDY}") from error
+    vectors = tensors.get("words.weight")
     if vectors is None or vectors.ndim != 2 or vectors.dtype != np.float32:
-        raise DupqError(f"{place}: no table of word vectors (words.weight, float32); train the encoder anew")
-    for name, value in found.items():
+        raise DupqError(f"{path}: no table of word vectors (words.weight, float32); train the encoder anew")
+    for name, value in tensors.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise DupqError(
-                f"{place}: the weights '{name}' are not all finite; train the encoder anew, with a lower learning rate"
+                f"{path}: the weights '{name}' are not all finite; train the encoder anew, with a lower learning rate"
             )
-    return found
+    return tensors
 
 
 def _fingerprint(model: bytes, words: bytes, description: dict[str, object]) -> str:
     digest = hashlib.sha256()
-    for part in (model, words, storage.json_bytes(description)):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    for content in (model, words, storage.json_bytes(description)):
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
     return digest.hexdigest()
-
-
-# An encoder in few bytes, to be started from: rows of small integers instead of floats.
-#
-# The encoder that ships with dupq is such a file, base/encoder.npz; base/NOTICE.txt says what it was learned from.
-
-BASE = Path(__file__).with_name("base") / "encoder.npz"
-SETTINGS, WORDS, SCALES = "settings", "words", ".scales"  # of the file
-
-
-class Start(NamedTuple):
-    """An encoder that training goes on from."""
-
-    settings: Settings
-    words: list[str]  # in the order of their ids
-    tensors: dict[str, np.ndarray]  # its weights (float32) by name
-
-
-def unpack(content: bytes) -> Start:
-    """Return what `pack` of benchmarks/base.py wrote, up to the rounding of its weights."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-        found = {name: kept[name] for name in kept.files}
-    settings = config.from_dict(json.loads(found.pop(SETTINGS).tobytes()))
-    words = found.pop(WORDS).tobytes().decode().split("\n")
-    scales = {name: found.pop(name) for name in list(found) if name.endswith(SCALES)}
-    tensors = {
-        name: tensor.astype(np.float32) * scales.get(f"{name}{SCALES}", np.float32(1)) for name, tensor in found.items()
-    }
-    return Start(settings, words, tensors)
-
-
-def base_fingerprint() -> str:
-    """Names what the encoder that ships with dupq holds."""
-    return hashlib.sha256(BASE.read_bytes()).hexdigest()

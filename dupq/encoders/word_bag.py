@@ -1,5 +1,6 @@
-"""dupq's own encoder: a weighted bag of words, dense and lexical at once, designed to learn from titles and bodies;
-and the same with word order, each word changed by the words beside it.
+"""dupq's own encoder: a weighted bag of words, dense and lexical at once, that learns from titles and bodies.
+
+A second network adds word order: it changes each word vector by the words around it.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +19,8 @@ from dupq.encoders.protocol import (
     LearnedSettings,
     Window,
     convolve,
-    inside,
-    known,
+    known_words,
+    token_mask,
     window_products,
 )
 from dupq.encoders.unpadded import (
@@ -39,7 +40,7 @@ _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
 
 
 class WordBagSettings(LearnedSettings):
-    """Of WordBag."""
+    """Settings of WordBag."""
 
     kind: Literal["word_bag"] = "word_bag"
     dropout: Dropout = Field(0.5, description="Share of the words left out of a training step.")
@@ -50,24 +51,24 @@ class WordBagSettings(LearnedSettings):
 
 
 class WordBag(Encoder):
-    """A text is the bag of its words; n is how often a word w occurs there.
+    """An encoder of a text as the bag of its words; n is how often a word w occurs in the text.
 
-    The dense vector is the sum of a_w n^p v_w, the lexical part the bag of the weights r_w n^p:
+    The dense vector is the sum of a_w n^p v_w, and the lexical part is the bag of the weights r_w n^p:
     s = cos(dense) + beta cos(bags), the sum of dos Santos et al. 2015, section 2.4. r_w is the archive's inverse
-    document frequency (their equation 1). Learned are the vectors v_w, a_w (from r_w on) and p (from 1/2 on; BM25
-    dampens n likewise); beta is the candidate that ranks the development questions best, as a gradient for it is not
-    worth its cost. Unknown words are left out.
+    document frequency (their equation 1). The vectors v_w, the weights a_w (starting as r_w) and p (starting as 1/2)
+    are learned; p dampens n as BM25 does. beta is the candidate that ranks the development questions best: a gradient
+    for it is not worth its cost. Unknown words are left out.
 
-    In training each word is left out with probability `dropout`, so that no single one decides.
+    In training each word is left out with probability `dropout`, so that no single word decides.
     """
 
     is_lexical = True
-    of_archive = frozenset({"rarities", "lexical"})
+    archive_weights = frozenset({"rarities", "lexical"})
     lexical: torch.Tensor  # beta, a scalar
-    rarities: torch.Tensor  # r_w, one an id of the vocabulary
+    rarities: torch.Tensor  # r_w, one per id of the vocabulary
 
     def __init__(self, words: nn.Embedding, dropout: float) -> None:
-        """`words` has one row an id of the vocabulary."""
+        """Begin with the table `words`, one row per id of the vocabulary."""
         super().__init__()
         self.dimensions = words.embedding_dim
         self.words = words
@@ -80,7 +81,7 @@ class WordBag(Encoder):
         self.register_buffer("rarities", torch.ones(words.num_embeddings))
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Count r_w, as which a_w starts; see Encoder."""
+        """Count r_w, and let a_w start as r_w; see Encoder."""
         frequencies = inverse_document_frequencies(texts, self.words.num_embeddings)
         self.rarities.copy_(torch.from_numpy(np.maximum(frequencies, LEAST_RARITY)))
         self.log_weights.weight.data[:, 0] = self.rarities.log()
@@ -90,15 +91,15 @@ class WordBag(Encoder):
         return 1.0, self.lexical.item()
 
     def tune(self, quality: Callable[[], float] | None) -> None:
-        """See Encoder: choose beta."""
+        """Choose beta; see Encoder."""
         if quality is None:
             self.lexical.fill_(USUAL_LEXICAL_WEIGHT)
             return
-        measured = []
+        qualities = []
         for weight in _LEXICAL_WEIGHTS:
             self.lexical.fill_(weight)
-            measured.append(quality())
-        self.lexical.fill_(_LEXICAL_WEIGHTS[int(np.argmax(measured))])
+            qualities.append(quality())
+        self.lexical.fill_(_LEXICAL_WEIGHTS[int(np.argmax(qualities))])
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
@@ -106,19 +107,20 @@ class WordBag(Encoder):
         dampened = self._dampened(counts)
         if self.training and self.dropout:
             dampened = dampened * (torch.rand_like(dampened) >= self.dropout)
-        is_there = dampened > 0
+        is_present = dampened > 0
         weights = self.log_weights(words)[:, :, 0].exp() * dampened
-        return Embedding(
-            self._sums(words[is_there], weights[is_there], is_there), words, self.rarities[words] * dampened
-        )
+        sums = self._sums(words[is_present], weights[is_present], is_present.sum(dim=1))
+        return Embedding(sums, words, self.rarities[words] * dampened)
 
-    def flat(self, texts: TokenIds) -> Embedding | None:
+    def forward_unpadded(self, texts: TokenIds) -> Embedding | None:
         """See Encoder."""
         if self.lexical.item():
             return None
         words, counts = flat_bags(texts)
         if self.training and self.dropout:
-            words, counts = _kept(words, counts, torch.rand(len(words.ids)) >= self.dropout)
+            is_kept = (torch.rand(len(words.ids)) >= self.dropout).numpy()
+            kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+            words, counts = TokenIds(words.ids[is_kept], kept_before[words.offsets]), counts[is_kept]
         weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
         weights = weights * torch.from_numpy(counts).to(weights, non_blocking=True).pow(self.power)
         return Embedding(weighted_sums(self.words.weight, words, weights))
@@ -128,18 +130,17 @@ class WordBag(Encoder):
         return self.rarities[words] * self._dampened(counts)
 
     def _dampened(self, counts: torch.Tensor) -> torch.Tensor:
-        """n^p, and 0 for 0."""
+        """Return n^p, and 0 for n = 0."""
         return counts.clamp_min(1).pow(self.power) * (counts > 0)
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder. Each of a word's n occurrences weighs a_w n^(p - 1)."""
         counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
-        weights = self.log_weights.weight[:, 0].exp() * known(self.words.num_embeddings)
+        weights = self.log_weights.weight[:, 0].exp() * known_words(self.words.num_embeddings)
         return sums_of_words(self.words, weights, texts, counts.to(weights).pow(self.power - 1))
 
-    def _sums(self, words: torch.Tensor, weights: torch.Tensor, is_there: torch.Tensor) -> torch.Tensor:
-        """The weighted sums (B, D) of the vectors of the words of each text, without padding."""
-        sizes = is_there.sum(dim=1)
+    def _sums(self, words: torch.Tensor, weights: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sums (B, D) of word vectors; the texts have `sizes` (B,) of the `words` each."""
         with torch.autocast(words.device.type, enabled=False):
             return nn.functional.embedding_bag(
                 words,
@@ -152,12 +153,12 @@ class WordBag(Encoder):
 
 
 def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """q_bow: the words (B, L) of each text in ascending order, and their frequencies (B, L).
+    """Return q_bow: the words (B, L) of each text in ascending order, and their frequencies (B, L).
 
-    The frequency is at the first position of a word, and 0 at its others and at padding, which comes first. Unknown
-    words count as padding.
+    The frequency of a word is at its first position, and its other positions have 0. Padding and unknown words have
+    0 and come first.
     """
-    known = inside(ids, lengths) & (ids >= FIRST_WORD)
+    known = token_mask(ids, lengths) & (ids >= FIRST_WORD)
     words = torch.where(known, ids, PADDING).sort(dim=1).values
     first = torch.searchsorted(words, words)
     frequencies = torch.searchsorted(words, words, right=True) - first
@@ -165,15 +166,8 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
     return words, frequencies * (is_first & (words != PADDING))
 
 
-def _kept(words: TokenIds, counts: np.ndarray, is_kept: torch.Tensor) -> tuple[TokenIds, np.ndarray]:
-    """The words that are kept, and their counts."""
-    kept = is_kept.numpy()
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return TokenIds(words.ids[kept], before[words.offsets]), counts[kept]
-
-
 class WordBagCNNSettings(LearnedSettings):
-    """Of WordBagCNN."""
+    """Settings of WordBagCNN."""
 
     kind: Literal["word_bag_cnn"] = "word_bag_cnn"
     units: Length = Field(300, description="Features of a window.")
@@ -186,15 +180,15 @@ class WordBagCNNSettings(LearnedSettings):
 
 
 class WordBagCNN(WordBag):
-    """WordBag, and in its dense vector each word v_w becomes v_w + U relu(W1 z_n + b1): sum_n a_w n^(p - 1) of these.
+    """A WordBag whose dense vector is the sum over words of a_w n^(p - 1) (v_w + U relu(W1 z_n + b1)).
 
     z_n are the k word vectors around the word (dos Santos et al. 2015, section 2.3). U starts as zero, so that training
-    begins with the bag. What a bag cannot express (who does what to whom, phrases) is what a teacher can add. Dropout
+    begins with the bag. A teacher can add what a bag cannot express: who does what to whom, and phrases. Dropout
     leaves words out of the bag, not out of windows.
     """
 
     def __init__(self, words: nn.Embedding, dropout: float, units: int, window: int) -> None:
-        """`words` has one row an id of the vocabulary; `units` is the number of rows of W1, `window` is k, odd."""
+        """Begin with the table `words`, one row per id; `units` is the number of rows of W1, `window` is k, odd."""
         super().__init__(words, dropout)
         self.window = window
         self.convolution = nn.Linear(window * words.embedding_dim, units)
@@ -203,30 +197,30 @@ class WordBagCNN(WordBag):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        found = super().forward(ids, lengths)
+        bag = super().forward(ids, lengths)
         local = torch.relu(convolve(self.words, self.convolution, self.window, ids))
-        pooled = (local * self._weights(found.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
-        return found._replace(dense=found.dense + self.change(pooled))
+        pooled = (local * self._weights(bag.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
+        return bag._replace(dense=bag.dense + self.change(pooled))
 
-    def flat(self, texts: TokenIds) -> None:
-        """See Encoder."""
+    def forward_unpadded(self, texts: TokenIds) -> None:
+        """Return None: batches of padded texts are as fast."""
 
     def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """a_w n^(p - 1) (B, L) of each word at its position; 0 for padding and unknown words. `words`: see bags."""
+        """Return a_w n^(p - 1) (B, L) at each position, 0 for padding and unknown words; `words` are as of `bags`."""
         counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)
-        is_known = inside(ids, lengths) & (ids >= FIRST_WORD)
+        is_known = token_mask(ids, lengths) & (ids >= FIRST_WORD)
         weights = self.log_weights(ids)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power - 1)
         return weights * is_known
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
-        factors = self.log_weights.weight[:, 0].exp() * known(self.words.num_embeddings)
+        factors = self.log_weights.weight[:, 0].exp() * known_words(self.words.num_embeddings)
         weights = factors[torch.from_numpy(texts.ids)] * counts.to(factors).pow(self.power - 1)
         products = window_products(self.words, self.convolution, self.window, texts)
         pooled = products.table.new_empty(len(texts), self.convolution.out_features)
-        for some, local, begins in window_sums(products):
-            first = int(texts.offsets[some.start])
+        for rows, local, begins in window_sums(products):
+            first = int(texts.offsets[rows.start])
             local.add_(self.convolution.bias).relu_().mul_(weights[first : first + len(local), None])
-            pooled[some] = sums_of_rows(local, begins)
-        return super().dense_of(texts) + in_blocks(self.change, pooled)
+            pooled[rows] = sums_of_rows(local, begins)
+        return super().dense_unpadded(texts) + in_blocks(self.change, pooled)

@@ -137,7 +137,7 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
         settings = settings.changed(word_vectors=settings.word_vectors.changed(file=storage.absolute(vectors)))
     from dupq.encoders.encoding import network_settings  # with torch, as the rest of this check
 
-    settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
+    settings = settings.changed(encoder=network_settings(settings.encoder).resolved().to_section())
     if settings.word_vectors.goes_on:
         from dupq.training.start import check_start
 

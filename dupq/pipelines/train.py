@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.archive import Shard, answer_shards, pinned, question_shards
-from dupq.encoders.saved import base_fingerprint, read_description, read_settings
+from dupq.encoders.saved import read_description, read_settings
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.inputs import content_of, input_files
 from dupq.job.run import Run
@@ -28,6 +28,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
+from dupq.training.start import base_fingerprint
 from dupq.training.steps.development import About, publish, save_encoder
 from dupq.training.steps.fit import check_room_to_fit, fit
 from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare

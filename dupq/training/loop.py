@@ -211,7 +211,7 @@ def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding
     """
     device = network.words.weight.device
     texts = TokenIds.of([sequences[int(key)] for key in keys])
-    flat = network.flat(texts)
+    flat = network.forward_unpadded(texts)
     if flat is not None:
         return flat
     parts, rows = [], []

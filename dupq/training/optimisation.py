@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from dupq.encoders.protocol import Embedding, Encoder, is_nothing
+from dupq.encoders.protocol import Embedding, Encoder, is_zero
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
@@ -60,7 +60,7 @@ def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.T
     """The scores (n, m) of every left with every right embedding: those of `network.score`."""
     dense, lexical = network.mix()
     scores = dense * _similarities(network.kind, left.dense, right.dense)
-    if is_nothing(lexical):
+    if is_zero(lexical):
         return scores
     return scores + lexical * _bag_cosines(left, right)
 

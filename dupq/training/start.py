@@ -1,13 +1,22 @@
-"""The network that training begins with: fresh over its word vectors, or going on from another encoder."""
+"""The network that training begins with: fresh over its word vectors, or with the weights of another encoder.
+
+That may be the encoder that ships with dupq, encoders/base/encoder.npz, packed as rows of small integers instead of
+floats; base/NOTICE.txt says what it was trained on.
+"""
 
 import functools
+import hashlib
+import io
+import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dupq.encoders.saved import BASE, Start, load, unpack
+from dupq.encoders.saved import load
 from dupq.errors import SettingError
+from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import WordVectorSettings
 from dupq.text.questions import FIRST_WORD, Vocabulary
@@ -15,40 +24,65 @@ from dupq.text.questions import FIRST_WORD, Vocabulary
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
 
-_WORDS = "words.weight"
-_READING = ("word_form", "language")  # what a word is: alike in start and training
+BASE = Path(__file__).parents[1] / "encoders" / "base" / "encoder.npz"
+SETTINGS, WORDS, SCALES = "settings", "words", ".scales"  # names in the packed file
+_WORD_VECTORS = "words.weight"
+
+
+class Start(NamedTuple):
+    """An encoder whose weights a training begins with."""
+
+    settings: Settings
+    words: list[str]  # in the order of their ids
+    tensors: dict[str, np.ndarray]  # its weights (float32) by name
+
+
+def unpack(content: bytes) -> Start:
+    """Return the encoder that benchmarks/base.py packed, up to the rounding of its weights."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as packed:
+        arrays = {name: packed[name] for name in packed.files}
+    settings = config.from_dict(json.loads(arrays.pop(SETTINGS).tobytes()))
+    words = arrays.pop(WORDS).tobytes().decode().split("\n")
+    scales = {name: arrays.pop(name) for name in list(arrays) if name.endswith(SCALES)}
+    one = np.float32(1)
+    tensors = {name: array.astype(np.float32) * scales.get(f"{name}{SCALES}", one) for name, array in arrays.items()}
+    return Start(settings, words, tensors)
+
+
+def base_fingerprint() -> str:
+    """Return a hash of the encoder that ships with dupq."""
+    return hashlib.sha256(BASE.read_bytes()).hexdigest()
 
 
 @functools.lru_cache(maxsize=1)
-def read_start(encoder: str) -> Start:
-    """The encoder named by `word_vectors.start`: "base", the one that ships with dupq, or the URI of a saved one."""
-    if encoder == "base":
+def read_start(name: str) -> Start:
+    """Return the encoder that `word_vectors.start` names: "base", which ships with dupq, or the URI of a saved one."""
+    if name == "base":
         return unpack(BASE.read_bytes())
-    saved = load(encoder)
-    tensors = {name: value.numpy() for name, value in saved.network.state_dict().items()}
+    saved = load(name)
+    tensors = {key: value.numpy() for key, value in saved.network.state_dict().items()}
     return Start(saved.settings, saved.vocabulary.words, tensors)
 
 
 def check_start(settings: Settings) -> None:
-    """Raise SettingError where an encoder with `settings` cannot go on from the one that they name."""
+    """Raise SettingError if an encoder with `settings` cannot begin with the weights of `word_vectors.start`."""
     name = settings.word_vectors.start
-    found = read_start(name)
-    start = found.settings
-    for part in _READING:
-        given, there = getattr(settings.text, part), getattr(start.text, part)
-        if given != there and given != "auto":  # the language is found later
+    start = read_start(name)
+    for field in ("word_form", "language"):  # the words of both must mean the same
+        wanted, actual = getattr(settings.text, field), getattr(start.settings.text, field)
+        if wanted not in (actual, "auto"):  # the language is detected later
             raise SettingError(
-                f"setting 'text.{part}' is {given!r}, but the encoder word_vectors.start={name} reads {there!r}; set "
-                "it alike, or train from nothing with word_vectors.algorithm=random"
+                f"setting 'text.{field}' is {wanted!r}, but the encoder word_vectors.start={name} reads {actual!r}; "
+                "set it alike, or train from nothing with word_vectors.algorithm=random"
             )
-    mine, theirs = (_shape(one) for one in (settings, start))
-    if mine != theirs:
-        described = ", ".join(f"encoder.{part}={value}" for part, value in theirs.items())
+    shape = _shape(start.settings)
+    if _shape(settings) != shape:
+        described = ", ".join(f"encoder.{field}={value}" for field, value in shape.items())
         raise SettingError(
             f"setting 'encoder': word_vectors.start={name} has {described}; set it alike, or train "
             " from nothing with word_vectors.algorithm=random"
         )
-    length = found.tensors[_WORDS].shape[1]
+    length = start.tensors[_WORD_VECTORS].shape[1]
     if settings.word_vectors.dimensions not in (WordVectorSettings().dimensions, length):
         raise SettingError(
             f"setting 'word_vectors.dimensions' is {settings.word_vectors.dimensions}, but the vectors of "
@@ -58,29 +92,29 @@ def check_start(settings: Settings) -> None:
 
 
 def _shape(settings: Settings) -> dict[str, Any]:
-    """The settings of a network that its weights depend on."""
+    """Return the network settings that the shapes of its weights depend on."""
     from dupq.encoders.encoding import network_settings
 
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
 def shared_words(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices (int64) of the words of both, in `words` and in the encoder that training goes on from."""
-    theirs = {word: row for row, word in enumerate(start.words)}
-    shared = [(row, theirs[word]) for row, word in enumerate(words) if word in theirs]
-    own, other = np.array(shared, np.int64).reshape(-1, 2).T
-    return own.copy(), other.copy()
+    """Return the indices (int64) of the words that both have, in `words` and in `start.words`."""
+    index = {word: row for row, word in enumerate(start.words)}
+    shared = [(row, index[word]) for row, word in enumerate(words) if word in index]
+    rows, start_rows = np.array(shared, np.int64).reshape(-1, 2).T
+    return rows.copy(), start_rows.copy()
 
 
 def known_vectors(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of `words` (float32, one row each) by the encoder that training goes on from.
+    """Return the vectors (float32, one row each) that `start` has of `words`, and which words it has.
 
-    Also which words it has. Those of words that it lacks are zero.
+    The vector of a word that it lacks is zero.
     """
-    own, other = shared_words(start, words)
-    table = start.tensors[_WORDS][FIRST_WORD:]
+    rows, start_rows = shared_words(start, words)
+    table = start.tensors[_WORD_VECTORS][FIRST_WORD:]
     vectors, is_known = np.zeros((len(words), table.shape[1]), np.float32), np.zeros(len(words), bool)
-    vectors[own], is_known[own] = table[other], True
+    vectors[rows], is_known[rows] = table[start_rows], True
     return vectors, is_known
 
 
@@ -91,10 +125,10 @@ def new_network(
     pairs: Iterable[tuple[np.ndarray, np.ndarray]],
     settings: Settings,
 ) -> "Encoder":
-    """The network over `word_vectors` (one row an id), initialised from the archive's `texts` and `pairs`.
+    """Return the network over `word_vectors` (one row per id), initialised from the archive's `texts` and `pairs`.
 
-    See Encoder.prepare for these. With word_vectors.algorithm=start its weights are those of the encoder that training
-    goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one. Raises
+    See Encoder.prepare for these. With word_vectors.algorithm=start it gets the weights of the encoder that
+    `word_vectors.start` names, except those of words that this lacks and those that describe one archive. Raises
     SettingError as `check_start` does.
     """
     from dupq.encoders.encoding import build
@@ -105,22 +139,22 @@ def new_network(
     network.set_vocabulary(vocabulary.words)
     network.prepare(texts, pairs)
     if settings.word_vectors.goes_on:
-        go_on_from(read_start(settings.word_vectors.start), network, vocabulary)
+        copy_weights(read_start(settings.word_vectors.start), network, vocabulary)
     return network
 
 
-def go_on_from(start: Start, network: "Encoder", vocabulary: Vocabulary) -> None:
-    """Take the weights of `start`, but for the word vectors, which are there already."""
+def copy_weights(start: Start, network: "Encoder", vocabulary: Vocabulary) -> None:
+    """Copy the weights of `start` to `network`, except for word vectors and weights that describe one archive."""
     import torch
 
-    own, other = (torch.from_numpy(rows + FIRST_WORD) for rows in shared_words(start, vocabulary.words))
+    ids, start_ids = (torch.from_numpy(rows + FIRST_WORD) for rows in shared_words(start, vocabulary.words))
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
-            if name == _WORDS or name in network.of_archive:
+            if name == _WORD_VECTORS or name in network.archive_weights:
                 continue
-            given = torch.from_numpy(np.asarray(start.tensors[name])).to(tensor)
+            weights = torch.from_numpy(np.asarray(start.tensors[name])).to(tensor)
             is_by_word = tensor.ndim and tensor.shape[0] == len(vocabulary)
             if is_by_word:
-                tensor[own] = given[other]
+                tensor[ids] = weights[start_ids]
             else:
-                tensor.copy_(given)
+                tensor.copy_(weights)

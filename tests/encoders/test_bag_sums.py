@@ -45,7 +45,7 @@ def test_without_padding_a_bag_and_its_gradients_are_the_same(texts: list[list[i
 
 
 def check_like_padded(arrays: list[np.ndarray], flat: Encoder, padded: Encoder) -> None:
-    one, other = flat.flat(TokenIds.of(arrays)), padded(*pad(arrays))
+    one, other = flat.forward_unpadded(TokenIds.of(arrays)), padded(*pad(arrays))
     assert one is not None
     assert torch.allclose(one.dense, other.dense)
     found, expected = gradients(flat, one.dense), gradients(padded, other.dense)
@@ -64,9 +64,9 @@ def test_dropout_leaves_words_out_of_texts_one_by_one() -> None:
     vectors = np.eye(WORDS, dtype=np.float32)
     network = build(EncoderSettings(kind="word_bag", dropout=0.3), vectors, 1).train()
     texts = TokenIds.of([np.array([2, 3, 3, 5], np.int32)] * 4_000)
-    whole = network.eval().flat(texts)
+    whole = network.eval().forward_unpadded(texts)
     torch.manual_seed(1)
-    some = network.train().flat(texts)
+    some = network.train().forward_unpadded(texts)
     assert whole is not None
     assert some is not None
     is_kept = some.dense > 0
@@ -79,4 +79,4 @@ def test_dropout_leaves_words_out_of_texts_one_by_one() -> None:
 def test_a_bag_that_scores_read_is_not_left_out() -> None:
     network = bag(3)
     network.tune(None)
-    assert network.flat(TokenIds.of([np.array([2], np.int32)])) is None
+    assert network.forward_unpadded(TokenIds.of([np.array([2], np.int32)])) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles import encoder_twins as twins
 
 from dupq import storage
-from dupq.encoders.bags import Encoded, pieces
+from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
 from dupq.encoders.protocol import Embedding, Encoder, batches, similarity
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
@@ -268,7 +268,7 @@ def test_a_cpu_and_batches_give_the_same_embeddings(name: str) -> None:
 def test_without_padding_a_network_is_the_same(name: str, texts: list[list[int]]) -> None:
     network = small_network(name)
     with torch.inference_mode():
-        flat = network.dense_of(TokenIds.of(np.array(text, np.int32) for text in texts))
+        flat = network.dense_unpadded(TokenIds.of(np.array(text, np.int32) for text in texts))
     assert (flat is None) == ("both directions" in name or "stacked" in name)  # of the papers
     if texts and flat is not None:
         assert flat.numpy() == pytest.approx(forward(network, texts, padding=1).dense.detach().numpy(), abs=DOUBLE)
@@ -276,10 +276,10 @@ def test_without_padding_a_network_is_the_same(name: str, texts: list[list[int]]
 
 def test_pieces_are_all_texts_in_their_order_and_no_larger_than_they_must() -> None:
     offsets = np.array([0, 3, 3, 7, 30, 31, 31, 36])
-    assert list(pieces(offsets, 7)) == [slice(0, 3), slice(3, 4), slice(4, 7)]
-    sizes = [stop - start for start, stop, _ in (some.indices(7) for some in pieces(offsets, 1))]
+    assert list(batch_slices(offsets, 7)) == [slice(0, 3), slice(3, 4), slice(4, 7)]
+    sizes = [stop - start for start, stop, _ in (some.indices(7) for some in batch_slices(offsets, 1))]
     assert sum(sizes) == 7
-    assert list(pieces(offsets[:1], 7)) == []
+    assert list(batch_slices(offsets[:1], 7)) == []
 
 
 def test_a_bag_is_the_sum_of_its_words_by_weight_and_its_mix_is_what_ranks_best() -> None:
@@ -309,7 +309,7 @@ def test_a_network_that_gives_no_numbers_is_an_error() -> None:
 @every_network
 def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> None:
     network = small_network(name).float()
-    chosen = Settings().changed(encoder=network_settings(NETWORKS[name][0]).given())
+    chosen = Settings().changed(encoder=network_settings(NETWORKS[name][0]).to_section())
     words = Vocabulary([f"w{i}" for i in range(WORDS - 2)])
     save(
         str(tmp_path),

@@ -65,7 +65,7 @@ def test_another_kind_starts_from_its_own_defaults_in_whatever_order_it_is_assig
 
 
 def test_all_settings_of_a_network_are_given_to_the_job() -> None:
-    given = network_settings(EncoderSettings(kind="cnn")).given()
+    given = network_settings(EncoderSettings(kind="cnn")).to_section()
     assert type(given) is EncoderSettings
     assert given.model_dump() == {
         "kind": "cnn",

@@ -11,7 +11,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.saved import read_measure
-from dupq.encoders.steps import Place, Work, encode_shard
+from dupq.encoders.steps import EncodeContext, ShardFiles, encode_shard
 from dupq.evaluation.measures import Ranker
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.evaluate import Archive, systems
@@ -49,8 +49,8 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         columns = [pa.array(np.arange(start, stop)), pa.array(titles[start:stop]), pa.array(whole[start:stop])]
         storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
         if encoder is not None:
-            work = Work(encoder, encoder, SITES.names, None, 64, gpu=False)
-            encode_shard(work, Place(str(folder / "texts" / name), "", str(folder / "embeddings" / name)))
+            work = EncodeContext(encoder, encoder, SITES.names, None, 64, gpu=False)
+            encode_shard(work, ShardFiles(str(folder / "texts" / name), "", str(folder / "embeddings" / name)))
     return Archive(str(folder / "texts"), str(folder / "embeddings"), encoder, SITES.names, "", are_labelled=False)
 
 

@@ -18,7 +18,7 @@ from random_bag import WORDS, saved_encoder
 from dupq import storage
 from dupq.encoders import steps
 from dupq.encoders.saved import read_description
-from dupq.encoders.steps import Embedder, Place, Work, encode_shard, encode_shards, gpus_to_make, pool_for
+from dupq.encoders.steps import Embedder, EncodeContext, ShardFiles, encode_shard, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.gpus import NO_GPUS
@@ -39,12 +39,12 @@ from dupq.encoders.steps import Embedder, encode_shard, pool_for
 from dupq.job.actors import run_in_actors
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
-work, places = pickle.load(open(sys.argv[1], "rb"))
+context, shards = pickle.load(open(sys.argv[1], "rb"))
 from dupq.system import recording
 with recording() as written:
-    calls, outputs = [(work, place) for place in places], [place.output for place in places]
-    pool = pool_for(EncodeSettings(actors=gpus), len(places), gpus, gpus)
-    report = run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+    calls, outputs = [(context, shard) for shard in shards], [shard.output for shard in shards]
+    pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus, gpus)
+    report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
 
@@ -65,44 +65,44 @@ class Archive:
         table = pa.table([pa.array(represented[field.name]) for field in REPRESENTATIVES], schema=REPRESENTATIVES)
         storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
         fingerprint = read_description(encoder)["fingerprint"]
-        self.work = Work(encoder, fingerprint, ["a"], f"{folder}/representatives.parquet", 64, gpu=False)
+        self.context = EncodeContext(encoder, fingerprint, ["a"], f"{folder}/representatives.parquet", 64, gpu=False)
 
-    def places(self, output: str) -> list[Place]:
+    def shards(self, output: str) -> list[ShardFiles]:
         return [
-            Place(f"{self.folder}/texts/{number}.parquet", "", f"{self.folder}/{output}/{number}.parquet")
+            ShardFiles(f"{self.folder}/texts/{number}.parquet", "", f"{self.folder}/{output}/{number}.parquet")
             for number in range(len(SHARDS))
         ]
 
 
-def by_actors(work: Work, places: list[Place], pool: Pool) -> Report:
-    calls, outputs = [(work, place) for place in places], [place.output for place in places]
-    return run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+def by_actors(context: EncodeContext, shards: list[ShardFiles], pool: Pool) -> Report:
+    calls, outputs = [(context, shard) for shard in shards], [shard.output for shard in shards]
+    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     made = Archive(tmp_path_factory.mktemp("archive"))
-    for place in made.places("alone"):
-        encode_shard(made.work, place)
+    for shard in made.shards("alone"):
+        encode_shard(made.context, shard)
     return made
 
 
-def check(archive: Archive, places: list[Place], report: Report, written: Iterable[str]) -> None:
+def check(archive: Archive, shards: list[ShardFiles], report: Report, written: Iterable[str]) -> None:
     """All is written, as by one process, and told."""
     assert report.rows_out == sum(SHARDS) - 2
     assert report.peak_memory_mb > 0
-    assert set(written) == {place.output for place in places}
-    for place, alone in zip(places, archive.places("alone"), strict=True):
-        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+    assert set(written) == {shard.output for shard in shards}
+    for shard, alone in zip(shards, archive.shards("alone"), strict=True):
+        assert storage.read_bytes(shard.output) == storage.read_bytes(alone.output)
 
 
 def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
-    places = archive.places("by threads")
-    encode_shard(archive.work, places[1])
+    shards = archive.shards("by threads")
+    encode_shard(archive.context, shards[1])
     with recording() as written:
-        counts = encode_shards(archive.work, places)
-    check(archive, places, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+        counts = encode_shards(archive.context, shards)
+    check(archive, shards, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
 
 
 @pytest.mark.ray
@@ -110,39 +110,39 @@ def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
 def test_files_are_those_of_one_process_for_any_number_of_workers(
     workers: int, archive: Archive, ray_started: None
 ) -> None:
-    places = archive.places(f"by {workers}")
+    shards = archive.shards(f"by {workers}")
     with recording() as written:
-        report = by_actors(archive.work, places, Pool(workers, 0.2, 0))
-    check(archive, places, report, written)
+        report = by_actors(archive.context, shards, Pool(workers, 0.2, 0))
+    check(archive, shards, report, written)
 
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and the encoder stays on the CPU: the steps are those with a real one."""
-    places = archive.places("with a gpu")
-    (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
+    shards = archive.shards("with a gpu")
+    (tmp_path / "call").write_bytes(pickle.dumps((archive.context, shards)))
     run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    check(archive, places, *pickle.loads((tmp_path / "call").read_bytes()))
+    check(archive, shards, *pickle.loads((tmp_path / "call").read_bytes()))
 
 
 @pytest.mark.ray
 def test_what_is_whole_is_left_out_and_the_rest_made_again(
     archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places, folder = archive.places("again"), archive.folder
+    shards, folder = archive.shards("again"), archive.folder
     gpus_to_make(f"{folder}/as.json", f"{folder}/again", NO_GPUS, {})
-    for place in places[:4]:  # what a job that was killed has left
-        encode_shard(archive.work, place)
-    storage.write_bytes(places[0].output, b"damaged")
-    storage.delete(places[3].output)
-    whole = [storage.version(place.output) for place in places[1:3]]
-    job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
+    for shard in shards[:4]:  # what a job that was killed has left
+        encode_shard(archive.context, shard)
+    storage.write_bytes(shards[0].output, b"damaged")
+    storage.delete(shards[3].output)
+    whole = [storage.version(shard.output) for shard in shards[1:3]]
+    job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.context.encoder, archive.context.representatives,
                    f"{folder}/as.json", f"{folder}/again")  # fmt: skip
     report = steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
-    assert [storage.version(place.output) for place in places[1:3]] == whole
+    assert [storage.version(shard.output) for shard in shards[1:3]] == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
-    for place, alone in zip(places, archive.places("alone"), strict=True):
-        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+    for shard, alone in zip(shards, archive.shards("alone"), strict=True):
+        assert storage.read_bytes(shard.output) == storage.read_bytes(alone.output)
 
 
 @pytest.mark.ray
@@ -151,9 +151,9 @@ def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path:
     archive = Archive(tmp_path)
     storage.write_bytes(f"{tmp_path}/{damaged}", b"damaged")
     with pytest.raises(DupqError) as alone:
-        encode_shard(archive.work, archive.places("alone")[5])
+        encode_shard(archive.context, archive.shards("alone")[5])
     with pytest.raises(DupqError) as caught:
-        by_actors(archive.work, archive.places("embeddings"), Pool(1, 0.2, 0))
+        by_actors(archive.context, archive.shards("embeddings"), Pool(1, 0.2, 0))
     assert str(caught.value) == str(alone.value)
     wanted = ray.cluster_resources()["CPU"]
     for _ in range(600):  # actors end when nothing holds them, soon after

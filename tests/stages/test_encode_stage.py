@@ -19,43 +19,43 @@ SETTINGS = {"encoder": {"kind": "cnn"}}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def record(tmp_path: Path) -> str:
     return str(tmp_path / "encoded_on.json")
 
 
-def gpus_of(place: str, wanted: int | None) -> int:
-    return gpus_to_make(place, f"{place}.embeddings", Gpus(wanted), {"torch": "2"})
+def gpus_of(record: str, wanted: int | None) -> int:
+    return gpus_to_make(record, f"{record}.embeddings", Gpus(wanted), {"torch": "2"})
 
 
 @pytest.mark.parametrize("wanted", [None, 2])
 def test_a_run_begun_on_cpus_stays_on_them(
-    wanted: int | None, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wanted: int | None, record: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gpus_of(place, 0) == 0
+    assert gpus_of(record, 0) == 0
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
-    assert gpus_of(place, wanted) == 0
-    assert storage.read_json(place) == {"torch": "2", "device": "cpu"}
-    assert was_begun_on_cpus(place)
+    assert gpus_of(record, wanted) == 0
+    assert storage.read_json(record) == {"torch": "2", "device": "cpu"}
+    assert was_begun_on_cpus(record)
     assert ("--gpus 2: this run's embeddings were begun on CPUs" in capsys.readouterr().out) == (wanted == 2)
 
 
-def test_a_run_begun_on_gpus_needs_them_to_its_end(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begun_on_gpus_needs_them_to_its_end(record: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "gpus", lambda: 4)
     monkeypatch.setattr(gpus, "_nodes_with_gpus", tuple)
     monkeypatch.setattr(gpus, "_trouble", lambda nodes: None)
-    assert gpus_of(place, None) == 4
+    assert gpus_of(record, None) == 4
     monkeypatch.setattr(cluster, "gpus", lambda: 0)
-    assert gpus_of(place, 1) == 1
+    assert gpus_of(record, 1) == 1
     for wanted in (None, 0):
         with pytest.raises(DupqError, match="begun on GPUs, and there are none for it now"):
-            gpus_of(place, wanted)
+            gpus_of(record, wanted)
 
 
-def test_what_was_made_before_it_was_known_on_what_is_removed(place: str) -> None:
-    storage.write_bytes(f"{place}.embeddings/0.parquet", b"")
-    gpus_of(place, 0)
-    assert not storage.exists(f"{place}.embeddings/0.parquet")
-    assert not was_begun_on_cpus(f"{place}.other")
+def test_what_was_made_before_it_was_known_on_what_is_removed(record: str) -> None:
+    storage.write_bytes(f"{record}.embeddings/0.parquet", b"")
+    gpus_of(record, 0)
+    assert not storage.exists(f"{record}.embeddings/0.parquet")
+    assert not was_begun_on_cpus(f"{record}.other")
 
 
 @pytest.fixture

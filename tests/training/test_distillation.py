@@ -9,7 +9,6 @@ from encoder_settings import where_read
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import weights
-from dupq.encoders.sentence_models import cosines_of
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
@@ -58,15 +57,6 @@ def test_of_several_teachers_the_mean_of_their_cosines_counts() -> None:
     assert together.shape == (70, 8)
     assert together @ together.T == pytest.approx(expected, abs=1e-5)
     assert np.linalg.norm(together, axis=1) == pytest.approx(1, abs=1e-5)
-
-
-def test_cosines_are_those_of_questions_that_the_teachers_have_read() -> None:
-    taught = targets(np.array([2, 3, 5, 9]), [np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)])
-    found = cosines_of(taught, taught, np.array([2, 9, 9, 1, 3, 10]), np.array([5, 9, 4, 2, 2, 10]))
-    expected = [taught.vectors[0] @ taught.vectors[2], 1, np.nan, np.nan, taught.vectors[0] @ taught.vectors[1], np.nan]
-    assert found == pytest.approx(expected, abs=1e-6, nan_ok=True)
-    none = targets(np.zeros(0, np.int64), [np.zeros((0, 3), np.float32)])
-    assert np.isnan(cosines_of(none, none, np.array([1]), np.array([1]))).all()
 
 
 def student() -> tuple[Settings, Encoder]:

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, Start, save
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, save
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
 from dupq.training.loop import learn
-from dupq.training.start import check_start, read_start
+from dupq.training.start import Start, check_start, read_start
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
 CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")

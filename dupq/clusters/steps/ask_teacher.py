@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from dupq import storage, system
 from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
 from dupq.clusters.steps.make_clusters import keys_of_pairs
-from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
+from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, teacher_vectors
 from dupq.encoders.steps import gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.gpus import Gpus
@@ -139,7 +139,7 @@ def vectors_for(asked: pa.Table, questions: Iterator[pa.RecordBatch], reading: R
 
         torch.set_num_threads(1)  # as many as the task has CPUs
         texts = _texts(questions, keys[~same], reading.code)
-        vectors[~same] = vectors_of(reading.teacher, texts, reading.device)
+        vectors[~same] = teacher_vectors(reading.teacher, texts, reading.device)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(same.sum()), LEFT_OUT: left_out}
     return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, asked)
@@ -177,8 +177,7 @@ def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 def cosines_in(vectors: pa.Table, pairs: np.ndarray) -> np.ndarray:
     """Return the teacher's cosine (float32) of each pair of keys; NaN where one of the two has no vector."""
-    sides = _columns(vectors)
-    return cosines_of(sides, sides, *pairs.T)
+    return cosines_of(*_columns(vectors), *pairs.T)
 
 
 def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: str) -> Counted:

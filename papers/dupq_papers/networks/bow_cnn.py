@@ -65,7 +65,7 @@ class MaxCNN(Encoder):
         found = highest(self.words, self.convolution, self.window, ids, lengths)
         return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], found, 0.0)))
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         found = highest_windows(window_products(self.words, self.convolution, self.window, texts))
         is_empty = torch.from_numpy(texts.lengths == 0)[:, None]

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, known, word_table
+from dupq.encoders.protocol import Embedding, Encoder, known_words, word_table
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.settings.sections import Components
 from dupq.text.token_arrays import TokenIds
@@ -64,7 +64,7 @@ class MappSent(Encoder):
         self.dimensions = words.embedding_dim
         self.mapped = mapped
         self.words = words
-        self.register_buffer("word_weights", known(words.num_embeddings), persistent=False)
+        self.register_buffer("word_weights", known_words(words.num_embeddings), persistent=False)
         self.register_buffer("mean", torch.zeros(self.dimensions))
         self.register_buffer("mapping", torch.eye(self.dimensions))
         self.register_buffer("components", torch.zeros(components, self.dimensions))
@@ -74,7 +74,7 @@ class MappSent(Encoder):
         with full_precision(ids.device):
             return Embedding(without_components(self._mapped(ids, lengths), self.components))
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         sums = sums_of_words(self.words, self.word_weights, texts)
         return in_blocks(lambda some: without_components(self._map(some), self.components), sums)

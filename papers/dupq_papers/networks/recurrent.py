@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, inside, padded
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, padded, token_mask
 from dupq.encoders.unpadded import word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
@@ -74,7 +74,7 @@ class Recurrent(Encoder):
             turned = self._states(self.back, ids.gather(1, places))
             final = torch.cat([final, turned[rows, last]], dim=1)
             states = torch.cat([states, turned[rows[:, None], places]], dim=2)
-        pooled = final if self.attention is None else self.attention(states, inside(ids, lengths))
+        pooled = final if self.attention is None else self.attention(states, token_mask(ids, lengths))
         return Embedding(pooled * (lengths > 0)[:, None])
 
     def _states(self, cell: nn.LSTM | nn.GRU, ids: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ class Recurrent(Encoder):
             states: torch.Tensor = cell(self.words(ids))[0]
         return states
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor | None:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor | None:
         """See Encoder. Groups of texts of about the same length are stepped through together.
 
         A group always has the same number of rows, so the shapes of products are the same for every text. Not where a
@@ -93,7 +93,7 @@ class Recurrent(Encoder):
             return None
         steps = _Steps(self.cell)
         products = word_products(self.words, steps.of_words[None], 0, None, texts)
-        rows, places = products.table[:, 0] + steps.bias_of_words, TokenIds(products.places, texts.offsets)
+        rows, places = products.table[:, 0] + steps.bias_of_words, TokenIds(products.rows, texts.offsets)
         pooled = rows.new_empty(len(texts), self.dimensions)
         longest_first = np.argsort(-texts.lengths, kind="stable")
         for start in range(0, len(texts), _ROWS):
@@ -122,7 +122,7 @@ class Recurrent(Encoder):
 def _turned(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The places (B, L) that turn the words of each row round; those of its padding stay. Turned twice is as before."""
     places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    return torch.where(inside(ids, lengths), lengths[:, None] - 1 - places, places)
+    return torch.where(token_mask(ids, lengths), lengths[:, None] - 1 - places, places)
 
 
 class _Steps:

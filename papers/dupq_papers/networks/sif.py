@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, known, word_table
+from dupq.encoders.protocol import Embedding, Encoder, known_words, word_table
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.settings.sections import Components, MoreThanZero
 from dupq.text.token_arrays import TokenIds
@@ -56,7 +56,7 @@ class SIF(Encoder):
         self.dimensions = words.embedding_dim
         self.smoothing = smoothing
         self.words = words
-        self.register_buffer("word_weights", known(words.num_embeddings))
+        self.register_buffer("word_weights", known_words(words.num_embeddings))
         self.register_buffer("components", torch.zeros(components, self.dimensions))
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
@@ -64,7 +64,7 @@ class SIF(Encoder):
         with full_precision(ids.device):
             return Embedding(without_components(self._average(ids, lengths), self.components))
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         sums = sums_of_words(self.words, self.word_weights, texts)
         averages = sums / torch.from_numpy(texts.lengths).clamp_min(1)[:, None]
@@ -75,7 +75,7 @@ class SIF(Encoder):
         counts = count_ids(texts, len(self.word_weights))
         share = torch.from_numpy(counts / max(1, counts.sum()))
         weights = (self.smoothing / (self.smoothing + share)).float()
-        self.word_weights.copy_(weights * known(len(counts)))
+        self.word_weights.copy_(weights * known_words(len(counts)))
         if len(self.components):
             vectors = vectors_of(self._average, texts, self.words.weight.device)
             found = principal_components(vectors, self.dimensions, len(self.components))

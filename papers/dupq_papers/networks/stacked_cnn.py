@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, inside
+from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, token_mask
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Words
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
@@ -71,7 +71,7 @@ class StackedCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        places, left = inside(ids, lengths), lengths
+        places, left = token_mask(ids, lengths), lengths
         found = (self.words(ids) * places[:, :, None]).transpose(1, 2)  # (B, d, L)
         for convolution in self.convolutions:
             local = torch.relu(convolution(nn.functional.pad(found, (0, self.window - 1))))  # (B, m, L)

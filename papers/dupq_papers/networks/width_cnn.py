@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, inside
+from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, token_mask
 from dupq.encoders.unpadded import in_blocks, word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Widths
@@ -62,13 +62,13 @@ class WidthCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        tokens = inside(ids, lengths)
+        tokens = token_mask(ids, lengths)
         vectors = (self.words(ids) * tokens[:, :, None]).transpose(1, 2)  # (B, d, L)
         pooled = [_highest(convolution, vectors, tokens) for convolution in self.convolutions]
         features = self.dropout(torch.cat(pooled, dim=1))
         return Embedding(self.connected(features) / self.divisor * (lengths > 0)[:, None])
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         pooled = [_highest_of(convolution, self.words, texts) for convolution in self.convolutions]
         is_text = torch.from_numpy(texts.lengths > 0)[:, None]

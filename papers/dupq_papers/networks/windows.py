@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from dupq.encoders.protocol import by_place, convolve, inside
+from dupq.encoders.protocol import by_offset, convolve, token_mask
 from dupq.encoders.unpadded import WordProducts
 from dupq.kernel_cache import numba
 from dupq.text.questions import PADDING
@@ -23,10 +23,10 @@ def highest(
     """
     if ids.is_cuda:
         local = convolve(words, convolution, window, ids)
-        return local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
-    flat = nn.functional.pad(ids[inside(ids, lengths)], (1, 0), value=PADDING)
+        return local.masked_fill(~token_mask(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
+    flat = nn.functional.pad(ids[token_mask(ids, lengths)], (1, 0), value=PADDING)
     distinct, places = torch.unique(flat, return_inverse=True)
-    table = (words(distinct) @ by_place(words, convolution, window).flatten(1)).view(len(distinct), window, -1)
+    table = (words(distinct) @ by_offset(words, convolution, window).flatten(1)).view(len(distinct), window, -1)
     offsets = nn.functional.pad(lengths.cumsum(0), (1, 0))
     products = WordProducts(table, places[1:].numpy(), offsets.numpy(), -((window - 1) // 2), int(places[0]))
     return highest_windows(products) + convolution.bias

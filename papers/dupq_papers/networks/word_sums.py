@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.bags import some_at_once
-from dupq.encoders.protocol import NetworkSettings, batches, inside
+from dupq.encoders.bags import in_batches
+from dupq.encoders.protocol import NetworkSettings, batches, token_mask
 from dupq.text.token_arrays import TokenIds
 
 _ROWS = 64
@@ -28,13 +28,13 @@ def weighted_sums(words: nn.Embedding, weights: torch.Tensor, ids: torch.Tensor,
 
     `weights` has one entry an id of the vocabulary.
     """
-    return (words(ids) * (weights[ids] * inside(ids, lengths))[:, :, None]).sum(dim=1)
+    return (words(ids) * (weights[ids] * token_mask(ids, lengths))[:, :, None]).sum(dim=1)
 
 
 def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
     """How often each id of a vocabulary of `size` occurs in `texts` (int64)."""
     counts = np.zeros(size, np.int64)
-    for some in some_at_once(texts):
+    for some in in_batches(texts):
         counts += np.bincount(np.concatenate(some), minlength=size)
     return counts
 
@@ -44,7 +44,7 @@ def vectors_of(
 ) -> Iterator[np.ndarray]:
     """The vectors that `embed` (ids, lengths → (B, D)) gives for texts, some rows at a time (float64), in order."""
     with torch.inference_mode():
-        for some in some_at_once(texts):
+        for some in in_batches(texts):
             rows: np.ndarray | None = None
             for batch in batches(TokenIds.of(some), _ROWS):
                 found = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))

@@ -3,8 +3,8 @@
 import numpy as np
 
 from dupq.encoders.encoding import network_settings
-from dupq.encoders.saved import BASE, base_fingerprint, unpack
 from dupq.settings import config
+from dupq.training.start import BASE, base_fingerprint, unpack
 
 
 def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
@@ -14,7 +14,7 @@ def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
     found, wanted = unpack(content), config.load("dupq")
     network = network_settings(wanted.encoder).network(found.tensors["words.weight"])
     shapes = {
-        name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.of_archive
+        name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.archive_weights
     }
     assert {name: value.shape for name, value in found.tensors.items()} == shapes
     assert len(found.words) == len(set(found.words)) > 10_000
