@@ -31,9 +31,9 @@ class Meter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a stage's end."""
-        stage = getattr(record, "stage_record", None)
-        if stage is None:
-            return
+        stage = getattr(record, "told", {})
+        if "peak_memory_mb" not in stage:
+            return  # no stage's line
         if "finished before" not in record.getMessage():
             self.stage_ended(stage["name"], stage["seconds"], stage["rows_in"], stage["peak_memory_mb"])
         self._begin()
