@@ -181,7 +181,7 @@ def tokenised(folder: Path, name: str) -> dict:
     from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, make_terms
     from dupq.job.earlier import texts_then
     from dupq.job.run import Run
-    from dupq.job.table import Read, Shards
+    from dupq.job.table import ReadWith, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.sections import TextSettings
     from dupq.text.steps import make_texts as tokenise
@@ -191,7 +191,7 @@ def tokenised(folder: Path, name: str) -> dict:
     shards, sites = question_shards(str(archive / "questions"))
     questions, steps = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE), Run(made, "texts")
     start = time.monotonic()
-    texts = tokenise(steps, questions, Read(texts_then, (None, questions), len(shards)), TextSettings()).texts
+    texts = tokenise(steps, questions, ReadWith(texts_then, (None, questions), len(shards)), TextSettings()).texts
     seconds = round(time.monotonic() - start, 2)
     make_terms(Run(made, "terms"), texts, questions, "english", 1)
     return {"texts_s": seconds, "texts_task_peak_mb": round(steps.report.peak_memory_mb)}

@@ -194,7 +194,7 @@ def read_shard(shard: Shard, schema: pa.Schema, columns: list[str]) -> pa.Table:
 def read_shard_pieces(shard: Shard, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Columns of a shard, at most `rows` rows at once; errors as of `read_shard`, the change's after the last piece."""
     with _as_pinned(shard):
-        yield from storage.read_pieces(shard.uri, schema, columns, rows)
+        yield from storage.read_batches(shard.uri, schema, columns, rows)
 
 
 def _as_pinned(shard: Shard) -> AbstractContextManager[None]:

@@ -156,7 +156,7 @@ def _walk(uri: str) -> Iterator[tuple[str, int | None]]:
         yield from local_files.walk(absolute(uri))
 
 
-def lost_links(uri: str) -> list[str]:
+def broken_links(uri: str) -> list[str]:
     """The links at any depth below the folder `uri` that lead to nothing or in a circle; none in an object store."""
     return [] if is_remote(uri) else [join(uri, path) for path, size in _walk(uri) if size is None]
 
@@ -294,7 +294,7 @@ def read_as(uri: str, shape: type[Shape], remedy: str) -> Shape:
     return checked(read_json(uri), shape, uri, remedy)
 
 
-def read_whole(uri: str, shape: type[Shape]) -> Shape | None:
+def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
     """As `read_as`, but None for a file that is missing, damaged or of another shape."""
     try:
         return read_as(uri, shape, "")
@@ -342,7 +342,7 @@ Time = Annotated[str, AfterValidator(_checked_time)]  # in ISO 8601, with its zo
 
 
 @contextlib.contextmanager
-def readable(uri: str, form: str) -> Iterator[None]:
+def reading(uri: str, form: str) -> Iterator[None]:
     """What Arrow raises for an open file of the form "Parquet" or "Arrow": DupqError, or the disk's StorageError."""
     try:
         yield
@@ -354,7 +354,7 @@ def readable(uri: str, form: str) -> Iterator[None]:
 
 def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
     """One Parquet file; checked against `schema` if given. Raises DupqError for a missing or damaged file."""
-    with open_input(uri) as stream, readable(uri, "Parquet"):
+    with open_input(uri) as stream, reading(uri, "Parquet"):
         table = pq.read_table(stream, columns=columns)
     if schema is None:
         return table
@@ -364,7 +364,7 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
 
 def read_footer(uri: str) -> pq.FileMetaData:
     """The footer of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
-    with open_input(uri) as stream, readable(uri, "Parquet"):
+    with open_input(uri) as stream, reading(uri, "Parquet"):
         return pq.read_metadata(stream)
 
 
@@ -373,7 +373,7 @@ def read_schema(uri: str) -> pa.Schema:
     return read_footer(uri).schema.to_arrow_schema()
 
 
-def values_a_row(uri: str, column: str) -> float:
+def mean_length(uri: str, column: str) -> float:
     """The mean length of a column of lists in a Parquet file, a list without values as one; 0 if it has no such column.
 
     Only the footer is read.
@@ -385,13 +385,13 @@ def values_a_row(uri: str, column: str) -> float:
     return values / max(1, footer.num_rows)
 
 
-def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+def read_batches(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in order, at most `rows` at once; checked against `schema`. Memory: a few pieces.
 
     Raises DupqError for a missing or damaged file.
     """
     wanted = pa.schema([schema.field(column) for column in columns])
-    with open_input(uri) as stream, readable(uri, "Parquet"):
+    with open_input(uri) as stream, reading(uri, "Parquet"):
         file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
         for batch in file.iter_batches(rows, columns=columns, use_threads=False):
             yield from conform(pa.table(batch), wanted, uri).to_batches()

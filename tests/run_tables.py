@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
 from dupq.clusters.steps.decide import TermTables, terms_table
-from dupq.job.table import Spread, Table, one_batch, write_parts
+from dupq.job.table import Shuffled, Table, one_batch, write_batches
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 
@@ -73,8 +73,8 @@ def write_terms(
         rows = np.flatnonzero(np.arange(len(keys)) % shards == number)
         spread = [rows[partition_of(keys[rows], parts) == part] for part in range(parts)]
         tables = (terms_table(pa.array(keys[some]), Words(*(column.take(some) for column in words))) for some in spread)
-        write_parts(uri, map(one_batch, tables), TERMS)
-    return TermTables(Spread(files, TERMS, parts), rarity)
+        write_batches(uri, map(one_batch, tables), TERMS)
+    return TermTables(Shuffled(files, TERMS, parts), rarity)
 
 
 def contents(folder: str) -> dict[str, bytes]:

@@ -206,14 +206,14 @@ def test_a_table_is_read_in_pieces_of_the_columns_asked_for(folder: str) -> None
     uri = storage.join(folder, "pieces.parquet")
     table = pa.table([range(100_000), ["t"] * 100_000, [str(number) for number in range(100_000)]], schema=tables.TEXTS)
     storage.write_table(uri, table, tables.TEXTS)
-    pieces = list(storage.read_pieces(uri, tables.TEXTS, ["text", "key"], 7_000))
+    pieces = list(storage.read_batches(uri, tables.TEXTS, ["text", "key"], 7_000))
     assert pa.Table.from_batches(pieces) == table.select(["text", "key"])
     assert max(map(len, pieces)) == 7_000
     storage.write_table(uri, table.slice(0, 0), tables.TEXTS)
-    assert sum(map(len, storage.read_pieces(uri, tables.TEXTS, ["key"], 10))) == 0
+    assert sum(map(len, storage.read_batches(uri, tables.TEXTS, ["key"], 10))) == 0
     storage.write_bytes(uri, b"no Parquet")
     with pytest.raises(DupqError, match=r"pieces\.parquet: not a readable Parquet file"):
-        list(storage.read_pieces(uri, tables.TEXTS, ["key"], 10))
+        list(storage.read_batches(uri, tables.TEXTS, ["key"], 10))
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_the_mean_length_of_lists_is_read_from_the_footer(tmp_path: Path) -> Non
     table = pa.table({"key": pa.array(range(2000)), "words": pa.array(lists, pa.list_(pa.int32()))})
     uri = str(tmp_path / "lists.parquet")
     pq.write_table(table, uri, row_group_size=300)
-    assert storage.values_a_row(uri, "words") == pytest.approx(7 / 4)  # an empty list counts as one value
-    assert storage.values_a_row(uri, "bodies") == 0
+    assert storage.mean_length(uri, "words") == pytest.approx(7 / 4)  # an empty list counts as one value
+    assert storage.mean_length(uri, "bodies") == 0
     pq.write_table(table[:0], uri)
-    assert storage.values_a_row(uri, "words") == 0
+    assert storage.mean_length(uri, "words") == 0

@@ -18,7 +18,7 @@ from dupq import objects, storage, tables
 from dupq.cli import main
 from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.job.table import read_part, write_parts
+from dupq.job.table import read_partition, write_batches
 from dupq.runs import progress
 from dupq.runs.reader import stored
 from dupq.system import recording
@@ -62,7 +62,7 @@ def _write_table(folder: str) -> None:
 
 
 def _write_parts(folder: str) -> None:
-    write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
+    write_batches(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
 
 
 def _write_many(folder: str) -> None:
@@ -76,7 +76,7 @@ def _read_stream(folder: str) -> list[bytes]:
 
 
 def _read_pieces(folder: str) -> pa.Table:
-    return pa.Table.from_batches(storage.read_pieces(f"{folder}/table.parquet", tables.TEXTS, ["key"], 300))
+    return pa.Table.from_batches(storage.read_batches(f"{folder}/table.parquet", tables.TEXTS, ["key"], 300))
 
 
 def _set_up(folder: str) -> None:
@@ -90,7 +90,7 @@ READS: dict[str, Callable[[str], object]] = {
     "read a stream": _read_stream,
     "read a table": lambda folder: storage.read_table(f"{folder}/table.parquet"),
     "read pieces": _read_pieces,
-    "read an exchanged part": lambda folder: read_part([f"{folder}/parts"], 0),
+    "read an exchanged part": lambda folder: read_partition([f"{folder}/parts"], 0),
     "kind of a file": lambda folder: storage.kind(f"{folder}/text"),
     "kind of a folder": storage.kind,
     "kind of nothing": lambda folder: storage.kind(f"{folder}/nothing"),
@@ -372,11 +372,11 @@ def test_a_small_file_takes_one_request_and_an_exchanged_part_two(folder: str, p
     _write_table(folder)
     rows = pa.table([range(50_000), ["t"] * 50_000, list(map(str, range(50_000)))], schema=tables.TEXTS)
     parts = [rows.slice(0, 100), rows.slice(100), rows.slice(0, 30_000)]
-    write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
+    write_batches(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
     for read, wanted in (
         (lambda: storage.read_table(f"{folder}/table.parquet"), 1),
-        (lambda: read_part([f"{folder}/parts"], 0), 2),
-        (lambda: read_part([f"{folder}/parts"], 1), 2),
+        (lambda: read_partition([f"{folder}/parts"], 0), 2),
+        (lambda: read_partition([f"{folder}/parts"], 1), 2),
     ):
         proxy.requests.clear()
         read()

@@ -51,7 +51,7 @@ class _Listed(NamedTuple):
     """What there is below one of the URIs that --dump names."""
 
     files: list[str]
-    lost_links: list[str]
+    broken_links: list[str]
 
 
 class _SiteTable(NamedTuple):
@@ -121,7 +121,7 @@ def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
     if kind == "missing":
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
-    lost = [] if kind == "file" else storage.lost_links(uri)
+    lost = [] if kind == "file" else storage.broken_links(uri)
     return _Listed(
         [file for file in files if not file.startswith(left_out)],
         [link for link in lost if not link.startswith(left_out)],

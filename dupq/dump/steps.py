@@ -26,7 +26,7 @@ from dupq.dump.table_files import database, doubled
 from dupq.dump.units import Ingest, Piece, Unit, pieces
 from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
-from dupq.storage import read_whole
+from dupq.storage import read_or_none
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
@@ -43,7 +43,7 @@ _ACCEPTED = pa.schema([pa.field("answer_id", pa.int64(), nullable=False)])
 def begin(folder: str, parts_from: object) -> str:
     """Clear `folder` of parts of anything else; returns where those from `parts_from` are, or go."""
     work = hashlib.sha256(storage.json_bytes(parts_from)).hexdigest()[:16]
-    if read_whole(_mark(folder), dict[str, str]) != {"work": work}:
+    if read_or_none(_mark(folder), dict[str, str]) != {"work": work}:
         storage.delete_folder(folder)
         storage.write_json(_mark(folder), {"work": work})
     return storage.join(folder, work)

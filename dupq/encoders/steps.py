@@ -40,15 +40,16 @@ from dupq.job.earlier import (
     read_embeddings,
 )
 from dupq.job.gpus import Gpus, if_faster
-from dupq.job.run import Counted, Run
-from dupq.job.table import Counts, Each, Table, Whole, skip_or
+from dupq.job.run import Run
+from dupq.job.step import Counted, Counts, unless_finished
+from dupq.job.table import Each, Table, Whole
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.question_tables import embeddings_table, sorted_keys
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
-from dupq.storage import read_whole
+from dupq.storage import read_or_none
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among
@@ -138,7 +139,7 @@ def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, obj
         storage.write_json(record, {**made_by, "device": _GPU if gpus.now() else _CPU})
         return {}
 
-    skip_or(record, begin)
+    unless_finished(record, begin)
     if storage.read_json(record)["device"] == _CPU:
         if gpus.wanted:
             _log.info(f"--gpus {gpus.wanted}: this run's embeddings were begun on CPUs, and are all made there")
@@ -154,7 +155,7 @@ def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, obj
 
 def was_begun_on_cpus(record: str) -> bool:
     """Return whether the file `record` exists and names CPUs."""
-    return (read_whole(record, dict[str, object]) or {}).get("device") == _CPU
+    return (read_or_none(record, dict[str, object]) or {}).get("device") == _CPU
 
 
 _TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
@@ -211,7 +212,7 @@ def encode_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder |
 
     A task reads the encoder each time: kept in the process, it would take memory during later stages.
     """
-    return skip_or(shard.output, lambda: _write_shard(context, shard, embedder or Embedder(context)))
+    return unless_finished(shard.output, lambda: _write_shard(context, shard, embedder or Embedder(context)))
 
 
 def _write_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder) -> Counts:

@@ -32,7 +32,8 @@ from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, planted_keys
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
 from dupq.runs.queries import estimated
@@ -210,7 +211,7 @@ def _measure_links(
     """Record recall, lower-bound precision and calibration on the links of the test part; None without any."""
     sets, sites = run.table("sets", KNOWN_SETS), known.sites.names
     keys = Each(texts.only("key"))
-    tested = run.map("tested", links_to_measure, keys, known.pairs, known.seen, into=KEY_PAIRS, beside=sets)
+    tested = run.map("tested", links_to_measure, keys, known.pairs, known.seen, into=KEY_PAIRS, second=sets)
     if not tested.rows:
         return None
     links, own = Whole(tested), Whole(sets)
@@ -383,7 +384,9 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
         if not storage.exists(sheet):
             storage.write_bytes(sheet, format_verdicts([]).encode())
         return
-    columns = (column.to_numpy().reshape(pairs.parts, 2, -1).sum(axis=0) for column in Whole(counts).read().columns)
+    columns = (
+        column.to_numpy().reshape(pairs.partitions, 2, -1).sum(axis=0) for column in Whole(counts).read().columns
+    )
     planned = sampling.plan(sampling.Histogram(*columns), max(size, 4))
     drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
     sample = run.map("sample", merge, Each(drawn), into=REVIEW)

@@ -16,7 +16,7 @@ import ray
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import WORKERS
-from dupq.job.table import Counts, finished
+from dupq.job.step import Counts, finished
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
 from dupq.system import Written, note, side_by_side

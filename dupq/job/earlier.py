@@ -12,12 +12,12 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.archive import read_shard
 from dupq.job.run import Run
-from dupq.job.table import Read, Shards
+from dupq.job.table import ReadWith, Shards
 from dupq.job.tasks import CAP
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import DEDUP_VERSIONS, RunFiles, is_intact
 from dupq.settings.sections import TextSettings
-from dupq.storage import read_whole
+from dupq.storage import read_or_none
 from dupq.system import side_by_side
 from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
@@ -80,7 +80,7 @@ def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earl
     """The texts of the run `since`; None, and why is said, if they are damaged or not made as `made_as` says."""
     if since is None:
         return None
-    then = read_whole(since.texts_made_as, _TextsMadeAs)
+    then = read_or_none(since.texts_made_as, _TextsMadeAs)
     why_not = _why_not(since, "texts", then, made_as, (since.texts, since.contents, since.texts_made_as))
     if then is None or why_not:
         _log.info(f"all texts are made anew: {why_not}")
@@ -92,7 +92,7 @@ def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], te
     """`texts`, if the embeddings of the run `since` may be used too; else None, and why is said."""
     if since is None or texts is None:
         return None
-    then = read_whole(since.encoded_as, dict[str, object])
+    then = read_or_none(since.encoded_as, dict[str, object])
     why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoded_as))
     if then is not None and then.get("device") != made_as["device"]:
         why_not = f"{since.uri} made them on {_kind(then)}, and this run makes them on {_kind(made_as)}"
@@ -109,7 +109,7 @@ def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Ea
     if since is None:
         return None
     made_by, contents, vectors = since.teacher
-    then, texts = read_whole(made_by, dict[str, object]), read_whole(since.texts_made_as, _TextsMadeAs)
+    then, texts = read_or_none(made_by, dict[str, object]), read_or_none(since.texts_made_as, _TextsMadeAs)
     why_not = _why_not(since, "teacher", then, made_as, (contents, vectors, made_by))
     if texts is None or why_not:
         _log.info(f"the teacher reads all questions anew: {why_not}")
@@ -195,7 +195,7 @@ def make_texts_since(
         if skipped:
             run.report.caps["shards of questions left out by --skip-shard"] = skipped
         then = earlier()
-    return make_texts(run, questions, Read(texts_then, (then, questions), questions.parts), settings)
+    return make_texts(run, questions, ReadWith(texts_then, (then, questions), questions.partitions), settings)
 
 
 def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> EarlierTexts:
@@ -213,7 +213,7 @@ def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> Earlier
 
 def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
     """Yield the rows of a file of texts of a site, by the keys of `sites`."""
-    for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _ROWS_AT_ONCE):
+    for batch in storage.read_batches(uri, TEXTS, TEXTS.names, _ROWS_AT_ONCE):
         keys = sites.pack(site, batch["key"].to_numpy() & MAXIMUM_ID, uri)
         yield pa.Table.from_batches([batch]).set_column(0, TEXTS.field("key"), pa.array(keys))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dupq import storage
 from dupq.archive import Shard, above_sites, table_files
-from dupq.job.table import Counts, skip_or
+from dupq.job.step import Counts, unless_finished
 from dupq.job.tasks import Report, run_tasks
 from dupq.system import side_by_side
 
@@ -62,4 +62,4 @@ def _copy(file: Input, copy: str) -> Counts:
         storage.write_bytes(copy, content)
         return {"rows_in": 1, "rows_out": 1}
 
-    return skip_or(copy, make)
+    return unless_finished(copy, make)

@@ -27,8 +27,9 @@ import pyarrow.compute as pc
 
 from dupq.archive import partition_of
 from dupq.clusters.components import components, forest, joinable, represented
-from dupq.job.run import Counted, Run
-from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole, one_batch
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Batches, Each, Ranges, Shuffled, Table, Whole, one_batch
 from dupq.job.tasks import CAP
 from dupq.near_duplicates.asking import Asking
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
@@ -84,20 +85,20 @@ class Bundles(NamedTuple):
     groups: tuple[range, ...]  # of shards
     questions: int
 
-    def texts(self, *columns: str) -> Grouped:
+    def texts(self, *columns: str) -> Ranges:
         """Return columns of TEXTS."""
-        return Grouped(self.tables.texts.only(*columns), self.groups)
+        return Ranges(self.tables.texts.only(*columns), self.groups)
 
-    def contents(self, *columns: str) -> Grouped:
+    def contents(self, *columns: str) -> Ranges:
         """Return columns of CONTENTS."""
-        return Grouped(self.tables.contents.only(*columns), self.groups)
+        return Ranges(self.tables.contents.only(*columns), self.groups)
 
 
 class Signed(NamedTuple):
     """What near duplicates are looked for by."""
 
-    exact: Spread  # KEY_PAIRS: the first of the questions that say the same, and another one
-    bands: Spread  # BAND_KEYS, in so many partitions for each band
+    exact: Shuffled  # KEY_PAIRS: the first of the questions that say the same, and another one
+    bands: Shuffled  # BAND_KEYS, in so many partitions for each band
 
 
 class Near(NamedTuple):
@@ -109,7 +110,7 @@ class Near(NamedTuple):
 
 def bundles_of(tables: TextTables) -> Bundles:
     """Return the texts of a run in bundles, which depend only on the shards and their sizes."""
-    sizes = [counts["rows_out"] for counts in side_by_side(tables.texts.counts, range(tables.texts.parts))]
+    sizes = [counts["rows_out"] for counts in side_by_side(tables.texts.counts, range(tables.texts.partitions))]
     return Bundles(tables, bundled(sizes), sum(sizes))
 
 
@@ -136,12 +137,12 @@ def make_signatures(
     find_repeated(run, bundles.tables.texts, sites)
     texts, contents = bundles.texts("key", "text"), bundles.contents("high", "low")
     millions = max(1, -(-bundles.questions // _ROWS_PER_PARTITION))
-    hashes = run.shuffle("hashes", hashes_of, texts, contents, into=TEXT_HASHES, by="high", parts=millions)
+    hashes = run.shuffle("hashes", hashes_of, texts, contents, into=TEXT_HASHES, by="high", partitions=millions)
     copied = run.table("copies", KEYS, millions)
-    exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", parts=partitions, beside=copied)
+    exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
     signed = run.table("signatures", signatures(settings.permutations), len(bundles.groups), keep=True)
     inputs, parts = (bundles.texts(), Whole(copied), settings, sites.names, millions), bands_of(settings)[0] * millions
-    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", parts=parts, beside=signed)
+    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", partitions=parts, second=signed)
     run.report.rows_in = run.report.rows_out = bundles.questions
     return Signed(exact, bands)
 
@@ -201,18 +202,18 @@ def find_near_duplicates(
     Every pair has Jaccard ≥ the threshold, and titles that ask the same. No question represents both of a pair that is
     to be kept `apart` (int64 keys, shape (m, 2)).
     """
-    partitions, sources = signed.exact.parts, len(bundles.groups)
-    tasks = Grouped(Batches(signed.bands), band_tasks(signed.bands.parts, bands_of(settings)[0], bundles.questions))
-    candidates = run.shuffle("candidates", candidates_of, tasks, into=_CANDIDATES, by="left", parts=partitions)
-    wanted = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="bundle", parts=sources)
-    titled = run.spread("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
+    partitions, sources = signed.exact.partitions, len(bundles.groups)
+    tasks = Ranges(Batches(signed.bands), band_tasks(signed.bands.partitions, bands_of(settings)[0], bundles.questions))
+    candidates = run.shuffle("candidates", candidates_of, tasks, into=_CANDIDATES, by="left", partitions=partitions)
+    wanted = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="bundle", partitions=sources)
+    titled = run.shuffled("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
     inputs = bundles.texts(), bundles.contents("signs"), wanted, settings.shingle_size
-    sets = run.answer("sets", sets_of, *inputs, wanted=wanted, into=SHINGLE_SETS, beside=titled)
+    sets = run.look_up_made("sets", sets_of, *inputs, keys=wanted, into=SHINGLE_SETS, second=titled)
     common = run.gather("boilerplate", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
     tables = candidates, signed.exact, Batches(sets), Whole(common), Whole(rarities)
     rest = bundles.questions, language, settings
-    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, beside=forests, keep=True)
+    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, second=forests, keep=True)
     joined = Each(forests), Each(verified), apart
     representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
     run.report.rows_in, run.report.rows_out = bundles.questions, verified.rows

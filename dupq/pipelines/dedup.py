@@ -46,7 +46,8 @@ from dupq.job.earlier import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
 from dupq.job.inputs import content_of, encoder_content, input_files
 from dupq.job.run import Run
-from dupq.job.table import Counts, Shards, Table, Whole
+from dupq.job.step import Counts
+from dupq.job.table import Shards, Table, Whole
 from dupq.job.tasks import Report, run_tasks
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
@@ -138,12 +139,15 @@ def _find(opened: "_Opened", gpus: Gpus) -> None:
     scored, around = run.make("pairs", score_pairs, directed_in(files.directed, parts), terms, scale)
     if opened.teacher is not None:
         reading = Reading(opened.teacher, settings.text.code, sites.names)
-        shown, said = dataclasses.replace(questions, columns=READ), Table(files.contents, CONTENTS, questions.parts)
+        shown, said = (
+            dataclasses.replace(questions, columns=READ),
+            Table(files.contents, CONTENTS, questions.partitions),
+        )
         rest = said.only(*CONTENT_HASHES.names), reading, gpus, calibration.prior, before
         run.do("teacher", ask_teacher, (scored, sampled), shown, *rest)
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
-    candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.parts))
+    candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
     wanted = settings.calibration.precision, settings.clusters.threshold
     thresholds, labels, held = run.make("partition", decide, candidates, wanted, texts, known, measure, scale)
     decided = Decided(labels, scored, held.joined, copies.verified, thresholds["chosen"]["threshold"])

@@ -30,7 +30,7 @@ from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.inputs import content_of, encoder_content, input_files
 from dupq.job.run import Run
-from dupq.job.table import Counts
+from dupq.job.step import Counts
 from dupq.job.tasks import run_tasks
 from dupq.links import known_duplicates, read_lines
 from dupq.pipelines.arguments import EvaluationJob, check_encoder_copy, is_pair_file

@@ -346,7 +346,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     """
     (sites, failed, passed_over), stage = checked or job.check()
     for uri, why in passed_over.items():
-        _log.warning(f"passed over: {uri} ({why})", extra={"told": {"passed_over": uri}})
+        _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
     try:
         peak = ingest_sites(sites, stage, failed)
     finally:  # sites that are done are done, whatever became of the others
@@ -359,7 +359,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     for site, counted in counts.items():
         sums = {name: value for name, value in counted.items() if name != "files" and value}
         said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
-        _log.info(f"{site}: {said}", extra={"told": {"site": site, **sums}})
+        _log.info(f"{site}: {said}", extra={"fields": {"site": site, **sums}})
     said = f"   files passed over {len(passed_over):,}" if passed_over else ""
     _log.info(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB{said}")
     return counts

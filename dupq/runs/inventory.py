@@ -17,7 +17,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.reader import latest_run
 from dupq.runs.records import TEACHERS, Config, Manifest, RunFiles, Success, TrainingFiles
-from dupq.storage import read_as, read_whole
+from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)
 
@@ -139,7 +139,7 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     elif told is not None and is_alive(told, now):
         state = State.RUNNING
     touched = max(info.mtime for info in files.values())
-    success = read_whole(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
+    success = read_or_none(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
     written = success["outputs"] if success else {}  # contents are not looked at
     if success and all(path in files and files[path].size == output["size"] for path, output in written.items()):
         state = State.LATEST if uri == latest else State.FINISHED
@@ -147,7 +147,7 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     elif "_SUCCESS" in files and state is not State.RUNNING:
         state = State.DAMAGED
     # which is there when all stages are done
-    manifest = read_whole(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
+    manifest = read_or_none(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
     previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())
     return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None)
@@ -225,7 +225,7 @@ def teacher_leftovers(encoder: str, going: Sequence[KnownRun], now: datetime) ->
     read = set()
     for run in known_runs(work, now):
         files = TrainingFiles(storage.join(work, run.run_id))
-        told = read_whole(files.taught_as, _TaughtAs)
+        told = read_or_none(files.taught_as, _TaughtAs)
         if told is not None and run.run_id not in gone:
             read |= {files.kept_by(teacher, told["device"]) for teacher in told["teachers"]}
     there: dict[str, list[pafs.FileInfo]] = defaultdict(list)
@@ -375,7 +375,7 @@ def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
     Not of one that was made to keep it, and not if something happened to it since it was looked at: it may be at work.
     """
     place = storage.join(output, run.run_id)
-    config = read_whole(storage.join(place, "config.json"), Config) or {}
+    config = read_or_none(storage.join(place, "config.json"), Config) or {}
     if config.get("run", {}).get("keep_work") or not _is_as_it_was(output, run, now):
         return 0
     return tidy(place, really=not is_dry)

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
-from dupq.storage import Time, read_whole
+from dupq.storage import Time, read_or_none
 from dupq.system import repeating
 
 BEAT_SECONDS = 15.0
@@ -120,7 +120,7 @@ def _take(place: str, name: str) -> Lease:
 
 def _check_over(name: str, place: str) -> None:
     """Raise LeaseError unless the lease is over. A damaged one is: nobody can say whose it is."""
-    holder = read_whole(place, Holder)
+    holder = read_or_none(place, Holder)
     if holder is None or holder["is_over"]:
         return
     ends = datetime.fromisoformat(holder["seen"]) + LIFE

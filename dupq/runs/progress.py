@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.storage import Time, read_whole
+from dupq.storage import Time, read_or_none
 from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0
@@ -124,7 +124,7 @@ def leave() -> None:
 
 def read_progress(run: str) -> Progress | None:
     """How far the run at `run` is; None if nothing, or nothing readable, tells it."""
-    return read_whole(storage.join(run, _NAME), Progress)
+    return read_or_none(storage.join(run, _NAME), Progress)
 
 
 def is_alive(progress: Progress, now: datetime) -> bool:
@@ -184,7 +184,7 @@ class _Plain(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: Mapping[str, object] = getattr(record, "told", {})
+        told: Mapping[str, object] = getattr(record, "fields", {})
         line = {
             **told,
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -247,7 +247,7 @@ def show_as(kind: Kind) -> None:
 
 def progress_line(logger: logging.Logger, message: str, told: Mapping[str, object] | None = None) -> None:
     """A line that says how far something is; as JSON with `told` beside it."""
-    logger.info(message, extra={"is_progress": True, "told": told or {}})
+    logger.info(message, extra={"is_progress": True, "fields": told or {}})
 
 
 def write_kept() -> None:

@@ -27,7 +27,7 @@ def key_span(uri: str) -> tuple[int, int] | None:
 
     Only the footer is read.
     """
-    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+    with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
         footer = pq.read_metadata(stream)
     spans = _spans(footer).values()
     return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
@@ -45,7 +45,7 @@ def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
 
     Row groups beyond are not read, so that many readers with a shard's keys each do not each read all.
     """
-    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+    with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
         file = pq.ParquetFile(stream)
         spans = _spans(file.metadata) if len(keys) else {}
         first, last = (keys.min(), keys.max()) if len(keys) else (0, 0)

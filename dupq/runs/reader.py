@@ -25,7 +25,7 @@ from dupq.archive import above_sites, check_files, site_in, table_files
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.runs.records import Config, Manifest, Metrics, damaged, read_success
-from dupq.storage import checked, read_as, read_whole
+from dupq.storage import checked, read_as, read_or_none
 from dupq.system import require
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class _Pointer(TypedDict):
 
 def latest_run(runs: str) -> str | None:
     """The run that latest.json in a folder of runs names; None if there is no such file, or no whole one."""
-    pointer = read_whole(storage.join(runs, "latest.json"), _Pointer)
+    pointer = read_or_none(storage.join(runs, "latest.json"), _Pointer)
     return storage.join(runs, pointer["run_id"]) if pointer else None
 
 
@@ -386,7 +386,7 @@ def previous_run(uri: str | None) -> str | None:
 
 def built_on(run: str) -> str | None:
     """The earlier run that a finished run builds on; None if it builds on none."""
-    manifest = read_whole(storage.join(run, "manifest.json"), Manifest)
+    manifest = read_or_none(storage.join(run, "manifest.json"), Manifest)
     return manifest["inputs"].get("previous") if manifest else None
 
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import StorageError
-from dupq.storage import Time, read_whole
+from dupq.storage import Time, read_or_none
 from dupq.system import side_by_side
 
 # The version of each stage's algorithm, part of a run's identity: other answers make another run.
@@ -171,7 +171,7 @@ class Metrics(TypedDict, total=False):
 # the stage makes them anew, byte for byte, and so do those after it; of their units only what is missing is made again.
 
 
-def place_of(run: str, name: str) -> str:
+def record_of(run: str, name: str) -> str:
     """The file of a stage's record."""
     return storage.join(run, "stages", f"{name}.json")
 
@@ -185,14 +185,14 @@ def recover(run: str) -> dict[str, StageRecord]:
         storage.delete(storage.join(run, path))
     while broken := [record for record in finished.values() if lost.keys() & _needed(record, finished.values())]:
         for record in broken:
-            storage.delete(place_of(run, record["name"]))
+            storage.delete(record_of(run, record["name"]))
             del finished[record["name"]]
     return finished
 
 
 def is_intact(run: str, name: str, places: Sequence[str]) -> bool:
     """Whether a stage of an earlier run finished, and all that it wrote at `places` (files, folders) is as it was."""
-    record = read_whole(place_of(run, name), StageRecord)
+    record = read_or_none(record_of(run, name), StageRecord)
     if record is None:
         return False
     below = tuple(place.removeprefix(f"{run}/") for place in places)
@@ -209,7 +209,7 @@ def read(run: str) -> dict[str, StageRecord]:
     """The records of `run` (URI) by stage, whether what they name is there or not; unreadable ones are removed."""
     found = {}
     for file in storage.list_files(storage.join(run, "stages"), ".json"):
-        record = read_whole(file.uri, StageRecord)
+        record = read_or_none(file.uri, StageRecord)
         if record is None:
             storage.delete(file.uri)
         else:
@@ -225,7 +225,7 @@ def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
 
 def read_success(run: str) -> Success | None:
     """The `_SUCCESS` of a run; None if it has not succeeded, or only with a version of dupq that wrote none like it."""
-    return read_whole(storage.join(run, "_SUCCESS"), Success)
+    return read_or_none(storage.join(run, "_SUCCESS"), Success)
 
 
 def damaged(run: str, outputs: dict[str, Output]) -> dict[str, bool]:

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from dupq.archive import TEXT_COLUMNS, Shard, read_shard_pieces
 from dupq.errors import DupqError
-from dupq.job.run import Counted, Run
-from dupq.job.table import Each, Read, Shards, Table
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Each, ReadWith, Shards, Table
 from dupq.near_duplicates.asking import signs_of
 from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTIONS, TEXTS
@@ -41,14 +42,14 @@ class EarlierTexts(NamedTuple):
     counts: Mapping[str, int] = MappingProxyType({})
 
 
-def make_texts(run: Run, questions: Shards, earlier: Read, settings: TextSettings) -> TextTables:
+def make_texts(run: Run, questions: Shards, earlier: ReadWith, settings: TextSettings) -> TextTables:
     """Make the texts of questions. Texts of unchanged questions come from the run that `earlier` (EarlierTexts) reads.
 
     A task holds a shard's tokens and some of its HTML.
     """
-    contents = run.table("contents", CONTENTS, questions.parts, keep=True)
+    contents = run.table("contents", CONTENTS, questions.partitions, keep=True)
     inputs = replace(questions, columns=TEXT_COLUMNS), earlier
-    texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, beside=contents, keep=True)
+    texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, second=contents, keep=True)
     run.report.rows_out = texts.rows
     return TextTables(texts, contents)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.job.table import Counts, finished, skip_or
+from dupq.job.step import Counts, finished, unless_finished
 from dupq.job.tasks import run_tasks
 from dupq.runs.records import TRAINING_VERSIONS
 from dupq.settings import config
@@ -113,7 +113,7 @@ def _count(source: Source, place: str) -> Counts:
             raise DupqError(f"{source.name}: {error}", error.exit_code) from error
         return {"data sets": 1}
 
-    return skip_or(place, make)
+    return unless_finished(place, make)
 
 
 def _save(source: Source, folder: str, is_quick: bool) -> Counts:
@@ -137,7 +137,7 @@ def _measure(part: Part, work: Work) -> Counts:
         storage.write_json(place, found)
         return {"parts": 1}
 
-    return skip_or(place, make)
+    return unless_finished(place, make)
 
 
 def _learn(part: Part, work: Work) -> Counts:
@@ -165,7 +165,7 @@ def _own_vectors(data: str, settings: Settings, work: Work) -> WordVectors:
         storage.write_bytes(place, stream.getvalue())
         return {}
 
-    skip_or(place, make)
+    unless_finished(place, make)
     with np.load(io.BytesIO(storage.read_bytes(place)), allow_pickle=False) as kept:
         words, caps = (kept[name].tobytes().decode() for name in ("words", "caps"))
         return WordVectors(words.split("\n"), kept["table"], json.loads(caps))

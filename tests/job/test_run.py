@@ -11,20 +11,21 @@ from run_tables import by_home, contents, cut_off, home_of, question_row, table,
 
 from dupq.archive import Shard, pinned
 from dupq.errors import DupqError
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import (
     Around,
     Batches,
     Each,
     Files,
-    Grouped,
-    One,
+    Partition,
+    Partitions,
     PerTask,
-    Read,
-    Several,
+    Ranges,
+    ReadWith,
     Shards,
-    Slices,
-    Spread,
+    Shuffled,
+    Subdivided,
     Table,
     Total,
     Whole,
@@ -67,7 +68,7 @@ def third(some: pa.Table) -> pa.Table:
 def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_path: Path) -> None:
     run = Run(str(tmp_path), "doubles")
     second = run.table("second", KEYS, PARTS)
-    made = run.map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS, beside=second)
+    made = run.map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS, second=second)
     assert Whole(made).read().sort_by("key").to_pylist() == [{**row, "number": row["number"] * 2 + 5} for row in ROWS]
     assert [some["key"] for some in Each(second).read()] == [some["key"] for some in Each(made).read()]
     report = run.report
@@ -82,9 +83,9 @@ def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_pa
 
 def test_rows_go_to_the_partition_of_their_key_or_to_the_one_that_is_told(tmp_path: Path) -> None:
     run, given = Run(str(tmp_path), "spread"), numbers(tmp_path)
-    by_key = run.shuffle("by_key", third, given, into=NUMBERS, by="key", parts=5)
-    told = run.shuffle("told", third, given, into=NUMBERS, to="partition", parts=PARTS)
-    assert (by_key.rows, told.rows, len(by_key.files), by_key.parts) == (len(ROWS), len(ROWS), PARTS, 5)
+    by_key = run.shuffle("by_key", third, given, into=NUMBERS, by="key", partitions=5)
+    told = run.shuffle("told", third, given, into=NUMBERS, to="partition", partitions=PARTS)
+    assert (by_key.rows, told.rows, len(by_key.files), by_key.partitions) == (len(ROWS), len(ROWS), PARTS, 5)
     for part in range(5):
         expected = [row for row in ROWS if home_of(row["key"], 5) == part]
         assert by_key.read(part).sort_by("key").to_pylist() == expected
@@ -97,7 +98,7 @@ def test_who_asks_for_keys_gets_the_rows_that_are_there(tmp_path: Path) -> None:
     run, given = Run(str(tmp_path), "asked"), numbers(tmp_path)
     wants = [[3, 1, 99], [], [3, 39]]
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
-    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", parts=PARTS)
+    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTS)
     found = run.look_up("found", given, wanted)
     for part, some in enumerate(wants):
         expected = [ROWS[number] for number in sorted(some) if number < len(ROWS)]
@@ -108,9 +109,9 @@ def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_
     run, given = Run(str(tmp_path), "answered"), numbers(tmp_path)
     wants = [[3, 1, 99], [], [3, 39]]
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
-    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", parts=PARTS)
-    second = run.spread("second", KEYS, PARTS, 2, by="key")
-    found = run.answer("found", twice, given, 1, wanted=wanted, into=NUMBERS, beside=second)
+    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTS)
+    second = run.shuffled("second", KEYS, PARTS, 2, by="key")
+    found = run.look_up_made("found", twice, given, 1, keys=wanted, into=NUMBERS, second=second)
     for part, some in enumerate(wants):
         expected = [{**ROWS[number], "number": 2 * number + 1} for number in sorted(some) if number < len(ROWS)]
         assert found.read(part).sort_by("key").to_pylist() == expected
@@ -131,15 +132,15 @@ def test_a_task_reads_a_group_of_partitions_and_batches_as_often_as_it_likes(
 ) -> None:
     monkeypatch.setattr("dupq.job.table._FILES_AT_ONCE", 2)
     run, given = Run(str(tmp_path), "grouped"), numbers(tmp_path)
-    assert [len(some) for some in Grouped(given, (range(1, 3),)).read(0)] == [len(given.read(part)) for part in (1, 2)]
-    spread = run.shuffle("spread", third, given, into=NUMBERS, to="partition", parts=PARTS)
-    made = run.map("rows", rows_at_once, Grouped(Batches(spread), (range(2), range(2, PARTS))), into=NUMBERS)
+    assert [len(some) for some in Ranges(given, (range(1, 3),)).read(0)] == [len(given.read(part)) for part in (1, 2)]
+    spread = run.shuffle("spread", third, given, into=NUMBERS, to="partition", partitions=PARTS)
+    made = run.map("rows", rows_at_once, Ranges(Batches(spread), (range(2), range(2, PARTS))), into=NUMBERS)
     sizes = [len(spread.read(part)) for part in range(PARTS)]
     assert [made.read(part)["key"].to_pylist() for part in range(2)] == [
         [size for size in sizes[:2] for _ in range(2)],
         [sizes[2]] * 2,
     ]
-    assert (made.parts, made.counts(0)["rows_out"]) == (2, 4)
+    assert (made.partitions, made.counts(0)["rows_out"]) == (2, 4)
 
 
 def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
@@ -148,7 +149,9 @@ def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
 
 
 def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
-    spread = Run(str(tmp_path), "some").shuffle("spread", third, numbers(tmp_path), into=NUMBERS, by="key", parts=2)
+    spread = Run(str(tmp_path), "some").shuffle(
+        "spread", third, numbers(tmp_path), into=NUMBERS, by="key", partitions=2
+    )
     Path(spread.files[1]).write_bytes(b"no Arrow")
     with pytest.raises(DupqError, match=r"spread/part-00001\.arrow: not a readable Arrow file"):
         spread.read(0)
@@ -157,7 +160,7 @@ def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
 def test_gathered_rows_are_in_one_partition_in_their_order(tmp_path: Path) -> None:
     run = Run(str(tmp_path), "gathered")
     made = run.gather("all", twice, numbers(tmp_path), 5, into=NUMBERS)
-    assert (made.parts, made.rows, run.report.rows_in) == (1, len(ROWS), len(ROWS))
+    assert (made.partitions, made.rows, run.report.rows_in) == (1, len(ROWS), len(ROWS))
     assert made.read(0)["key"].to_pylist() == Whole(numbers(tmp_path)).read()["key"].to_pylist()
 
 
@@ -173,12 +176,12 @@ def total(each: Iterator[pa.Table], more: int) -> Counted:
 def test_a_record_is_kept_and_read_again(tmp_path: Path) -> None:
     run = Run(str(tmp_path), "recorded")
     second = run.table("second", KEYS)
-    found = run.record("total", total, Each(numbers(tmp_path)), 5, beside=second)
+    found = run.record("total", total, Each(numbers(tmp_path)), 5, second=second)
     assert found == {"total": sum(row["number"] for row in ROWS) + 5}
     assert (run.report.rows_in, run.report.rows_out, second.read(0).num_rows) == (len(ROWS), 1, len(ROWS))
     assert (tmp_path / "work/recorded/total.json").exists()
     again = Run(str(tmp_path), "recorded")
-    assert again.record("total", None, Each(numbers(tmp_path)), 5, beside=second) == found  # by no call of the step
+    assert again.record("total", None, Each(numbers(tmp_path)), 5, second=second) == found  # by no call of the step
     assert again.report.rows_out == 1
     assert Run(str(tmp_path), "recorded", is_done=True).record("total", None) == found
 
@@ -199,8 +202,8 @@ def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) ->
 @pytest.mark.parametrize("count", [1, 3, 50])
 def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
     given = numbers(tmp_path)
-    slices = Slices(given, count)
-    assert slices.parts == count * PARTS
+    slices = Subdivided(given, count)
+    assert slices.partitions == count * PARTS
     for part in range(PARTS):
         some = [slices.read(number) for number in range(count * part, count * (part + 1))]
         assert max(map(len, some)) - min(map(len, some)) <= 1
@@ -221,10 +224,10 @@ def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: P
     given = numbers(tmp_path)
 
     def work(run: Run) -> None:
-        doubled = run.map("doubled", twice, given, 5, into=NUMBERS, beside=run.table("second", KEYS, PARTS))
-        wanted = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", parts=PARTS)
-        spread = run.spread("third", KEYS, PARTS, 2, by="key")
-        run.answer("answered", twice, doubled, 1, wanted=wanted, into=NUMBERS, beside=spread)
+        doubled = run.map("doubled", twice, given, 5, into=NUMBERS, second=run.table("second", KEYS, PARTS))
+        wanted = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", partitions=PARTS)
+        spread = run.shuffled("third", KEYS, PARTS, 2, by="key")
+        run.look_up_made("answered", twice, doubled, 1, keys=wanted, into=NUMBERS, second=spread)
         run.map(
             "looked",
             third,
@@ -247,7 +250,7 @@ def test_of_a_stage_that_is_done_tables_are_named_and_nothing_is_called(tmp_path
     made = Run(str(tmp_path), "some").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
     done = Run(str(tmp_path), "some", is_done=True)
     assert done.map("doubled", None, numbers(tmp_path), 5, into=NUMBERS) == made
-    assert done.shuffle("never", None, made, into=NUMBERS, by="key", parts=2) == Spread(
+    assert done.shuffle("never", None, made, into=NUMBERS, by="key", partitions=2) == Shuffled(
         tuple(f"{done.folder}/never/part-{part:05d}.arrow" for part in range(PARTS)), NUMBERS, 2
     )
     assert done.report.tasks == 0
@@ -287,7 +290,7 @@ def test_of_a_sorted_table_only_the_row_groups_round_the_keys_are_read(tmp_path:
 
 def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
     given = numbers(tmp_path)
-    made = Run(str(tmp_path), "read").map("keys", keys_of, Read(given.only("key").read, (), PARTS), into=KEYS)
+    made = Run(str(tmp_path), "read").map("keys", keys_of, ReadWith(given.only("key").read, (), PARTS), into=KEYS)
     assert Whole(made).read() == Whole(given.only("key")).read()
 
 
@@ -302,16 +305,16 @@ def test_each_task_may_have_inputs_of_its_own(tmp_path: Path) -> None:
     first, second = (table(f"{tmp_path}/{name}", NUMBERS, *rows) for name in "ab")
     files = Files((second.file(2), second.file(0)), NUMBERS, ("number",))
     assert [some.to_pydict() for some in Each(files).read()] == [{"number": [4]}, {"number": [1]}]
-    ones = PerTask((One(first, 2), One(first, 0)))
-    several = PerTask((Several(()), Several((One(first, 1), One(second, 1)))))
+    ones = PerTask((Partition(first, 2), Partition(first, 0)))
+    several = PerTask((Partitions(()), Partitions((Partition(first, 1), Partition(second, 1)))))
     made = Run(str(tmp_path), "sums").map("sums", sums, ones, several, PerTask((7, 8)), 100, into=NUMBERS)
     assert Whole(made).read().to_pylist() == [{"key": 7, "number": 104}, {"key": 8, "number": 105}]
-    assert Run(str(tmp_path), "none").map("sums", sums, PerTask(()), into=NUMBERS).parts == 0
+    assert Run(str(tmp_path), "none").map("sums", sums, PerTask(()), into=NUMBERS).partitions == 0
 
 
 def test_what_was_made_by_something_else_is_made_again(tmp_path: Path) -> None:
     run = Run(str(tmp_path), "doubles")
     for made_by, more in (({"more": 1}, 1), ({"more": 1}, 2), ({"more": 3}, 3)):
-        run.begin(made_by, "doubled")
+        run.discard_stale(made_by, "doubled")
         made = run.map("doubled", twice, numbers(tmp_path), more, into=NUMBERS)
         assert sum(Whole(made).read()["number"].to_pylist()) == sum(2 * key + made_by["more"] for key in range(40))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.job.table import mark_of, skip_or
+from dupq.job.step import mark_of, unless_finished
 from dupq.system import Written, recording
 
 
@@ -25,7 +25,7 @@ class Unit:
         return {"rows_out": 7}
 
     def run(self) -> dict[str, int]:
-        return skip_or(self.main, self.make)
+        return unless_finished(self.main, self.make)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_mark_that_was_copied_elsewhere_speaks_for_nothing_there(unit: Unit, t
     place = str(tmp_path / "elsewhere" / "main")
     storage.write_bytes(place, b"rubbish")
     storage.write_bytes(mark_of(place), Path(mark_of(unit.main)).read_bytes())
-    assert skip_or(place, lambda: {"made": 1}) == {"made": 1}
+    assert unless_finished(place, lambda: {"made": 1}) == {"made": 1}
 
 
 def test_what_was_written_is_recorded_whether_now_or_before(unit: Unit) -> None:

@@ -114,7 +114,7 @@ def find(
     signed = make_signatures(first, bundles, SETTINGS, SITES, partitions)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
     near = find_near_duplicates(second, bundles, signed, rarity, SETTINGS, "english", apart)
-    assert near.verified.parts == partitions
+    assert near.verified.partitions == partitions
     pairs = Whole(near.verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
     represented = near.representatives.read(0)
     assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())

@@ -35,7 +35,7 @@ def test_as_json_a_line_is_an_object_with_time_level_stage_and_run(
 ) -> None:
     progress.show_as("json")
     with progress.of_stage(f"{tmp_path}/0123456789abcdef", "texts", {}):
-        LOGGER.info("two\nlines, à", extra={"told": {"rows_out": 7}})
+        LOGGER.info("two\nlines, à", extra={"fields": {"rows_out": 7}})
     line = json.loads(capsys.readouterr().out)
     assert line.pop("time").startswith("20")
     assert line == {

@@ -11,7 +11,7 @@ from dupq import storage
 from dupq.archive import TEXT_COLUMNS, Shard
 from dupq.job import earlier
 from dupq.job.run import Run
-from dupq.job.table import Read, Shards
+from dupq.job.table import ReadWith, Shards
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import TextSettings
 from dupq.tables import CONTENTS, QUESTIONS, TEXTS
@@ -54,7 +54,7 @@ def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_ques
 
     def texts_in(folder: str, before: earlier.Earlier | None) -> tuple[Run, TextTables]:
         run = Run(f"{tmp_path}/{folder}", "texts")
-        return run, make_texts(run, given, Read(earlier.texts_then, (before, given), SHARDS), TextSettings())
+        return run, make_texts(run, given, ReadWith(earlier.texts_then, (before, given), SHARDS), TextSettings())
 
     run, then = texts_in("then", None)
     limit = earlier.LEFT_OUT.removeprefix("cap: ")

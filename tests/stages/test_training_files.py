@@ -68,7 +68,7 @@ def archive(folder: Path, *shards: list[tuple[str, str]]) -> Table:
 
 
 def counted(run: Run, texts: Table, limits: list[int], settings: Settings = STEMS) -> Words:
-    files = Files(tuple(map(texts.file, range(texts.parts))), TEXTS, ("key", "text"))
+    files = Files(tuple(map(texts.file, range(texts.partitions))), TEXTS, ("key", "text"))
     return count_words(run, files, limits, settings)
 
 
@@ -181,8 +181,8 @@ def test_a_task_of_the_teacher_reads_the_partitions_that_have_its_questions(
 def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_path: Path, is_measured: bool) -> None:
     made = archive(tmp_path, *([(f"bread {row}", f"oven {row}") for row in range(200)] for _ in range(6)))
     run, limit = Run(str(tmp_path), "prepare"), hash_limit(np.arange(1200), 1000)
-    spread = run.spread("spread", TITLES, made.parts, 5, to="bucket")
-    run.map("ids", ids_of, made, COUNTED, limit, 5, STEMS, into=IDS, beside=spread)
+    spread = run.shuffled("spread", TITLES, made.partitions, 5, to="bucket")
+    run.map("ids", ids_of, made, COUNTED, limit, 5, STEMS, into=IDS, second=spread)
     titles = TitleBuckets(run.map("titles", bucket_of_titles, spread, into=TITLES), STEMS, is_measured)
     orders = [[bucket for bucket, _, _ in titles.order(1, epoch)] for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]

@@ -31,8 +31,9 @@ from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_te
 from dupq.encoders.steps import gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.gpus import Gpus
-from dupq.job.run import Counted, Run
-from dupq.job.table import Each, Shards, Slices, Table, read_all
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Each, Shards, Subdivided, Table, read_all
 from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among
@@ -70,9 +71,11 @@ def ask_teacher(
     address of another one than dupq's.
     """
     (scored, sampled), teacher, sites = pairs, reading.teacher, reading.sites
-    parts, likely = scored.parts, scored.only("left", "right", "probability")
-    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", parts=parts)
-    of_sample = run.shuffle("wanted_by_sample", sampled_questions, sampled, sites, into=KEYS, by="key", parts=parts)
+    parts, likely = scored.partitions, scored.only("left", "right", "probability")
+    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", partitions=parts)
+    of_sample = run.shuffle(
+        "wanted_by_sample", sampled_questions, sampled, sites, into=KEYS, by="key", partitions=parts
+    )
     every = run.map("questions", each_once, wanted, of_sample, into=KEYS)
     asked = run.map("asked", hashes_of, contents, Each(every), into=CONTENT_HASHES)
 
@@ -83,14 +86,16 @@ def ask_teacher(
     earlier = earlier_vectors(since, storage.read_json(made_as))
     reading = replace(reading, device=system.GPU if taken else system.CPU, earlier=earlier)
 
-    slices = -(-min(_SLICES, 1 + every.rows // _SLICE) // questions.parts)
+    slices = -(-min(_SLICES, 1 + every.rows // _SLICE) // questions.partitions)
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(slices)))
     rows, said = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
-    inputs = Slices(asked, slices), repeated, reading
-    vectors = run.shuffle("vectors", vectors_for, *inputs, into=rows, by="key", parts=parts, beside=said, gpus=taken)
+    inputs = Subdivided(asked, slices), repeated, reading
+    vectors = run.shuffle(
+        "vectors", vectors_for, *inputs, into=rows, by="key", partitions=parts, second=said, gpus=taken
+    )
 
     cosines, own = run.table("cosines", COSINES), run.look_up("vectors_for_sample", vectors, of_sample)
-    model = run.record("model", teacher_model, sampled, own, sites, prior, beside=cosines)
+    model = run.record("model", teacher_model, sampled, own, sites, prior, second=cosines)
     moved = run.map("scored", moved_by, scored, run.look_up("vectors_for", vectors, wanted), model, into=SCORED)
     run.report.rows_in, run.report.rows_out = every.rows, vectors.rows
     return moved

@@ -39,7 +39,8 @@ from dupq.clusters.steps.decide import Known, TermTables, titles_only, words_of
 from dupq.encoders.saved import Fitness
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import Each, Partitioned, Table, Whole
 from dupq.links import Split, represented_by, represented_split, sets_in, sets_table
 from dupq.neighbours.candidates import nearest_in
@@ -199,13 +200,13 @@ def calibrate(
     """
     sets, pairs = run.table("known_sets", KNOWN_SETS), run.table("pairs", CALIBRATION_PAIRS)
     inputs = Each(keys), known.pairs, known.representatives, known.seen, settings
-    sample = run.map("sample", sample_of, *inputs, into=SAMPLE, beside=sets)
+    sample = run.map("sample", sample_of, *inputs, into=SAMPLE, second=sets)
     own = Whole(run.gather("lists", lists_of, nearest, Whole(sample), known.judged, into=NEAREST))
     others = Whole(run.gather("lists_of_neighbours", lists_of_neighbours, nearest, own, into=NEAREST))
     words = Whole(run.map("words", terms_of_lists, terms.terms, own, others, into=TERMS))
     tables = own, others, words, Whole(terms.rarities), Whole(sample), Whole(sets)
     rest = sample.counts(0)["rows_in"], fitness, known.judged, request, settings.prior
-    return pairs, run.record("calibration", calibration, *tables, *rest, beside=pairs)
+    return pairs, run.record("calibration", calibration, *tables, *rest, second=pairs)
 
 
 def sample_of(

@@ -44,8 +44,9 @@ from dupq.clusters.decision import (
 from dupq.clusters.evidence import Words, around, marks_of, shared
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
-from dupq.job.run import Counted, Run, as_they_are
-from dupq.job.table import Each, Read, Shards, Spread, Table, Whole
+from dupq.job.run import Run
+from dupq.job.step import Counted, as_is
+from dupq.job.table import Each, ReadWith, Shards, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
 from dupq.neighbours.embeddings import Measure
 from dupq.runs.question_tables import embeddings_of, pairs_in, sorted_keys
@@ -74,15 +75,15 @@ COLUMNS, AT_ONCE = ("question_id", "title", "body_html", "tags", "owner"), 1_024
 class TermTables(NamedTuple):
     """What is known of the terms of an archive."""
 
-    terms: Spread  # TERMS
+    terms: Shuffled  # TERMS
     rarities: Table  # RARITIES, in one partition
 
 
 def make_terms(run: Run, texts: Table, questions: Shards, language: str, parts: int) -> TermTables:
     """Make the terms of each question, in so many partitions of its key, and the rarities."""
-    counts = run.table("counts", TERM_COUNTS, texts.parts)
+    counts = run.table("counts", TERM_COUNTS, texts.partitions)
     made = run.shuffle(
-        "terms", terms_of_shard, texts, questions, language, into=TERMS, by="key", parts=parts, beside=counts
+        "terms", terms_of_shard, texts, questions, language, into=TERMS, by="key", partitions=parts, second=counts
     )
     rarity = run.map("rarities", rarities_of, Each(counts), made.rows, into=RARITIES)
     run.report.rows_in = run.report.rows_out = made.rows
@@ -155,13 +156,13 @@ _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored bes
 _SIDES = ("left", "right")
 
 
-def score_pairs(run: Run, directed: Spread, terms: TermTables, scale: Scale) -> tuple[Table, Table]:
+def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> tuple[Table, Table]:
     """Make SCORED of the candidate pairs in `directed` (NEIGHBOURS), and AROUND of their questions."""
     pairs = run.map("candidates", candidates, directed, into=CANDIDATES)
-    wanted = run.shuffle("wanted", questions_of, pairs, into=KEYS, by="key", parts=terms.terms.parts)
+    wanted = run.shuffle("wanted", questions_of, pairs, into=KEYS, by="key", partitions=terms.terms.partitions)
     texts = run.look_up("terms", terms.terms, wanted)
     compared = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=COMPARED)
-    listed = run.shuffle("listed", listed_by, compared, into=AROUND, by="key", parts=terms.terms.parts)
+    listed = run.shuffle("listed", listed_by, compared, into=AROUND, by="key", partitions=terms.terms.partitions)
     sums = run.map("around", sum_by_key, listed, into=AROUND)
     scored = run.map("scored", scored_table, compared, run.look_up("around_for", sums, wanted), scale, into=SCORED)
     run.report.rows_out = scored.rows
@@ -240,7 +241,7 @@ class Known:
     @property
     def pairs(self) -> Whole:
         """The known duplicates (KEY_PAIRS)."""
-        return Whole(Read(links_table, (self.links, self.sites.names)))
+        return Whole(ReadWith(links_table, (self.links, self.sites.names)))
 
 
 _PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
@@ -297,7 +298,7 @@ def hold(run: Run, texts: Table, known: Known) -> Held:
     apart = run.table("apart", KEY_PAIRS)
     links = known.links if known.joins_links else None
     inputs = Each(texts.only("key")), known.representatives, links, known.sites.names, known.judged
-    return Held(run.map("joined", held_pairs, *inputs, into=JOINED_PAIRS, beside=apart), apart)
+    return Held(run.map("joined", held_pairs, *inputs, into=JOINED_PAIRS, second=apart), apart)
 
 
 def held_pairs(
@@ -320,10 +321,10 @@ def partition_pairs(run: Run, pairs: Candidates, held: Held, cut: Cut) -> Table:
     groups = 1 + int(nodes.only("group").read(0)["group"].to_numpy().max(initial=-1))
     if not groups:
         return run.table("labels", LABELS, 0)
-    inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", parts=groups)
-    own = run.shuffle("own", as_they_are, nodes, into=NODES, to="group", parts=groups)
+    inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", partitions=groups)
+    own = run.shuffle("own", as_is, nodes, into=NODES, to="group", partitions=groups)
     embedded, terms, around = (
-        run.shuffle(name, scored_rows, table, Whole(nodes), cut.sites, into=table.schema, to="group", parts=groups)
+        run.shuffle(name, scored_rows, table, Whole(nodes), cut.sites, into=table.schema, to="group", partitions=groups)
         for name, table in (("embeddings", pairs.embeddings), ("terms", pairs.terms.terms), ("around", pairs.around))
     )
     whole = (Whole(table) for table in (pairs.terms.rarities, held.joined, held.apart))

@@ -34,8 +34,9 @@ from dupq.clusters.identity import REASONS, canonical_questions
 from dupq.clusters.steps.decide import Known
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
-from dupq.job.run import Counted, Run, as_they_are
-from dupq.job.table import Around, Each, Read, Shards, Table, Whole
+from dupq.job.run import Run
+from dupq.job.step import Counted, as_is
+from dupq.job.table import Around, Each, ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
 from dupq.runs.question_tables import pairs_in
 from dupq.runs.reader import TableRow, ends_of, link
@@ -69,7 +70,7 @@ class Decided:
     labels: Table  # LABELS of representatives
     scored: Table  # SCORED
     joined: Table  # JOINED_PAIRS
-    verified: Table | Read  # VERIFIED, in the partitions of `scored`
+    verified: Table | ReadWith  # VERIFIED, in the partitions of `scored`
     threshold: float  # the probability from which pairs joined
 
 
@@ -84,23 +85,23 @@ class Clustered(NamedTuple):
 
 def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
     """Make the pairs, clusters, cluster_stats and changes tables."""
-    parts, names, alone = decided.scored.parts, known.sites.names, run.table("alone", KEYS)
+    parts, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
     links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
     inputs = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
-    members = run.map("members", members_of, *inputs, into=MEMBERS, beside=alone)
+    members = run.map("members", members_of, *inputs, into=MEMBERS, second=alone)
     if previous is not None:
         now = Whole(members.only("key", "id"))
         run.map("changes", changes_since, now, previous, names, into=CHANGED_CLUSTERS, publish=True)
     linked = None
     if links is not None:
-        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", parts=parts)
-    joined = run.shuffle("joined", as_they_are, decided.joined, into=JOINED_PAIRS, by="left", parts=parts)
+        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", partitions=parts)
+    joined = run.shuffle("joined", as_is, decided.joined, into=JOINED_PAIRS, by="left", partitions=parts)
     owners, near, likely = Whole(members.only("key", "cluster", "id")), decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
 
     likely, slices = likely.only("left", "right", "probability"), partitions(members.rows)
     inside = joined, near, likely, owners, decided.threshold
-    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", parts=slices)
+    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=slices)
     figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
     stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 

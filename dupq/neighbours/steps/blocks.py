@@ -13,9 +13,10 @@ import pyarrow as pa
 from dupq import storage
 from dupq.clusters.decision import ranked
 from dupq.job.gpus import NO_GPUS, Gpus
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import PerTask, Readable, Table
-from dupq.job.tasks import free_with_the_step
+from dupq.job.tasks import at_next_step
 from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import EMPTY
@@ -229,7 +230,7 @@ def chosen(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     made = run.map(name, as_read, PerTask(tuple(Among(block, keys) for block in blocks)), into=schema)
-    rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.parts))
+    rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.partitions))
     spans = [Span(made.file(part), 0, count) for part, count in enumerate(rows)]
     return [
         replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers))
@@ -276,7 +277,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@free_with_the_step
+@at_next_step
 def forget_blocks() -> None:
     """Free what this worker has kept for tiles, before other work."""
     _kept.clear()

@@ -30,8 +30,9 @@ from dupq import storage, system
 from dupq.archive import Shard, in_scope
 from dupq.job import cluster
 from dupq.job.gpus import are_given
-from dupq.job.run import Counted, Run, write_spread
-from dupq.job.table import Counts, Files, One, PerTask, Several, Spread, Table, skip_or
+from dupq.job.run import Run
+from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
+from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.candidates import Nearest, found_table, merged, nearest_in, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
@@ -94,7 +95,7 @@ def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions], changed:
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
     """Make the lists of all blocks (`nearest`, `directed`)."""
-    directed = run.spread("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
+    directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
     nearest, k = run.table("nearest", NEAREST, len(blocks)), request.settings.k
     calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
     report = run_tasks("search", _search_group, calls, gpus=gpus)
@@ -102,7 +103,7 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
     run.report.rows_in += report.rows_in
 
 
-def _search_group(directed: Spread, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
+def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
     """Make the partitions of a group's blocks.
 
     Memory of the host: some files of embeddings, and of some blocks the lists.
@@ -122,7 +123,7 @@ def _search_group(directed: Spread, nearest: Table, k: int, group: Sequence[tupl
             rows = listed(keys[order], Nearest(*columns), measure)
             with recording() as written:  # by this thread
                 storage.write_table(nearest.file(number), rows.second, NEAREST)
-                write_spread(directed, number, rows.table)
+                write_shuffled(directed, number, rows.table)
             return len(keys), written
 
         rows = 0
@@ -133,7 +134,7 @@ def _search_group(directed: Spread, nearest: Table, k: int, group: Sequence[tupl
                 rows += count
         return {"rows_in": rows, "rows_out": rows}
 
-    return skip_or(directed.files[group[-1][0]], make)
+    return unless_finished(directed.files[group[-1][0]], make)
 
 
 def _embeddings_of(blocks: Sequence[Questions]) -> Iterator[Embeddings]:
@@ -168,13 +169,13 @@ class Side(NamedTuple):
     """Questions, and what they have found so far (NEAREST)."""
 
     questions: Questions
-    lists: One
+    lists: Partition
 
 
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
     """Make the lists of every embedded question (`nearest`, `directed`)."""
     blocks = planned(run, shards, request)
-    run.begin({"blocks": [block.size for block in blocks], "since": None}, *OF_A_PLAN)
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *OF_A_PLAN)
     gpus = gpus_of_search(request, blocks)
     if gpus:
         search_on_gpus(run, blocks, request, gpus)
@@ -185,17 +186,17 @@ def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -
 
 def search_in_waves(run: Run, sides: Sequence[Side], tiles: Sequence[Tiles], request: SearchRequest) -> None:
     """Compare pairs of sides, wave by wave, and make the tables `nearest`, a partition per side, and `directed`."""
-    k, found = request.settings.k, [Several(())] * len(sides)
+    k, found = request.settings.k, [Partitions(())] * len(sides)
     for wave, of_wave in enumerate(tiles, 1):
         if wave > 1:
             lists = run.map(f"tiles/lists-{wave - 1}", merged_lists, *_lists_of(sides, found), k, into=NEAREST)
-            sides = [side._replace(lists=One(lists, number)) for number, side in enumerate(sides)]
+            sides = [side._replace(lists=Partition(lists, number)) for number, side in enumerate(sides)]
         found = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
     inputs, nearest = (*_lists_of(sides, found), request.measure, k), run.table("nearest", NEAREST, len(sides))
-    run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, parts=request.parts, by="left", beside=nearest)
+    run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, partitions=request.parts, by="left", second=nearest)
 
 
-def _lists_of(sides: Sequence[Side], found: Sequence[Several]) -> tuple[PerTask, PerTask]:
+def _lists_of(sides: Sequence[Side], found: Sequence[Partitions]) -> tuple[PerTask, PerTask]:
     return PerTask(tuple(side.lists for side in sides)), PerTask(tuple(found))
 
 
@@ -213,7 +214,7 @@ def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Q
 def _block_rows(uris: Sequence[str], questions: int, request: SearchRequest) -> int:
     dimensions = storage.read_schema(uris[0]).field("embedding").type.list_size
     with_words = uris if request.measure.lexical else []
-    words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), with_words), default=0.0)
+    words = max(side_by_side(lambda uri: storage.mean_length(uri, "words"), with_words), default=0.0)
     each = bytes_a_question(dimensions, request.settings.k, words)
     return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
@@ -222,21 +223,21 @@ def searched_alone(run: Run, questions: Sequence[Questions], request: SearchRequ
     """Compare the questions of each block, or group, with each other."""
     how = request.measure, request.settings.k
     own = run.map("tiles/own", search_block, PerTask(tuple(questions)), *how, into=NEAREST)
-    return [Side(some, One(own, number)) for number, some in enumerate(questions)]
+    return [Side(some, Partition(own, number)) for number, some in enumerate(questions)]
 
 
-def _search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Several]:
+def _search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Partitions]:
     """Compare pairs of sides (positions), a core per pair; returns what each side has found in all of its tiles."""
     pairs = [(sides[left], sides[right]) for left, right in tiles]
     blocks = (PerTask(tuple(pair[side].questions for pair in pairs)) for side in (0, 1))
     lists = (PerTask(tuple(pair[side].lists for pair in pairs)) for side in (0, 1))
     how, of_right = (request.measure, request.settings.k), run.table(f"{name}-right", NEAREST, len(tiles))
-    of_left = run.map(name, search_tile, *blocks, *lists, *how, into=NEAREST, beside=of_right)
-    found: list[list[One]] = [[] for _ in sides]
+    of_left = run.map(name, search_tile, *blocks, *lists, *how, into=NEAREST, second=of_right)
+    found: list[list[Partition]] = [[] for _ in sides]
     for number, (left, right) in enumerate(tiles):
-        found[left].append(One(of_left, number))
-        found[right].append(One(of_right, number))
-    return [Several(tuple(some)) for some in found]
+        found[left].append(Partition(of_left, number))
+        found[right].append(Partition(of_right, number))
+    return [Partitions(tuple(some)) for some in found]
 
 
 def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
@@ -278,9 +279,9 @@ def lists_made(files: RunFiles) -> Files:
     return Files(tuple(file.uri for file in storage.list_files(files.nearest, ".parquet")), NEAREST)
 
 
-def directed_in(folder: str, parts: int) -> Spread:
+def directed_in(folder: str, parts: int) -> Shuffled:
     """Return the rows for `pairs` (NEIGHBOURS), in so many partitions of the pair's left key."""
-    return Spread(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
+    return Shuffled(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
 
 
 def finish(run: Run, request: SearchRequest) -> None:

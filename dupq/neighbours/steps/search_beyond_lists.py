@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import Files, PerTask, Whole
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
@@ -58,15 +59,15 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     tiles = [*zip(groups, groups, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
     pairs = run.table("tiles/pairs", SIMILAR_PAIRS, len(tiles))
-    cut = run.map("tiles/pieces", pieces_of, *sides, request.measure, floor, into=PIECES, beside=pairs)
-    pieces = side_by_side(cut.read, range(cut.parts))
+    cut = run.map("tiles/pieces", pieces_of, *sides, request.measure, floor, into=PIECES, second=pairs)
+    pieces = side_by_side(cut.read, range(cut.partitions))
     counts = [pc.sum(some["pairs"]).as_py() or 0 for some in pieces]
     found = sum(count // (1 + (left is right)) for count, (left, right) in zip(counts, tiles, strict=True))
     too_many = found > PAIRS_PER_QUESTION * questions
     run.report.caps[LEFT_OUT] = found if too_many else 0
     if too_many:
         return
-    spread = {"into": NEIGHBOURS, "parts": request.parts, "by": "left"}
+    spread = {"into": NEIGHBOURS, "partitions": request.parts, "by": "left"}
     run.report.rows_out = run.shuffle("directed/beyond", unranked, pairs, **spread).rows
     again = [
         (*tile, piece) for tile, some in zip(tiles, pieces, strict=True) if len(some) > 1 for piece in some.to_pylist()

@@ -24,8 +24,9 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError, StorageError
-from dupq.job.run import Counted, Run
-from dupq.job.table import Each, Files, One, PerTask, Table, Whole
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Each, Files, Partition, PerTask, Table, Whole
 from dupq.neighbours.candidates import empty_nearest, nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import MARKS, Marked, Questions, SearchRequest, chosen, marks_in
 from dupq.neighbours.steps.search_all import (
@@ -94,7 +95,7 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
         _log.info(f"everything is searched: {why_not}")
         find_neighbours(run, shards, request)
         return
-    run.begin({"blocks": [block.size for block in blocks], "since": previous.uri}, *OF_A_PLAN)
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *OF_A_PLAN)
     _search_changes(
         run, blocks, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
     )
@@ -107,7 +108,10 @@ def _search_changes(
     queries = searched_alone(run, chosen(run, "tiles/queries", blocks, changes), request)
     marked = PerTask(tuple(Marked(block) for block in blocks))
     kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
-    sides = [*queries, *(Side(replace(some, without=changes), One(kept, part)) for part, some in enumerate(blocks))]
+    sides = [
+        *queries,
+        *(Side(replace(some, without=changes), Partition(kept, part)) for part, some in enumerate(blocks)),
+    ]
     tiles = [
         (left, right)
         for left in range(len(queries))

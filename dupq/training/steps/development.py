@@ -16,7 +16,8 @@ from dupq import storage
 from dupq.encoders.saved import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
-from dupq.job.table import Counts, Each, Table
+from dupq.job.step import Counts
+from dupq.job.table import Each, Table
 from dupq.job.tasks import Report, run_tasks
 from dupq.links import Known, Split
 from dupq.report import charts
@@ -137,7 +138,7 @@ class TitleBuckets:
 
     def __init__(self, titles: Table, settings: Settings, is_measured: bool) -> None:
         """Those of a table of TITLES; `is_measured`: some are set apart to measure epochs by, if there are enough."""
-        self._titles, self._count = titles, titles.parts
+        self._titles, self._count = titles, titles.partitions
         keys = [table["key"].to_numpy() for table in Each(titles.only("key"))]
         apart = keys_apart(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
         self._left_out = np.zeros(0, np.int64) if apart is None else apart[0]

@@ -21,7 +21,8 @@ from dupq import storage, system
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import WORKERS, Gpus, if_faster
-from dupq.job.table import Counts, Table, Whole
+from dupq.job.step import Counts
+from dupq.job.table import Table, Whole
 from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.report import charts
 from dupq.runs.records import TrainingFiles
@@ -110,7 +111,7 @@ def shown(curve: str) -> Iterator[None]:
         rows = storage.read_json(curve) if storage.exists(curve) else []
         for row in rows[printed:]:
             learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing trained"  # no bodies, say, or no weights
-            _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, rows)}", extra={"told": row})
+            _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, rows)}", extra={"fields": row})
         printed = max(printed, len(rows))  # there are fewer where workers begin again at a checkpoint
 
     try:

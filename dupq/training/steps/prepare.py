@@ -25,8 +25,9 @@ from dupq import storage
 from dupq.encoders.saved import FITNESS_QUESTIONS
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.job.run import Counted, Run
-from dupq.job.table import Each, Files, Read, Table, Total, Whole
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Each, Files, ReadWith, Table, Total, Whole
 from dupq.links import FEWEST_SETS, Known, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
@@ -76,7 +77,7 @@ class Prepared(NamedTuple):
 
 def gather_pairs(run: Run, uris: tuple[str, ...], sites: Sites) -> Table:
     """Make PAIRS of pair files."""
-    pairs = run.map("pairs", distinct_pairs, Whole(Read(pairs_of_file, (uris, sites.names), len(uris))), into=PAIRS)
+    pairs = run.map("pairs", distinct_pairs, Whole(ReadWith(pairs_of_file, (uris, sites.names), len(uris))), into=PAIRS)
     run.report.rows_out = pairs.rows
     return pairs
 
@@ -132,22 +133,24 @@ def prepare(
     `questions` and `answers` are TEXTS; of answers only word vectors are learnt.
     """
     keys = Each(questions.only("key"))
-    linked = Whole(Read(links_table, (links, sites.names)))
+    linked = Whole(ReadWith(links_table, (links, sites.names)))
     labelled = None if pairs is None else Whole(pairs)
     known = run.map("known", pairs_known, keys, linked, labelled, settings.training, into=PAIRS)
     uses = run.table("uses", USES)
     others = None if answers is None else Each(answers.only("key"))
-    limits = run.record("limits", choose, keys, others, Whole(known), settings, beside=uses)
+    limits = run.record("limits", choose, keys, others, Whole(known), settings, second=uses)
 
     tables = [questions] if answers is None else [questions, answers]
-    files = Files(tuple(table.file(part) for table in tables for part in range(table.parts)), TEXTS, ("key", "text"))
-    in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.parts)]
+    files = Files(
+        tuple(table.file(part) for table in tables for part in range(table.partitions)), TEXTS, ("key", "text")
+    )
+    in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
     frequent, corpus, written = count_words(run, files, in_corpus, settings)
     words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
 
     buckets = limits["buckets"]
-    spread = run.spread("titles_by_bucket", TITLES, questions.parts, buckets, to="bucket")
-    ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, beside=spread)
+    spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
+    ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, second=spread)
     titles = run.map("titles", bucket_of_titles, spread, into=TITLES)
     examples = run.map("examples", read_for, ids, Whole(uses.only("key", "is_example")), into=IDS)
     picked = run.map("picked", read_for, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS)

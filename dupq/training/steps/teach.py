@@ -23,8 +23,9 @@ from dupq.encoders.saved import read_description
 from dupq.encoders.steps import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
-from dupq.job.run import Counted, Run
-from dupq.job.table import Counts, Each, One, PerTask, Several, Table, Whole, finished, skip_or
+from dupq.job.run import Run
+from dupq.job.step import Counted, Counts, finished, unless_finished
+from dupq.job.table import Each, Partition, Partitions, PerTask, Table, Whole
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import TEACHERS, TRAINING_VERSIONS, TrainingFiles
 from dupq.settings.config import Settings
@@ -61,8 +62,10 @@ def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[
     device, kind = system.GPU if taken else system.CPU, storage.read_json(files.taught_as)["device"]
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
     keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
-    pieces, spans = _pieces(keys), side_by_side(key_span, [picked.file(part) for part in range(picked.parts)])
-    texts = PerTask(tuple(Several(tuple(One(picked, part) for part in _meeting(spans, some))) for some in pieces))
+    pieces, spans = _pieces(keys), side_by_side(key_span, [picked.file(part) for part in range(picked.partitions)])
+    texts = PerTask(
+        tuple(Partitions(tuple(Partition(picked, part) for part in _meeting(spans, some))) for some in pieces)
+    )
     found = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
         inputs = texts, PerTask(tuple(pieces)), _Teacher(encoder, files.kept_by(name, kind), device), settings.text
@@ -88,7 +91,7 @@ def taught_by(texts: list[pa.Table], keys: np.ndarray, teacher: _Teacher, settin
     table = texts_among(texts, keys)
     kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
     is_there = finished(kept) is not None
-    skip_or(kept, lambda: _encode(teacher, table, settings, kept))
+    unless_finished(kept, lambda: _encode(teacher, table, settings, kept))
     forget(kept)  # this training reads the copy alone: the other may be removed
     return Counted(storage.read_table(kept), {"rows_in": len(table), FROM_EARLIER: len(table) if is_there else 0})
 

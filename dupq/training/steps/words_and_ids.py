@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.job.run import Counted, Run
+from dupq.job.run import Run
+from dupq.job.step import Counted
 from dupq.job.table import Files, PerTask, Table
 from dupq.job.tasks import CAP
 from dupq.settings.config import Settings
@@ -48,7 +49,7 @@ class Words(NamedTuple):
 
 def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
     """Count all words. `limits` are, for each file of texts, the highest hash of the keys of those in the corpus."""
-    vectors, none = settings.word_vectors, [None] * texts.parts
+    vectors, none = settings.word_vectors, [None] * texts.partitions
     in_corpus = limits if vectors.is_learned else none
     frequent, corpus = _counted(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
     written = None
@@ -62,10 +63,10 @@ def _counted(
     run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: TextSettings, least: int, most: int
 ) -> tuple[Table, Table]:
     """Make the words that occur `least` times, in each partition the `most` frequent ones; and the corpus."""
-    partitions = -(-texts.parts // _FILES_PER_PARTITION)
-    counts = run.spread(f"{name}_counts", WORD_COUNTS, texts.parts, partitions, to="partition")
+    partitions = -(-texts.partitions // _FILES_PER_PARTITION)
+    counts = run.shuffled(f"{name}_counts", WORD_COUNTS, texts.partitions, partitions, to="partition")
     inputs = texts, PerTask(tuple(limits)), settings, partitions
-    corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, beside=counts)
+    corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, second=counts)
     return run.map(name, often_enough, counts, least, most, into=WORD_COUNTS), corpus
 
 

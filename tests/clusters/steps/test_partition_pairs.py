@@ -252,7 +252,7 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
         folder = tmp_path / str(scored_size)
         made = partitioned(Run(str(folder), "partition"), archive, write(archive, folder, setting), setting)
         assert labels(made) == slowly(archive, scored_size)
-        groups = made.parts
+        groups = made.partitions
         if group == 1:
             assert groups == len(component_sizes(archive))
         else:
@@ -370,7 +370,7 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
     monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", 100)
     archive, setting = mixed(2, 60), Setting(parts=2, shards=2)
     given, whole = write(archive, tmp_path, setting), Run(str(tmp_path), "partition")
-    assert partitioned(whole, archive, given, setting).parts > 1
+    assert partitioned(whole, archive, given, setting).partitions > 1
     expected = contents(whole.folder)
     for outputs in range(len(expected)):
         again = Run(f"{tmp_path}/{outputs}", "partition")

@@ -20,7 +20,7 @@ from dupq.clusters.decision import Scale, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
 from dupq.clusters.steps.decide import TermTables, choose_threshold, score_pairs
 from dupq.job.run import Run
-from dupq.job.table import Each, Spread, Table, Whole, one_batch, write_parts
+from dupq.job.table import Each, Shuffled, Table, Whole, one_batch, write_batches
 from dupq.job.tasks import Report
 from dupq.neighbours.steps.search_all import directed_in
 from dupq.tables import CANDIDATES, NEIGHBOURS, SCORED
@@ -134,7 +134,7 @@ def archive_of(seed: int, count: int = 40) -> Archive:
 
 
 class Written(NamedTuple):
-    directed: Spread
+    directed: Shuffled
     terms: TermTables
 
 
@@ -154,7 +154,7 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Writte
         homes = [home_of(min(row["query"], row["neighbour"]), parts) for row in some]
         own = ([row for row, home in zip(some, homes, strict=True) if home == part] for part in range(parts))
         batches = (one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
-        write_parts(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
+        write_batches(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
     return Written(directed_in(f"{run}/directed", parts), terms)
 
 

@@ -36,7 +36,7 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.job.table import mark_of
+from dupq.job.step import mark_of
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.steps import search_all
