@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 MARKS = {
     "text": "dupq.text.steps",
-    "embedding": "dupq.encoders.bags",
+    "embedding": "dupq.encoders.unpadded",
     "probability": "dupq.clusters.steps.calibrate",
 }
 

@@ -7,7 +7,7 @@
     encoder = dupq.load_encoder("s3://…/encoder")
     found = dupq.find_duplicates(["How do I …?", …])
 
-docs/python.md shows what they give. What they need is imported when they are first used.
+docs/python.md describes them. Their modules are imported when they are first used.
 """
 
 import importlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["DupqError", "__version__", "find_duplicates", "load_encoder", "open_run", "open_runs"]
 
-_PLACES = {
+_MODULES = {
     "DupqError": "dupq.errors",
     "find_duplicates": "dupq.api.duplicates",
     "load_encoder": "dupq.api.encoders",
@@ -33,11 +33,11 @@ _PLACES = {
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """For completion in notebooks."""
+    """Return all names, for completion in notebooks."""
     return sorted({*globals(), *__all__})

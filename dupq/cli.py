@@ -1,7 +1,7 @@
-"""The command line: `dupq JOB …` once installed, and `jobs/JOB.py …`, which are the same.
+"""The command line: `dupq JOB …`, and `jobs/JOB.py …`, which does the same from a checkout.
 
-A job's end is watched before anything is imported that takes time, and only the chosen job's modules are imported:
-those of its check first, then Ray, which takes a second.
+Signals are handled before anything slow is imported. Only the chosen job's modules are imported: those of its checks
+first, then Ray, which takes a second.
 """
 
 import argparse
@@ -25,43 +25,43 @@ _ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump")
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, where there is one to show."""
+    """A help formatter that shows defaults, except None and []."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default in (None, []) else super()._get_help_string(action)
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows defaults, and takes no abbreviated options."""
+    """A parser that shows defaults, refuses abbreviated options, and raises SettingError."""
 
     def __init__(self, **options: Any) -> None:
-        """Take the options of argparse's parser."""
+        """Pass `options` to argparse's parser."""
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Raise one line, like all errors; argparse would put its usage in front."""
+        """Raise SettingError with one line, as for all errors; argparse would print its usage first."""
         raise SettingError(f"{' '.join(message.split())}; {self.prog} --help shows all arguments")
 
     def add_uri(self, name: str, about: str, required: bool = False, dest: str | None = None) -> None:
-        """Add an option that names a file or folder; with `dest`, one that may be repeated, whose values are there."""
+        """Add an option that names a file or folder. With `dest` it may be repeated, and gives a list."""
         repeated: dict[str, Any] = {"action": "append", "default": [], "dest": dest} if dest else {}
         self.add_argument(name, metavar="URI", type=uri, help=about, required=required, **repeated)
 
 
 class Command(NamedTuple):
-    """A job: its options, and what does it, whose docstring says what it is for."""
+    """A command: its options, and the function that runs it, whose docstring is the command's help."""
 
     add_options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
 
     @property
     def about(self) -> str:
-        """What the job is for, in one line."""
+        """The help of the command, in one line."""
         return str(self.run.__doc__)
 
 
 def command() -> None:
-    """Run `dupq` with the arguments of the process, which it ends."""
+    """Run `dupq` with the arguments of the process, and end the process."""
     with ends.guarded(), ends.heeded():
         main()
 
@@ -69,8 +69,8 @@ def command() -> None:
 def job(name: str, script_version: str) -> None:
     """Run the job of a script in jobs/, and end the process.
 
-    `script_version` is the dupq that the script belongs to: `ray submit` copies only the script, so that script
-    and installed package can drift apart.
+    `script_version` is the version of dupq that the script belongs to: `ray submit` copies only the script, so the
+    package installed on the cluster may have another version.
     """
     with ends.guarded(), ends.heeded():
         if script_version != __version__:
@@ -85,15 +85,15 @@ def job(name: str, script_version: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `dupq` with these arguments, by default those of the process; ends the process."""
+    """Run `dupq` with these arguments, by default those of the process, and end the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = Parser(prog="dupq", description="Find the duplicate questions of question-and-answer archives.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="JOB", required=True)
-    for name, one in COMMANDS.items():
-        made = commands.add_parser(name.replace("_", "-"), help=one.about, description=one.about)
-        if name.replace("_", "-") in words:  # options import what they are of
-            _set_up(made, name)
+    for name, command in COMMANDS.items():
+        subparser = commands.add_parser(name.replace("_", "-"), help=command.about, description=command.about)
+        if name.replace("_", "-") in words:  # options import the modules of their command
+            _set_up(subparser, name)
     if not words:
         parser.print_help()
         raise SystemExit(2)
@@ -106,7 +106,7 @@ def _set_up(parser: Parser, name: str) -> None:
 
 
 def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
-    """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
+    """Run the job and end the process, with 0 if all of it succeeded, else with the code of the error (errors.py)."""
     from dupq.runs import progress
 
     try:
@@ -116,19 +116,19 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     progress.show_as(getattr(arguments, "log", "plain"))
     ends.at_end(_say, _leave)
-    code = _done(arguments)
+    code = _run(arguments)
     ends.ended()
     if code:
         progress.end_as("failed")
-    with contextlib.suppress(DupqError):  # the error too
+    with contextlib.suppress(DupqError):
         progress.write_kept()
     if code == ClusterError.EXIT_CODE:
         ends.leave(code)
     sys.exit(code)
 
 
-def _done(arguments: argparse.Namespace) -> int:
-    """Return the exit code of a job that is done; what was wrong is logged."""
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the job, log its error, and return its exit code."""
     from dupq.runs import progress
     from dupq.system import require
 
@@ -148,7 +148,7 @@ def _done(arguments: argparse.Namespace) -> int:
 
 
 def _say(line: str, code: int) -> None:
-    """Say what ends the job in its midst."""
+    """Log why the job ends early."""
     from dupq.runs import progress
 
     if code in ends.CODES.values():
@@ -158,16 +158,13 @@ def _say(line: str, code: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """Let no reader wait for a job that ends in its midst, and no other job."""
+    """Write the state of a job that ends early, and give up its leases, so that no reader and no other job waits."""
     from dupq.runs import lease, progress
 
     progress.end_as("cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         progress.write_kept()
-
-
-# What options share
 
 
 def add_shared(parser: Parser) -> None:
@@ -201,8 +198,8 @@ def _add_gpus(parser: Parser) -> None:
         metavar="auto|N|none",
         type=_gpus,
         default="auto",
-        help="auto: those that the cluster has, if torch can use them; N: so many, which an autoscaling cluster "
-        "starts; none: none is touched",
+        help="auto: those of the cluster, if torch can use them; N: this many, which an autoscaling cluster starts; "
+        "none: CPUs only",
     )
 
 
@@ -235,7 +232,7 @@ def _add_run(parser: Parser) -> None:
 
 
 def uri(text: str) -> str:
-    """Read an argument that names a file or folder; an empty one would be the folder that the job runs in."""
+    """Parse an argument that names a file or folder. An empty one is refused: it would mean the current directory."""
     from dupq import storage
 
     if not text.isprintable():
@@ -252,7 +249,7 @@ def uri(text: str) -> str:
 
 
 def _gpus(text: str) -> int | None:
-    """Read a number of GPUs: None for auto."""
+    """Parse a number of GPUs: None for auto, 0 for none."""
     if text == "auto":
         return None
     if text != "none" and not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= _MOST_GPUS):
@@ -261,19 +258,19 @@ def _gpus(text: str) -> int | None:
 
 
 def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return what reads a whole number of at least `least` and at most `most`."""
+    """Return a parser of whole numbers of at least `least` and at most `most`."""
     kind = f"of at least {least}" if most is None else f"from {least} to {most}"
 
-    def read(text: str) -> int:
+    def parse(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or int(text) < least or (most is not None and int(text) > most):
             raise argparse.ArgumentTypeError(f"'{text}': a whole number {kind} expected")
         return int(text)
 
-    return read
+    return parse
 
 
 def _questions(text: str) -> int:
-    """Read a number of questions, which may be written like 24e6."""
+    """Parse a number of questions, which may be written like 24e6."""
     try:
         value = float(text)
     except ValueError:
@@ -283,11 +280,8 @@ def _questions(text: str) -> int:
     return int(value)
 
 
-# The jobs
-
-
-def _add_table(parser: Parser) -> None:
-    """Add what to read, and the options of tables of questions that are no dump."""
+def _add_dumps(parser: Parser) -> None:
+    """Add the dumps or tables to read, and the options of tables."""
     parser.add_argument(
         "dumps",
         nargs="*",
@@ -300,7 +294,7 @@ def _add_table(parser: Parser) -> None:
     parser.add_argument(
         "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
     )
-    for name, what in (
+    for name, column in (
         ("title", "title or question"),
         ("text", "text or answer"),
         ("id", "id, a number or not; a table without one is numbered"),
@@ -308,7 +302,7 @@ def _add_table(parser: Parser) -> None:
         ("date", "date"),
     ):
         parser.add_argument(
-            f"--{name}", metavar="COLUMN", help=f"of a table: its {what}; default: by the column's name"
+            f"--{name}", metavar="COLUMN", help=f"of a table: its {column}; default: by the column's name"
         )
     parser.add_argument(
         "--format",
@@ -321,7 +315,7 @@ def _add_table(parser: Parser) -> None:
 def _ingest_options(parser: Parser) -> None:
     from dupq.settings.sections import IngestSettings
 
-    _add_table(parser)
+    _add_dumps(parser)
     parser.add_uri("--output", "where the tables go", required=True)
     parser.add_argument("--answers", action="store_true", help="write an answers table too")
     parser.add_argument(
@@ -367,7 +361,7 @@ def _dedup_options(parser: Parser) -> None:
     parser.add_uri("--output", "the folder of runs; the run gets one of its own in it", required=True)
     parser.add_uri(
         "--links",
-        "known duplicates: a part calibrates probabilities, on another quality is measured, and they mark pairs",
+        "known duplicates: some calibrate the probabilities, on others quality is measured, and they mark pairs",
     )
     _add_truth(parser)
     parser.add_uri(
@@ -449,7 +443,7 @@ def _evaluate_options(parser: Parser) -> None:
         metavar="NAME",
         help=f"what to measure; may be repeated; default: {general}. Tables of the papers (papers/README.md), such as "
         "bogdanova-2, are measured on the sites of the archive and each --pair-set. "
-        f"{commands.ALL}: all of these and those",
+        f"{commands.ALL}: all tables of both kinds",
     )
     parser.add_uri(
         "--pair-set",
@@ -468,17 +462,17 @@ def _export_options(parser: Parser) -> None:
     _add_run(parser)
     formats = ("csv", "jsonl", "keep-drop", "graphml", "embedding-atlas")
     parser.add_argument("--to", required=True, choices=formats, help="the format (docs/export.md)")
-    parser.add_uri("--output", "the folder that is made; nothing may be there", required=True)
+    parser.add_uri("--output", "the new folder; it must not exist yet", required=True)
 
 
 def _plan_options(parser: Parser) -> None:
-    parser.add_argument("--questions", required=True, metavar="N", type=_questions, help="of the archive, such as 24e6")
+    parser.add_argument("--questions", required=True, metavar="N", type=_questions, help="how many, such as 24e6")
     _add_run(parser)
-    parser.add_argument("--json", action="store_true", help="a JSON object in place of the table")
+    parser.add_argument("--json", action="store_true", help="a JSON object instead of the table")
 
 
 def _from_dump_options(parser: Parser) -> None:
-    _add_table(parser)
+    _add_dumps(parser)
     parser.add_uri("--output", "where the tables, the encoder and the runs go; default: out/ and the dump's name")
     _add_preset(parser)
     _add_truth(parser)
@@ -504,7 +498,7 @@ def _prune_options(parser: Parser) -> None:
     parser.add_argument(
         "--keep-monthly", type=_whole(0), default=12, metavar="N", help="months of which the newest run is kept"
     )
-    parser.add_argument("--dry-run", action="store_true", help="remove nothing, and say what would be")
+    parser.add_argument("--dry-run", action="store_true", help="remove nothing, only say what would be removed")
 
 
 def _status_options(parser: Parser) -> None:

@@ -1,6 +1,6 @@
-"""What each command of `dupq` does, from its parsed arguments (dupq/cli.py).
+"""The commands of `dupq`, each a function of its parsed arguments (dupq/cli.py).
 
-A job's modules are imported where it begins: those of its check first, then Ray, which takes a second, and what draws.
+Each imports its modules when it is called: those of its checks first, then Ray, which takes a second, and the report.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from dupq.errors import SettingError
 
@@ -20,22 +20,15 @@ _log = logging.getLogger(__name__)
 _SHORT = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
 
 
-class _Checkable(Protocol):
-    """A job of pipelines/arguments.py."""
-
-    def check(self) -> object:
-        """Raise DupqError for what is wrong, before any work."""
-
-
-def _made(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
-    """Return the job of this kind (pipelines/arguments.py) with the options that have the names of its fields."""
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
+def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
+    """Return a job of pipelines/arguments.py, whose fields have the names of options or are in `more`."""
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
     names = inspect.signature(kind).parameters
-    return kind(**{name: value for name, value in {**given, **more}.items() if name in names})
+    return kind(**{name: value for name, value in {**options, **more}.items() if name in names})
 
 
-def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
-    """Check the job, connect to Ray and do it; what works with Ray is imported after the check."""
+def _run_on_ray(job: Any, pipeline: str, address: str | None) -> Any:
+    """Check a job (pipelines/arguments.py), connect to Ray and run it. The pipeline imports Ray, so after the check."""
     checked = job.check()
     from dupq.job import cluster
 
@@ -44,18 +37,16 @@ def _do_on_ray(job: _Checkable, pipeline: str, address: str | None) -> object:
     return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
 
 
-def _find(job: _Checkable, pipeline: str, address: str | None) -> None:
-    """Do a job that makes a run, and say what was found and where the report is."""
-    run = _do_on_ray(job, pipeline, address)
-    from dupq.job.run import Run
+def _find_on_ray(job: Any, pipeline: str, address: str | None) -> None:
+    """Run a job that makes a run, and log the run's summary."""
+    run = _run_on_ray(job, pipeline, address)
     from dupq.report.summary import summary
 
-    assert isinstance(run, Run)
     _log.info(summary(run.uri))
 
 
-def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
+def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the dumps, and the columns of tables, as fields of a job. Raises SettingError if no dump is named."""
     from dupq.dump.files import Columns
 
     dumps = (*arguments.dumps, *arguments.more_dumps)
@@ -70,14 +61,14 @@ def ingest(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import IngestJob
 
     settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _do_on_ray(_made(IngestJob, arguments, assignments=settings, **_read_by(arguments)), "ingest", arguments.ray)
+    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), "ingest", arguments.ray)
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train an encoder on an archive's own text and duplicate links, with Ray Train."""
     from dupq.pipelines.arguments import TrainingJob
 
-    _do_on_ray(_made(TrainingJob, arguments), "train", arguments.ray)
+    _run_on_ray(_job_of(TrainingJob, arguments), "train", arguments.ray)
 
 
 def dedup(arguments: argparse.Namespace) -> None:
@@ -86,14 +77,14 @@ def dedup(arguments: argparse.Namespace) -> None:
 
     settings = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
     below = f"{arguments.questions.rstrip('/')}/"
-    job = _made(
+    job = _job_of(
         DedupJob,
         arguments,
         assignments=(*settings, *arguments.assignments),
         gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
-    _find(job, "dedup", arguments.ray)
+    _find_on_ray(job, "dedup", arguments.ray)
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -104,17 +95,17 @@ def evaluate(arguments: argparse.Namespace) -> None:
 
     names = arguments.table or sorted(TABLES)
     general = tuple(name for name in sorted(TABLES) if name in names or ALL in names)
-    of_papers = tuple(dict.fromkeys(name for name in names if name not in TABLES))
+    papers_tables = tuple(dict.fromkeys(name for name in names if name not in TABLES))
     if not general and (arguments.encoder or arguments.assignments):
         raise SettingError(
             f"--encoder and --set are for the tables {' and '.join(sorted(TABLES))}; name one of these with --table, "
             "or all. The papers' systems have their own settings"
         )
-    if not of_papers and (arguments.pair_set or arguments.quick):
+    if not papers_tables and (arguments.pair_set or arguments.quick):
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
-    job = _made(EvaluationJob, arguments, tables=general)
+    job = _job_of(EvaluationJob, arguments, tables=general)
     checked = job.check() if general else None
-    papers = _papers_job(arguments, of_papers) if of_papers else None
+    papers = _papers_job(arguments, papers_tables) if papers_tables else None
     sources = papers.check() if papers else None
     from dupq.job import cluster
 
@@ -124,12 +115,12 @@ def evaluate(arguments: argparse.Namespace) -> None:
 
         _log.info(evaluate(job, checked))
     if papers:
-        [measuring] = system.papers("job")
-        _log.info(measuring.measure_papers(papers, sources))
+        [module] = system.papers("job")
+        _log.info(module.measure_papers(papers, sources))
 
 
-def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
-    """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
+def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
+    """Return the job that measures these tables of the papers. Raises SettingError without dupq_papers."""
     from dupq import system
     from dupq.evaluation.measures import TABLES
 
@@ -148,7 +139,7 @@ def report(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.report.page import write  # with what draws: later than the check
+    from dupq.report.page import write  # imports much, so after the check
 
     print(write(run.uri))
 
@@ -158,7 +149,7 @@ def export(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.export import FORMATS, export  # with what lays a map out: later than the check
+    from dupq.export import FORMATS, export  # imports much, so after the check
 
     for written in export(run.uri, arguments.to, arguments.output):
         rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
@@ -166,10 +157,10 @@ def export(arguments: argparse.Namespace) -> None:
     print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")
 
 
-# Seconds grow with the number of questions to this power: measured from 100,000 to a million made questions
+# A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
 # (benchmarks/results/scale*.md). Other stages grow linearly, or less.
 _GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
-_FEW = 50_000  # questions: a smaller run goes mostly into starting
+_FEW = 50_000  # questions: most of a smaller run's time is start-up
 
 
 def plan(arguments: argparse.Namespace) -> None:
@@ -194,7 +185,7 @@ def plan(arguments: argparse.Namespace) -> None:
 
 
 def _plan_text(planned: dict[str, Any]) -> str:
-    """Write a plan as a table, and what it rests on."""
+    """Return a plan as a table, with what it rests on."""
     from dupq.report.summary import duration, memory
 
     questions, before, stages = planned["questions"], planned["run_questions"], planned["stages"]
@@ -224,10 +215,10 @@ def from_dump(arguments: argparse.Namespace) -> None:
     """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
     from dupq.pipelines.arguments import FromDumpJob
 
-    read = _read_by(arguments)
+    dumps = _dumps_of(arguments)
     first: str = [*arguments.dumps, *arguments.more_dumps][0]
     output = arguments.output or f"out/{first.rstrip('/').rpartition('/')[2].split('.', 1)[0]}"
-    _find(_made(FromDumpJob, arguments, output=output, **read), "from_dump", arguments.ray)
+    _find_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), "from_dump", arguments.ray)
 
 
 def runs(arguments: argparse.Namespace) -> None:
@@ -270,7 +261,7 @@ def serve(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.serve import ADDRESS, Server, serve  # with what draws: later than the check
+    from dupq.serve import ADDRESS, Server, serve  # imports much, so after the check
 
     def ready(server: Server) -> None:
         print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
@@ -280,7 +271,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
 def warm(arguments: argparse.Namespace) -> None:
     """Compile what jobs call and keep it, so that no run waits for it."""
-    # GPU kernels too where there is a GPU: by find_duplicates and, if Ray is installed, the jobs on a small archive
+    # by find_duplicates and, if Ray is installed, by jobs on a small archive, which use a GPU if there is one
     import time
 
     from dupq import find_duplicates
@@ -291,7 +282,7 @@ def warm(arguments: argparse.Namespace) -> None:
     logging.getLogger("dupq").setLevel(logging.WARNING)
     find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
     if is_installed("ray"):
-        _do_the_jobs(arguments.gpus)
+        _run_small_jobs(arguments.gpus)
     logging.getLogger("dupq").setLevel(logging.INFO)
     _log.info(
         f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
@@ -299,7 +290,7 @@ def warm(arguments: argparse.Namespace) -> None:
     )
 
 
-def _do_the_jobs(gpus: int | None) -> None:
+def _run_small_jobs(gpus: int | None) -> None:
     import tempfile
 
     from dupq.job import cluster
@@ -308,17 +299,17 @@ def _do_the_jobs(gpus: int | None) -> None:
     from dupq.pipelines.train import from_dump
 
     cluster.connect("local")
-    gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
+    gpus = gpus_for(gpus).now()  # a number, as `auto` leaves so few questions to CPUs
     with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
         dump = _write_small_dump(folder)
-        for language in ("english", "german"):  # whose word vectors are learned from nothing
+        for language in ("english", "german"):  # only German trains word vectors from nothing
             assignments = (*_SHORT, f"text.language={language}")
             job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
             from_dump(job, job.check())
 
 
 def _write_small_dump(folder: str) -> str:
-    """Write a dump of 300 questions into a local folder and return its URI: each is there twice, half are linked."""
+    """Write a dump of 300 questions into a local folder and return its URI. Each is asked twice, half are linked."""
     from dupq import storage
 
     verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")

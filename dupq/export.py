@@ -1,4 +1,4 @@
-"""Writing a finished run for other tools, as a folder that was not there before. DuckDB joins its tables.
+"""Write a finished run for other tools, into a new folder. DuckDB joins the tables.
 
 The same run and archive give the same files: rows are sorted by the keys of their questions.
 """
@@ -23,7 +23,7 @@ from dupq.runs.reader import Run, TableRow, TableView, finished_run, stored
 from dupq.runs.records import check_output
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
-# Fields in braces are columns of `_OWN_IDS`.
+# Fields in braces are keys of `_OWN_IDS`.
 _TITLES = {
     "pairs": """SELECT site_left, question_id_left, {left}one.title AS title_left,
             site_right, question_id_right, {right}other.title AS title_right,
@@ -45,7 +45,7 @@ _KEPT = {
         LEFT JOIN titled kept ON kept.site = canonical_site AND kept.question_id = canonical_id
         WHERE NOT is_canonical ORDER BY c.site, c.question_id""",
 }
-# The ids that a table from elsewhere has itself, where the archive has the table `ids`.
+# The ids in the user's own table, if the archive was ingested from one and so has the table `ids`.
 _OWN_IDS = {
     "left": "one.own_id AS own_id_left, ",
     "right": "other.own_id AS own_id_right, ",
@@ -71,10 +71,10 @@ _KEYS = {
     "edge": ("source", "probability", "similarity", "jaccard", "known_link"),
 }
 _NO_XML = regex.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")  # XML 1.0, production 2
-# What a spreadsheet would run as a formula, behind blanks and what is not seen too. It gets an apostrophe in front, as
-# OWASP recommends ("CSV Injection"); so does what has one already, so that taking one away gives back every text.
+# Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
+# front, as OWASP recommends ("CSV Injection"). So do texts that have one already: removing one restores every text.
 _FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
-# The lists of neighbours are those that the search made; they name rows of the map by their numbers.
+# The lists of neighbours are those of the search; they hold row numbers of the map.
 _MAP = f"""WITH placed AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
         FROM points JOIN (SELECT site, question_id FROM questions) USING (site, question_id)
@@ -115,7 +115,7 @@ MAP_SCHEMA = pa.schema(
 
 
 class Written(NamedTuple):
-    """A file; `note` says what a reader of it should know."""
+    """A written file, with a note for its reader."""
 
     uri: str
     rows: int
@@ -123,59 +123,59 @@ class Written(NamedTuple):
 
 
 class Format(NamedTuple):
-    """Writes a run into a folder, and tells how the result is opened; {output} is its place."""
+    """A format: the function that writes a run into a folder, and how to open the result."""
 
     write: Callable[[Run, Queries, str], Iterable[Written]]
-    opened_by: str
+    opened_by: str  # with {output} for the folder
 
 
 def export(run: str, to: str, output: str) -> list[Written]:
     """Write the run at the URI `run` in the format `to` (a key of FORMATS) into the new folder `output` (URI).
 
     Each file appears when it is whole; if one cannot be written, the others are removed. Raises DupqError for a run
-    that is not finished, an output that exists or is inside the run, and what of the run is missing; SettingError for
-    another format; StorageError for what cannot be written.
+    that is not finished, a missing table, and an output that exists or is inside the run; SettingError for an unknown
+    format; StorageError for a file that cannot be written.
     """
     if to not in FORMATS:
         raise SettingError(f"--to {to}: one of {', '.join(FORMATS)} expected")
-    opened, place = finished_run(run), storage.absolute(output)
-    if f"{place}/".startswith(f"{opened.uri}/"):
-        raise DupqError(f"{place}: is inside the run, which must stay as it is; give another --output")
-    if storage.exists(place):
-        raise DupqError(f"{place}: exists already; remove it, or give another --output")
-    check_output(place)
+    opened, folder = finished_run(run), storage.absolute(output)
+    if f"{folder}/".startswith(f"{opened.uri}/"):
+        raise DupqError(f"{folder}: is inside the run, which must stay as it is; give another --output")
+    if storage.exists(folder):
+        raise DupqError(f"{folder}: exists already; remove it, or give another --output")
+    check_output(folder)
     try:
         views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
-        with open_queries(opened, views) as found:
-            return [*FORMATS[to].write(opened, found, place)]
+        with open_queries(opened, views) as queries:
+            return [*FORMATS[to].write(opened, queries, folder)]
     except BaseException:
-        storage.delete_folder(place)
+        storage.delete_folder(folder)
         raise
 
 
-def _titled(selects: dict[str, str], run: Run, found: Queries) -> dict[str, str]:
-    """Return the queries with the titles of their questions, and the ids that these have in a table from elsewhere."""
+def _titled(selects: dict[str, str], run: Run, queries: Queries) -> dict[str, str]:
+    """Return the queries with the titles of their questions, and with the ids of the user's own table, if any."""
     folder = storage.join(storage.parent(run.questions.place), "ids")
     files = storage.list_files(folder, ".parquet")
     if not files:
-        own, titled = dict.fromkeys(_OWN_IDS, ""), "FROM questions"
+        own_ids, titled = dict.fromkeys(_OWN_IDS, ""), "FROM questions"
     else:
-        found.add("ids", stored(folder, tables.IDS, files).dataset)
-        own, titled = _OWN_IDS, _WITH_OWN_IDS
-    return {name: f"WITH titled AS ({titled}) {sql.format(**own)}" for name, sql in selects.items()}
+        queries.add("ids", stored(folder, tables.IDS, files).dataset)
+        own_ids, titled = _OWN_IDS, _WITH_OWN_IDS
+    return {name: f"WITH titled AS ({titled}) {sql.format(**own_ids)}" for name, sql in selects.items()}
 
 
-def _sheets(selects: dict[str, str], run: Run, found: Queries, output: str) -> Iterator[Written]:
-    """RFC 4180, UTF-8."""
-    for name, sql in _titled(selects, run, found).items():
+def _write_csv(selects: dict[str, str], run: Run, queries: Queries, output: str) -> Iterator[Written]:
+    """Write a file for each query, in UTF-8 by RFC 4180."""
+    for name, sql in _titled(selects, run, queries).items():
         uri, rows, guards = storage.join(output, f"{name}.csv"), 0, 0
-        schema = found.schema(sql)
+        schema = queries.schema(sql)
         options = csv.WriteOptions(eol="\r\n")
         with storage.open_output(uri) as sink, csv.CSVWriter(sink, schema, write_options=options) as writer:
-            for batch in found.batches(sql):
-                columns = [guarded(own) if pa.types.is_string(own.type) else own for own in batch.columns]
-                for own, before in zip(columns, batch.columns, strict=True):
-                    guards += pc.sum(pc.not_equal(own, before)).as_py() or 0
+            for batch in queries.batches(sql):
+                columns = [guarded(column) if pa.types.is_string(column.type) else column for column in batch.columns]
+                for column, before in zip(columns, batch.columns, strict=True):
+                    guards += pc.sum(pc.not_equal(column, before)).as_py() or 0
                 writer.write_batch(pa.record_batch(columns, schema=schema))
                 rows += len(batch)
         note = f"{guards:,} texts that a spreadsheet could take for a formula got a '" if guards else ""
@@ -183,24 +183,24 @@ def _sheets(selects: dict[str, str], run: Run, found: Queries, output: str) -> I
 
 
 def guarded(texts: pa.Array) -> pa.Array:
-    """Texts with an apostrophe in front of those that a spreadsheet could take for a formula."""
+    """Put an apostrophe in front of texts that a spreadsheet could take for a formula."""
     is_formula = pc.match_substring_regex(texts, _FORMULA)
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
-def _jsonl(run: Run, found: Queries, output: str) -> Iterator[Written]:
-    for name, sql in _titled(_TITLES, run, found).items():
+def _write_jsonl(run: Run, queries: Queries, output: str) -> Iterator[Written]:
+    for name, sql in _titled(_TITLES, run, queries).items():
         uri, rows = storage.join(output, f"{name}.jsonl"), 0
         with storage.open_output(uri) as sink:
-            for batch in found.batches(f"SELECT to_json(line)::VARCHAR FROM ({sql}) AS line"):
+            for batch in queries.batches(f"SELECT to_json(line)::VARCHAR FROM ({sql}) AS line"):
                 sink.write("".join(f"{line}\n" for line in batch[0].to_pylist()).encode())
                 rows += len(batch)
         yield Written(uri, rows)
 
 
-def _graphml(_: Run, found: Queries, output: str) -> Iterator[Written]:
-    """A node for each question of a cluster of two and more, an edge for each joined pair; what is null is left out."""
-    uri, counts = storage.join(output, GRAPH), [0, 0]
+def _write_graphml(_: Run, queries: Queries, output: str) -> Iterator[Written]:
+    """Write a node for each question of a cluster of two and more, an edge for each joined pair, and no nulls."""
+    uri, counts = storage.join(output, GRAPH), dict.fromkeys(_KEYS, 0)
     with storage.open_output(uri) as sink:
         sink.write(b'<?xml version="1.0" encoding="UTF-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n')
         for kind, names in _KEYS.items():
@@ -209,33 +209,34 @@ def _graphml(_: Run, found: Queries, output: str) -> Iterator[Written]:
                 key = f'<key id="{kind}_{name}" for="{kind}" attr.name="{name}" attr.type="{of_type}"/>\n'
                 sink.write(key.encode())
         sink.write(b'<graph id="clusters" edgedefault="undirected">\n')
-        for place, (kind, sql) in enumerate((("node", _NODES), ("edge", _EDGES))):
-            for batch in found.batches(sql):
+        for kind, sql in (("node", _NODES), ("edge", _EDGES)):
+            for batch in queries.batches(sql):
                 sink.write("".join(_element(row, kind) for row in batch.to_pylist()).encode())
-                counts[place] += len(batch)
+                counts[kind] += len(batch)
         sink.write(b"</graph>\n</graphml>\n")
-    yield Written(uri, sum(counts), f"{counts[0]:,} nodes, {counts[1]:,} edges")
+    yield Written(uri, sum(counts.values()), f"{counts['node']:,} nodes, {counts['edge']:,} edges")
 
 
 def _element(row: TableRow, kind: str) -> str:
     ends = {"id": row["id"]} if kind == "node" else {"source": row["one"], "target": row["other"]}
-    said = "".join(f" {name}={quoteattr(_fit(value))}" for name, value in ends.items())
+    attributes = "".join(f" {name}={quoteattr(_fit(value))}" for name, value in ends.items())
     data = "".join(
         f'<data key="{kind}_{name}">{escape(_fit(row[name]), {chr(13): "&#13;"})}</data>'
         for name in _KEYS[kind]
         if row[name] is not None
     )
-    return f"<{kind}{said}>{data}</{kind}>\n"
+    return f"<{kind}{attributes}>{data}</{kind}>\n"
 
 
 def _fit(text: str) -> str:
+    """Replace characters that XML forbids."""
     return _NO_XML.sub("\ufffd", text)
 
 
-def _embedding_atlas(run: Run, found: Queries, output: str) -> Iterator[Written]:
-    """A row for each question that has an embedding and is in the archive still.
+def _write_atlas(run: Run, queries: Queries, output: str) -> Iterator[Written]:
+    """Write a row for each question that has an embedding and is still in the archive.
 
-    Copies and near copies have none: the question that represents them has.
+    Copies and near copies have no embedding; only the question that represents them has one.
     """
     if not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
         raise DupqError(
@@ -243,19 +244,18 @@ def _embedding_atlas(run: Run, found: Queries, output: str) -> Iterator[Written]
             "or export it --to graphml, jsonl or csv"
         )
     highest = read_measure(run.encoder_uri).highest
-    found.add("points", points_of(run.embeddings))
+    queries.add("points", points_of(run.embeddings))
     uri, rows = storage.join(output, MAP), 0
 
-    def groups() -> Iterator[pa.Table]:
+    def row_groups() -> Iterator[pa.Table]:
         nonlocal rows
-        for batch in found.batches(_MAP, highest):
+        for batch in queries.batches(_MAP, highest):
             rows += len(batch)
             texts = zip(batch["title"].to_pylist(), map(excerpt, batch["text"].to_pylist()), strict=True)
             text = pa.array(["\n".join(filter(None, both)) for both in texts], pa.string())
-            place = batch.schema.get_field_index("text")
-            yield pa.Table.from_batches([batch.set_column(place, "text", text)])
+            yield pa.Table.from_batches([batch.set_column(batch.schema.get_field_index("text"), "text", text)])
 
-    storage.write_row_groups(uri, groups(), MAP_SCHEMA)
+    storage.write_row_groups(uri, row_groups(), MAP_SCHEMA)
     left_out = len(run.clusters) - rows
     yield Written(
         uri, rows, f"{left_out:,} questions have no point: others represent them, or they are gone" * bool(left_out)
@@ -263,10 +263,11 @@ def _embedding_atlas(run: Run, found: Queries, output: str) -> Iterator[Written]
 
 
 def points_of(embeddings: TableView) -> pa.Table:
-    """Each question's place on the two axes in which its archive varies most: site, question_id, x, y (float32).
+    """Return each question on the two principal axes of the embeddings: site, question_id, x, y (float32).
 
-    The axes come from the covariances, in one pass, so files do not matter. An axis points to where its largest
-    component is positive, the first of equal ones. With one dimension y is zero. Memory: 24 bytes a question.
+    The axes are eigenvectors of the covariance matrix, which does not depend on the files. An axis is turned so that
+    its largest component, the first of equal ones, is positive. With one dimension y is zero. Memory: 24 bytes per
+    question.
     """
     dimensions = embeddings.schema.field("embedding").type.list_size
     count, total, products = 0, np.zeros(dimensions), np.zeros((dimensions, dimensions))
@@ -275,33 +276,33 @@ def points_of(embeddings: TableView) -> pa.Table:
         total += vectors.sum(axis=0)
         products += vectors.T @ vectors
     mean = total / max(1, count)
-    _, found = np.linalg.eigh(products / max(1, count) - np.outer(mean, mean))
+    _, eigenvectors = np.linalg.eigh(products / max(1, count) - np.outer(mean, mean))
     axes = np.zeros((dimensions, 2))
-    axes[:, : min(2, dimensions)] = found[:, ::-1][:, :2]
+    axes[:, : min(2, dimensions)] = eigenvectors[:, ::-1][:, :2]
     largest = np.abs(axes).argmax(axis=0)
     axes = np.where(axes[largest, [0, 1]] < 0, -axes, axes)
-    pieces = []
+    points = []
     for keys, vectors in _vectors(embeddings):
-        places = ((vectors - mean) @ axes).astype(np.float32)
-        pieces.append(keys.append_column("x", [places[:, 0].copy()]).append_column("y", [places[:, 1].copy()]))
-    return pa.concat_tables(pieces)
+        xy = ((vectors - mean) @ axes).astype(np.float32)
+        points.append(keys.append_column("x", [xy[:, 0].copy()]).append_column("y", [xy[:, 1].copy()]))
+    return pa.concat_tables(points)
 
 
 def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """The keys of each file, and its vectors (float64, shape (n, d))."""
+    """Yield the keys of each file, and its vectors (float64, shape (n, d))."""
     for table in embeddings.files(["site", "question_id", "embedding"]):
         values = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float64)
         yield table.select(["site", "question_id"]), values.reshape(len(table), -1)
 
 
 FORMATS = {
-    "csv": Format(partial(_sheets, _TITLES), "a spreadsheet that is told: UTF-8, separated by commas"),
-    "jsonl": Format(_jsonl, "duckdb.sql(\"FROM '{output}/pairs.jsonl'\")"),
+    "csv": Format(partial(_write_csv, _TITLES), "a spreadsheet that is told: UTF-8, separated by commas"),
+    "jsonl": Format(_write_jsonl, "duckdb.sql(\"FROM '{output}/pairs.jsonl'\")"),
     "keep-drop": Format(
-        partial(_sheets, _KEPT), "a spreadsheet, or any reader of CSV; drop.csv names what is kept instead"
+        partial(_write_csv, _KEPT), "a spreadsheet, or any reader of CSV; drop.csv names what is kept instead"
     ),
-    "graphml": Format(_graphml, f"networkx.read_graphml('{{output}}/{GRAPH}'), or Gephi"),
+    "graphml": Format(_write_graphml, f"networkx.read_graphml('{{output}}/{GRAPH}'), or Gephi"),
     "embedding-atlas": Format(
-        _embedding_atlas, f"embedding-atlas {{output}}/{MAP} --text text --x x --y y --neighbors neighbors"
+        _write_atlas, f"embedding-atlas {{output}}/{MAP} --text text --x x --y y --neighbors neighbors"
     ),
 }

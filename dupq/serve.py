@@ -1,6 +1,6 @@
-"""The server of `dupq serve`: on 127.0.0.1 only, a thread a connection, and nothing of a request is logged.
+"""The server of `dupq serve`: on 127.0.0.1 only, a thread per connection, no log of requests.
 
-Refused is what names another host, as DNS rebinding makes a page elsewhere do, and what another page asks for.
+Refuses requests that name another host, which is how DNS rebinding works, and requests from other pages.
 """
 
 import json
@@ -28,16 +28,16 @@ from dupq.runs.queries import Queries, open_queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 from dupq.tables import QUESTIONS
 
-PAGE = 100  # clusters, as SHOWN in static/list.js; further questions and pairs
+PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions and pairs of one cluster
 _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
-_OF = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
-_SAID = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site, '/', question_id) = ?"
-_TITLED = _OF.format("JOIN questions USING (site, question_id)", f"({_SAID})")
-_PAIRED = _OF.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
+_HAS = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
+_MATCHES = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site, '/', question_id) = ?"
+_TITLED = _HAS.format("JOIN questions USING (site, question_id)", f"({_MATCHES})")
+_PAIRED = _HAS.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
 _MEANING = f"source = 'encoder' AND title_overlap < {explorer.TITLE_OVERLAP} AND text_overlap < {explorer.TEXT_OVERLAP}"
-FILTERS: dict[str, dict[str, str]] = {  # of the explorer's form: conditions on `cluster_stats`
+FILTERS: dict[str, dict[str, str]] = {  # the explorer's form, as conditions on `cluster_stats`
     "size": {"two": "size = 2", "few": "size BETWEEN 3 AND 5", "many": "size BETWEEN 6 AND 20", "most": "size > 20"},
     "certainty": {
         name: f"weakest_link >= {low} AND weakest_link < {high}"
@@ -49,112 +49,114 @@ FILTERS: dict[str, dict[str, str]] = {  # of the explorer's form: conditions on 
 }
 FILTERS["evidence"]["known"] = _PAIRED.format("known_link")
 _BY = ("size DESC, cluster_id", "weakest_link, cluster_id", "weakest_link DESC, cluster_id")
-_IN_TURN = ", ".join(f"3 * row_number() OVER (ORDER BY {order}) + {place}" for place, order in enumerate(_BY))
+# "telling" takes the first cluster by each order in turn, then the second ones, and so on
+_IN_TURN = ", ".join(f"3 * row_number() OVER (ORDER BY {order}) + {number}" for number, order in enumerate(_BY))
 ORDERS = dict(zip(("telling", "largest", "least", "most"), (f"least({_IN_TURN})", *_BY), strict=True))
-Asked = Mapping[str, str]
+Parameters = Mapping[str, str]
 Shown = dict[str, object]
-# Why the canonical question is that; the places of the questions, that one first; the most telling of the pairs between
-# the first of them; and the other pairs that join, the least probable first.
+# The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
+# first questions; and all other joined pairs, the least probable first.
 _Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
 
 
 class RequestError(DupqError):
-    """A request that the scripts never make, or for what is not there."""
+    """A request that the page never makes, or for something that does not exist."""
 
 
 class Contents:
     """The contents of a run. Each public method answers the request of its name."""
 
-    def __init__(self, run: Run, found: Queries) -> None:
-        """`found` has pairs, clusters, cluster_stats and questions, and changes if the run has them."""
-        self.run, self._found, self._judging = run, found, threading.Lock()
-        sites = run.metrics.get("sites") or [row["site"] for row in found.rows("SELECT DISTINCT site FROM clusters")]
+    def __init__(self, run: Run, tables: Queries) -> None:
+        """`tables` has pairs, clusters, cluster_stats and questions, and changes if the run has them."""
+        self.run, self._queries, self._judging = run, tables, threading.Lock()
+        sites = run.metrics.get("sites") or [row["site"] for row in tables.rows("SELECT DISTINCT site FROM clusters")]
         self._sites = sorted(sites)
         self._cluster, self._evidence = lru_cache(16)(self._read), Evidence(run)
 
-    def clusters(self, asked: Asked) -> Shown:
-        """The clusters from `from` on, how many there are, and whether the one that is open is among them."""
-        words = asked.get("search", "").lower().split()[:_WORDS]
-        parts, values = ["size > 1", *[_TITLED] * len(words)], [value for word in words for value in 3 * [word]]
-        parts += [_chosen(conditions, asked[name]) for name, conditions in FILTERS.items() if asked.get(name)]
-        if asked.get("site"):
-            parts.append(_OF.format("", "site = ?"))
-            values.append(self._key(asked["site"])[0])
-        where, start = " AND ".join(parts), _whole(asked.get("from", "0"))
-        order = _chosen(ORDERS, asked.get("sort") or "telling")
-        told = "count(*) OVER () AS total, bool_or(cluster_id = ?) OVER () AS is_open"
-        sql = f"SELECT *, {told} FROM cluster_stats WHERE {where} ORDER BY {order} LIMIT {PAGE} OFFSET {start}"
-        rows = self._found.rows(sql, asked.get("open", ""), *values)
+    def clusters(self, parameters: Parameters) -> Shown:
+        """Return the clusters from `from` on, their total, and whether the open cluster is one of them."""
+        words = parameters.get("search", "").lower().split()[:_WORDS]
+        conditions, values = ["size > 1", *[_TITLED] * len(words)], [value for word in words for value in 3 * [word]]
+        conditions += [_chosen(choices, parameters[name]) for name, choices in FILTERS.items() if parameters.get(name)]
+        if parameters.get("site"):
+            conditions.append(_HAS.format("", "site = ?"))
+            values.append(self._key(parameters["site"])[0])
+        where, start = " AND ".join(conditions), _whole(parameters.get("from", "0"))
+        order = _chosen(ORDERS, parameters.get("sort") or "telling")
+        totals = "count(*) OVER () AS total, bool_or(cluster_id = ?) OVER () AS is_open"
+        sql = f"SELECT *, {totals} FROM cluster_stats WHERE {where} ORDER BY {order} LIMIT {PAGE} OFFSET {start}"
+        rows = self._queries.rows(sql, parameters.get("open", ""), *values)
         first = rows[0] if rows else {"total": 0, "is_open": False}
         return {"total": first["total"], "entries": self._entries(rows), "isOpenFound": first["is_open"]}
 
-    def cluster(self, asked: Asked) -> Shown:
-        """The first questions of a cluster, and the most telling of the pairs between these."""
-        reason, places, first, _ = self._cluster(asked.get("id"))
-        pairs = [explorer.pair_data(pair, places) for pair in first]
-        return {"reason": reason, "questions": self._questions([*places][:QUESTIONS_HELD]), "pairs": pairs}
+    def cluster(self, parameters: Parameters) -> Shown:
+        """Return the first questions of a cluster, and the most telling pairs between them."""
+        reason, indices, first, _ = self._cluster(parameters.get("id"))
+        pairs = [explorer.pair_data(pair, indices) for pair in first]
+        return {"reason": reason, "questions": self._questions([*indices][:QUESTIONS_HELD]), "pairs": pairs}
 
-    def more(self, asked: Asked) -> Shown:
-        """The questions of a cluster from `from` on, and of its pairs those that `cluster` does not show."""
-        start, (_, places, _, others) = _whole(asked.get("from", "0")), self._cluster(asked.get("id"))
-        pairs = self._with_ends(others[start : start + PAGE], places)
-        return {"questions": self._questions([*places][start : start + PAGE]), "pairs": pairs}
+    def more(self, parameters: Parameters) -> Shown:
+        """Return the questions of a cluster from `from` on, and the pairs that `cluster` does not show."""
+        start, (_, indices, _, others) = _whole(parameters.get("from", "0")), self._cluster(parameters.get("id"))
+        pairs = self._with_ends(others[start : start + PAGE], indices)
+        return {"questions": self._questions([*indices][start : start + PAGE]), "pairs": pairs}
 
-    def pair(self, asked: Asked) -> Shown:
-        """Two questions with their texts, and what speaks for the pair, if they are one."""
-        (left, right), rows = self._pair(asked)
+    def pair(self, parameters: Parameters) -> Shown:
+        """Return two questions with their texts, and the evidence if they are a pair."""
+        (left, right), rows = self._pair(parameters)
         texts = self._texts((left, right), "body_html")
         sides = {"left": self._shown(left, texts), "right": self._shown(right, texts)}
         return {**sides, "evidence": self._evidence.of(rows[0], texts) if rows else ""}
 
-    def odds(self, asked: Asked) -> Shown:
-        """What each kind of evidence adds to the log-odds of a pair of the encoder; nothing of another one."""
-        _, rows = self._pair(asked)
+    def odds(self, parameters: Parameters) -> Shown:
+        """Return what each kind of evidence adds to the log-odds of a pair of the encoder; of other pairs nothing."""
+        _, rows = self._pair(parameters)
         return next(iter(explorer.odds_of(self.run, rows).values()), {})
 
-    def question(self, asked: Asked) -> Shown:
-        """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
-        site, _, number = asked.get("id", "").strip().rpartition("/")
+    def question(self, parameters: Parameters) -> Shown:
+        """Return a question, by SITE/ID or ID, with its cluster and its likeliest pairs."""
+        site, _, number = parameters.get("id", "").strip().rpartition("/")
         columns = "site, question_id, cluster_id AS cluster, cluster_size AS size"
-        found = self._found.rows(f"SELECT {columns} FROM clusters WHERE question_id = ?", _whole(number))
-        if len(rows := [row for row in found if site in ("", row["site"])]) != 1:
+        rows = self._queries.rows(f"SELECT {columns} FROM clusters WHERE question_id = ?", _whole(number))
+        rows = [row for row in rows if site in ("", row["site"])]
+        if len(rows) != 1:
             raise RequestError("several sites have it: give SITE/ID" if rows else "no such question is in this run")
         key = (rows[0]["site"], rows[0]["question_id"])
         ends = [f"SELECT * FROM pairs WHERE site_{side} = ? AND question_id_{side} = ?" for side in ("left", "right")]
         order = "ORDER BY probability DESC, question_id_left, question_id_right, source"
-        pairs = self._found.rows(f"{' UNION ALL '.join(ends)} {order} LIMIT {PAGE}", *key, *key)
+        pairs = self._queries.rows(f"{' UNION ALL '.join(ends)} {order} LIMIT {PAGE}", *key, *key)
         return {**rows[0], "question": self._questions([key])[0], "pairs": self._with_ends(pairs, {key: 0})}
 
-    def steps(self, _: Asked) -> Shown:
-        """What the slider shows. All pairs are read."""
+    def steps(self, _: Parameters) -> Shown:
+        """Return what the slider shows. Reads all pairs."""
         return {"steps": at_thresholds(self.run, counted(self.run))}
 
-    def verdict(self, asked: Asked) -> Shown:
+    def verdict(self, parameters: Parameters) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""
-        keys = self._ends(asked)
+        keys = self._ends(parameters)
         texts = self._texts(keys)
         with self._judging:
             titles = {key: texts[key].title if key in texts else None for key in keys}
-            queries.judge(self.run, titles, asked.get("verdict", ""))
+            queries.judge(self.run, titles, parameters.get("verdict", ""))
         return {}
 
     def page(self) -> Shown:
-        """What the page itself holds: the run, its sites, and the pairs to be judged, without texts."""
-        review, work = queries.asked(self.run), queries.unjudged(self.run)
+        """Return the data in the page itself: the run, its sites, and the pairs to judge, without texts."""
+        review, work = queries.sampled_pairs(self.run), queries.unjudged(self.run)
         keys = dict.fromkeys(key for ends in (*(pair[:2] for pair in review), *map(ends_of, work)) for key in ends)
-        places = {key: place for place, key in enumerate(keys)}
+        indices = {key: index for index, key in enumerate(keys)}
         return {
             **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),
             "sites": [explorer.site_data(site) for site in self._sites],
             "questions": self._questions(keys),
-            "review": [[places[pair.left], places[pair.right], pair.verdict] for pair in review],
-            "worklist": [explorer.to_judge(row, places.__getitem__) for row in work],
+            "review": [[indices[pair.left], indices[pair.right], pair.verdict] for pair in review],
+            "worklist": [explorer.to_judge(row, indices.__getitem__) for row in work],
             "verdicts": queries.verdicts_file(self.run),
         }
 
     def _entries(self, rows: list[TableRow]) -> list[Shown]:
-        """What the list shows of clusters: as in static/local.js."""
+        """Return the list's entries of clusters, as in static/local.js."""
         members = self._among(f"{_MEMBERS} WHERE cluster_id", [row["cluster_id"] for row in rows])
         home = {(row["site"], row["question_id"]): row["cluster_id"] for row in members}
         heads = {row["cluster_id"]: (row["site"], row["question_id"]) for row in members if row["is_canonical"]}
@@ -179,24 +181,24 @@ class Contents:
         members = self._among(f"{_MEMBERS} WHERE cluster_id", [cluster_id], order)
         if not members:
             raise RequestError("no such cluster")
-        places = {(row["site"], row["question_id"]): place for place, row in enumerate(members)}
-        edges = least_probable(self._joined(places, "*"))
-        first = telling([row for row in edges if all(places[end] < QUESTIONS_HELD for end in ends_of(row))])
-        return members[0]["canonical_reason"], places, first, [row for row in edges if row not in first]
+        indices = {(row["site"], row["question_id"]): index for index, row in enumerate(members)}
+        edges = least_probable(self._joined(indices, "*"))
+        first = telling([row for row in edges if all(indices[end] < QUESTIONS_HELD for end in ends_of(row))])
+        return members[0]["canonical_reason"], indices, first, [row for row in edges if row not in first]
 
     def _joined(self, keys: Collection[Key], columns: str) -> list[TableRow]:
-        """The pairs that join some questions, by their left ends."""
+        """Return the joined pairs whose left question is one of `keys`."""
         select = f"SELECT {columns} FROM pairs WHERE joined AND question_id_left"
         return [row for row in self._among(select, [number for _, number in keys]) if ends_of(row)[0] in keys]
 
     def _questions(self, keys: Iterable[Key]) -> list[Shown]:
-        """What is shown of questions without their bodies; what is gone from the archive is said to be."""
+        """Return questions as the page shows them, without bodies; those gone from the archive are marked."""
         keys = list(keys)
         texts = self._texts(keys)
         return [self._shown(key, texts) for key in keys]
 
     def _texts(self, keys: Collection[Key], body: str = "''") -> dict[Key, Text]:
-        """The texts of questions that are in the archive still, with the column `body`."""
+        """Return the texts of questions that are still in the archive; `body` is a column, or an SQL literal."""
         select = f"SELECT site, question_id, title, score, tags, {body} AS body FROM questions WHERE question_id"
         return {
             (row["site"], row["question_id"]): Text(row["title"], excerpt(row["body"]), row["score"], row["tags"] or [])
@@ -207,39 +209,39 @@ class Contents:
         return explorer.question_data(self._sites.index(key[0]), key[1], texts.get(key))
 
     def _among(self, select: str, values: Iterable[object], order: str = "") -> list[TableRow]:
-        """The rows of a query that ends with a column, where that is one of `values`."""
-        own = list(dict.fromkeys(values))
-        return self._found.rows(f"{select} IN ({', '.join('?' * len(own)) or 'NULL'}) {order}", *own)
+        """Return the rows of a query that ends with a column's name, where the column is one of `values`."""
+        distinct = list(dict.fromkeys(values))
+        return self._queries.rows(f"{select} IN ({', '.join('?' * len(distinct)) or 'NULL'}) {order}", *distinct)
 
-    def _with_ends(self, rows: list[TableRow], places: Mapping[Key, int]) -> list[Shown]:
-        """Pairs with their questions, in the order of `places`; a question without a place comes last."""
-        known = [{end: places.get(end, len(places)) for end in ends_of(row)} for row in rows]
-        questions = iter(self._questions(key for own in known for key in sorted(own, key=own.__getitem__)))
+    def _with_ends(self, rows: list[TableRow], indices: Mapping[Key, int]) -> list[Shown]:
+        """Return pairs with their questions, in the order of `indices`; a question without an index comes last."""
+        ends = [{end: indices.get(end, len(indices)) for end in ends_of(row)} for row in rows]
+        questions = iter(self._questions(key for both in ends for key in sorted(both, key=both.__getitem__)))
         return [
             {
-                **explorer.pair_data(row, own),
+                **explorer.pair_data(row, both),
                 "joined": row["joined"],
                 "questions": [next(questions), next(questions)],
             }
-            for row, own in zip(rows, known, strict=True)
+            for row, both in zip(rows, ends, strict=True)
         ]
 
-    def _pair(self, asked: Asked) -> tuple[tuple[Key, Key], list[TableRow]]:
-        """Return the two questions as they were asked for, and their row of `pairs`, if there is one."""
-        ends = self._ends(asked)
+    def _pair(self, parameters: Parameters) -> tuple[tuple[Key, Key], list[TableRow]]:
+        """Return the two questions in the order of the request, and their row of `pairs`, if any."""
+        ends = self._ends(parameters)
         columns = "site_left = ? AND question_id_left = ? AND site_right = ? AND question_id_right = ?"
         values = (value for key in sorted(ends) for value in key)
-        return ends, self._found.rows(f"SELECT * FROM pairs WHERE {columns} ORDER BY source LIMIT 1", *values)
+        return ends, self._queries.rows(f"SELECT * FROM pairs WHERE {columns} ORDER BY source LIMIT 1", *values)
 
-    def _ends(self, asked: Asked) -> tuple[Key, Key]:
-        return self._key(asked.get("left", "")), self._key(asked.get("right", ""))
+    def _ends(self, parameters: Parameters) -> tuple[Key, Key]:
+        return self._key(parameters.get("left", "")), self._key(parameters.get("right", ""))
 
     def _key(self, text: str) -> Key:
-        """What the scripts call a question by: the place of its site, a dot, and its id."""
-        place, number = (_whole(part or "0") for part in text.partition(".")[::2])
-        if place >= len(self._sites):
+        """Return the question that the page calls SITE.ID, where SITE is the index of its site."""
+        index, number = (_whole(digits or "0") for digits in text.partition(".")[::2])
+        if index >= len(self._sites):
             raise RequestError("no such site")
-        return self._sites[place], number
+        return self._sites[index], number
 
 
 def _whole(text: str) -> int:
@@ -268,7 +270,7 @@ _HEADERS = {
 
 
 class Answer(NamedTuple):
-    """An answer as it is sent."""
+    """An HTTP answer."""
 
     status: int
     body: bytes
@@ -277,23 +279,23 @@ class Answer(NamedTuple):
 
 
 def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
-    """Answer a request (a WSGI environment); errors too are one line."""
+    """Answer a request (a WSGI environment). Errors are JSON with one line."""
     method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
     if not _HOST.fullmatch(request.get("HTTP_HOST", "")):
         return _json(403, {"error": "this server answers to loopback names only, such as localhost and 127.0.0.1"})
     name = "page" if path == "/" else path.removeprefix("/api/") if path.startswith("/api/") else ""
     if (method, name) not in _ANSWERED:
         return _json(404, {"error": "nothing is here"})
-    is_form = method == "POST" and request.get("CONTENT_TYPE") != "application/json"  # which a form cannot be
-    is_theirs = name != "page" and request.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none")
-    if is_form or is_theirs:
+    is_form = method == "POST" and request.get("CONTENT_TYPE") != "application/json"  # forms cannot send this type
+    is_foreign = name != "page" and request.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none")
+    if is_form or is_foreign:
         return _json(403, {"error": "another page may not ask for this"})
     try:
-        asked = dict(urllib.parse.parse_qsl(request["QUERY_STRING"], max_num_fields=_FIELDS, errors="strict"))
-        return page_of(contents) if name == "page" else _json(200, getattr(contents, name)(asked))
-    except (DupqError, ValueError) as error:  # also no UTF-8, or too many fields
-        is_ours = isinstance(error, DupqError) and not isinstance(error, RequestError)
-        return _json(500 if is_ours else 400, {"error": " ".join(str(error).split())})
+        parameters = dict(urllib.parse.parse_qsl(request["QUERY_STRING"], max_num_fields=_FIELDS, errors="strict"))
+        return page_of(contents) if name == "page" else _json(200, getattr(contents, name)(parameters))
+    except (DupqError, ValueError) as error:  # ValueError: not UTF-8, or too many fields
+        is_internal = isinstance(error, DupqError) and not isinstance(error, RequestError)
+        return _json(500 if is_internal else 400, {"error": " ".join(str(error).split())})
 
 
 def _json(status: int, value: Mapping[str, object]) -> Answer:
@@ -301,35 +303,36 @@ def _json(status: int, value: Mapping[str, object]) -> Answer:
 
 
 def page_of(contents: Contents) -> Answer:
-    """The page, which asks this server for clusters, and nobody else for anything."""
-    run, held = contents.run, contents.page()
+    """Return the page, which makes requests to this server only."""
+    run, data = contents.run, contents.page()
     script, css = page.page_script("served/remote"), page.page_styles()
     policy = page.policy(script, css, also="; connect-src 'self'")
-    safe = {"script": Markup(script), "css": Markup(css), "data": Markup(script_text(held)), "policy": policy}
-    said = {"explorer": held, "links_found": None, "verdicts_command": summary.with_verdicts(run)}
-    html = environment().get_template("served.html.jinja").render(run=run, **safe, **said)
+    safe = {"script": Markup(script), "css": Markup(css), "data": Markup(script_text(data)), "policy": policy}
+    rest = {"explorer": data, "links_found": None, "verdicts_command": summary.with_verdicts(run)}
+    html = environment().get_template("served.html.jinja").render(run=run, **safe, **rest)
     return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
 
 
 class Server(socketserver.ThreadingMixIn, WSGIServer):
-    """Listens, and has a thread for each connection."""
+    """A WSGI server with a thread per connection."""
 
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Without http.server's look-up of this machine's name, which may wait for a network."""
+        """Bind without http.server's look-up of this machine's name, which may wait for a network."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, int(self.server_address[1])
         self.setup_environ()
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 60.0  # seconds until a connection that asks for nothing is closed
+    timeout = 60.0  # seconds until an idle connection is closed
     server_version, sys_version = "dupq", ""
-    error_message_format, error_content_type = "not a request that is answered here", "text/plain"  # and not an echo
+    # the default format would echo the request
+    error_message_format, error_content_type = "not a request that is answered here", "text/plain"
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing: requests hold what is searched for."""
+        """Log nothing: requests contain search terms."""
 
 
 def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
@@ -340,20 +343,20 @@ def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
     names = ["pairs", "clusters", "cluster_stats", *["changes"] * explorer.is_compared(run)]
     views: dict[str, Any] = {name: getattr(run, name).dataset for name in names}
     views["questions"] = QUESTIONS.append(pa.field("site", pa.string())).empty_table()
-    if table_files(run.manifest["inputs"]["questions"]):  # else all questions are shown as gone
+    if table_files(run.manifest["inputs"]["questions"]):  # without it all questions are shown as gone
         views["questions"] = run.questions.dataset
     try:
         server = Server((ADDRESS, port), _Handler)
     except OSError as error:
         raise DupqError(f"--port {port}: {error.strerror}; give another one, or 0 for any that is free") from error
-    with server, open_queries(run, views) as found:
-        contents = Contents(run, found)
+    with server, open_queries(run, views) as tables:
+        contents = Contents(run, tables)
 
         def application(request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
-            made = answer(contents, request)
-            own = {"Content-Security-Policy": f"{made.policy}; frame-ancestors 'none'", "Content-Type": made.kind}
-            start(f"{made.status} -", [*(_HEADERS | own).items()])
-            return [made.body]
+            sent = answer(contents, request)
+            own = {"Content-Security-Policy": f"{sent.policy}; frame-ancestors 'none'", "Content-Type": sent.kind}
+            start(f"{sent.status} -", [*(_HEADERS | own).items()])
+            return [sent.body]
 
         server.set_app(application)
         ready(server)

@@ -1,8 +1,8 @@
-"""The schema of every table on disk. Parquet, zstd, checked when written and when read.
+"""The schema of every table on disk: Parquet, zstd, checked when written and when read.
 
-`site` is a hive partition folder (`site=cs.stackexchange.com/`) of the archive's tables, and a column of a
-run's tables. A question's key is `(site, question_id)`; in pairs the left key is the smaller one.
-Times are UTC in milliseconds. Columns are required unless a comment says when they are null.
+`site` is a hive partition folder (`site=cs.stackexchange.com/`) of the archive's tables, and a column of a run's
+tables. A question's key is `(site, question_id)`; in pairs the left key is the smaller one. Times are UTC in
+milliseconds. Columns are required unless a comment says when they are null.
 """
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ QUESTIONS = pa.schema(
         _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
         _required("tags", pa.list_(pa.string())),  # may be empty
         pa.field("creation_date", _TIME),  # when it was asked; null: the dump has none
-        pa.field("score", pa.int32()),  # votes for it less votes against it; null: the dump has none
+        pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
         pa.field("view_count", pa.int64()),  # how often it was read; null: the dump has none
         pa.field("answer_count", pa.int32()),  # null: the dump has none
         pa.field("accepted_answer_id", pa.int64()),  # the answer that its author accepted; null: none
@@ -40,15 +40,15 @@ ANSWERS = pa.schema(
         _required("answer_id", pa.int64()),  # its id on the site
         _required("question_id", pa.int64()),  # what it answers
         _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
-        pa.field("score", pa.int32()),  # votes for it less votes against it; null: the dump has none
-        _required("is_accepted", pa.bool_()),  # by the author of the question, as far as that is in the dump
+        pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
+        _required("is_accepted", pa.bool_()),  # by the author of the question, if that is in the dump
     ]
 )
 
 LINKS = pa.schema(
     [
-        _required("question_id", pa.int64()),  # that links; of a duplicate the one that was closed
-        _required("related_id", pa.int64()),  # that it links to; of a duplicate the original
+        _required("question_id", pa.int64()),  # the question with the link; of a duplicate the closed one
+        _required("related_id", pa.int64()),  # the question it links to; of a duplicate the original
         _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
         pa.field("creation_date", _TIME),  # of the link; null: the dump has none
     ]
@@ -56,8 +56,8 @@ LINKS = pa.schema(
 
 IDS = pa.schema(
     [
-        _required("question_id", pa.int64()),  # the number that the question has in all other tables
-        _required("id", pa.string()),  # as the table has it; the row's number, or FILE:ROW, where it has none
+        _required("question_id", pa.int64()),  # the question's number in all other tables
+        _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
         _required("source", pa.string()),  # the table's file, and the member inside an archive
         _required("position", pa.int64()),  # the row there, from 1 without the header
     ]
@@ -66,7 +66,7 @@ IDS = pa.schema(
 REJECTS = pa.schema(
     [
         _required("source", pa.string()),  # the file, and the member inside an archive
-        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, line where a CSV file has no row
+        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a broken CSV file
         _required("reason", pa.string()),  # why it was rejected
         _required("excerpt", pa.string()),  # the first 200 characters of the row
     ]
@@ -87,20 +87,18 @@ PAIRS = pa.schema(
         pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
         pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest; null: not among them
         pa.field("rank_right", pa.int32()),  # of the left question among the right one's nearest; null: not among them
-        pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighed by rarity; encoder only
+        pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighted by rarity; encoder only
         pa.field("text_overlap", pa.float32()),  # the same of title and body; encoder only
-        pa.field(
-            "tag_overlap", pa.float32()
-        ),  # Jaccard coefficient of the tags; encoder only; null also where neither has tags
+        # Jaccard coefficient of the tags; encoder only; null also if neither question has tags
+        pa.field("tag_overlap", pa.float32()),
         pa.field("teacher", pa.float32()),  # cosine by --teacher; null without one, and for unlikely pairs
         _required("joined", pa.bool_()),  # whether both are in one cluster
-        pa.field(
-            "known_link", pa.bool_()
-        ),  # whether people linked them; null: the run was given no links, or ignored them
+        # whether people linked them; null: the run had no links, or ignored them
+        pa.field("known_link", pa.bool_()),
     ]
 )
 
-# The likeliest pairs of a run that are in different clusters, as far as people have not linked or judged them.
+# The likeliest pairs of a run that are in different clusters and that people have neither linked nor judged.
 WORKLIST = pa.schema(
     [
         _required("rank", pa.int64()),  # 1: the likeliest
@@ -110,11 +108,11 @@ WORKLIST = pa.schema(
         _required("question_id_right", pa.int64()),  # its id
         pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
         pa.field("title_right", pa.string()),  # of the other question
-        pa.field("link_left", pa.string()),  # where it is on the web; null: its site is no host name
+        pa.field("link_left", pa.string()),  # its address on the web; null: its site is not a host name
         pa.field("link_right", pa.string()),  # of the other question
-        # that they are duplicates, given that nobody linked them: below that in pairs, which does not look at links
+        # that they are duplicates, given that nobody linked them: lower than in pairs, which ignores links
         _required("probability", pa.float32()),
-        _required("expected_right", pa.float64()),  # of this pair and those before it: the sum of their probabilities
+        _required("expected_right", pa.float64()),  # the sum of the probabilities of this pair and those before it
         _required("evidence", pa.string()),  # in words
         _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
     ]
@@ -124,11 +122,11 @@ CLUSTERS = pa.schema(
     [
         _required("site", pa.string()),  # of the question
         _required("question_id", pa.int64()),  # its id
-        _required("cluster_id", pa.string()),  # stays from run to run with --previous: dupq/clusters/identity.py
+        _required("cluster_id", pa.string()),  # kept from run to run with --previous: dupq/clusters/identity.py
         _required("canonical_site", pa.string()),  # of the question that the others of the cluster duplicate
         _required("canonical_id", pa.int64()),  # its id
         _required("is_canonical", pa.bool_()),  # whether this row is that question
-        # what puts the canonical question before the next one (dupq/clusters/identity.py); null: alone
+        # the criterion that chose the canonical question (dupq/clusters/identity.py); null: alone
         pa.field("canonical_reason", pa.string()),
         _required("cluster_size", pa.int64()),  # questions of the cluster; 1: alone
         _required("threshold", pa.float32()),  # the probability from which a pair may join
@@ -141,8 +139,8 @@ CHANGED_CLUSTERS = pa.schema(
         _required("kind", pa.string()),  # new, gone, grown, shrunk, changed, merged or split
         pa.field("cluster_id", pa.string()),  # in this run; null: gone
         pa.field("previous_cluster_id", pa.string()),  # in the earlier run; null: new
-        _required("size", pa.int64()),  # questions of it in this run
-        _required("previous_size", pa.int64()),  # and in the earlier one
+        _required("size", pa.int64()),  # questions in this run
+        _required("previous_size", pa.int64()),  # questions in the earlier run
         _required("shared", pa.int64()),  # questions in both
     ]
 )
@@ -151,7 +149,7 @@ CLUSTER_STATS = pa.schema(
     [
         _required("cluster_id", pa.string()),  # as in clusters
         _required("size", pa.int64()),  # questions
-        _required("edges", pa.int64()),  # joined pairs of it
+        _required("edges", pa.int64()),  # joined pairs
         _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
         _required("weakest_link", pa.float32()),  # the lowest probability of its edges
         _required("bridges", pa.int64()),  # edges whose loss would split the cluster
@@ -161,15 +159,13 @@ CLUSTER_STATS = pa.schema(
 
 
 def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
-    """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question.
+    """Return the schema of a run's `embeddings/`: a float16 vector of `dimensions` for each encoded question.
 
-    It has length 1 if the encoder is scored by cosine. With `is_lexical` a bag of words is stored too: the
-    ids of its words, ascending, and their weights, of length 1 too. By the fingerprint (a hash of both; 0 for an empty
-    text) a later run knows what has changed.
+    With `is_lexical` there is a bag of words too: the ids of the words and their weights.
     """
     bag = [
         _required("words", pa.list_(pa.int32())),  # ids of its words, ascending; only if the encoder has a lexical part
-        _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, of length 1; likewise
+        _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, with length 1; likewise
     ]
     return pa.schema(
         [
@@ -177,12 +173,14 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
             _required("question_id", pa.int64()),  # its id
             _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),  # of length 1 if scored by cosine
             *(bag if is_lexical else []),
-            _required("fingerprint", pa.int64()),  # a hash of both, by which a later run knows what changed; 0: no text
+            _required(
+                "fingerprint", pa.int64()
+            ),  # a hash of vector and bag, so that a later run sees changes; 0: empty
         ]
     )
 
 
-# Tables of a run's work folder, by packed key (see dupq/text/keys.py).
+# Tables in a run's work folder. Keys are packed (dupq/text/keys.py).
 
 TEXTS = pa.schema(
     [
@@ -192,14 +190,14 @@ TEXTS = pa.schema(
     ]
 )
 
-# What a question says, as a hash (dupq/text/questions.py): a later run takes over what says the same.
+# Hashes of questions' contents (dupq/text/questions.py): a later run reuses what has not changed.
 CONTENT_HASHES = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
 
 CONTENTS = pa.schema([*CONTENT_HASHES, _required("signs", pa.string())])  # of the title: near_duplicates/asking.py
 
 
 def taught(dimensions: int) -> pa.Schema:
-    """The vectors of length 1 that a teacher has of questions."""
+    """Return the schema of a teacher's vectors of questions, which have length 1."""
     return pa.schema([_required("key", pa.int64()), _required("vector", pa.list_(EMBEDDING_TYPE, dimensions))])
 
 
@@ -210,7 +208,7 @@ JOINED_PAIRS = pa.schema([*KEY_PAIRS, _required("source", pa.string())])
 
 VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])
 
-# Every question that is in a verified pair, and the question that represents it in the encoder's stages.
+# Each question in a verified pair, with the question that represents it in the encoder's stages.
 REPRESENTATIVES = pa.schema([_required("key", pa.int64()), _required("representative", pa.int64())])
 
 NEIGHBOURS = pa.schema(
@@ -219,11 +217,11 @@ NEIGHBOURS = pa.schema(
         _required("neighbour", pa.int64()),
         _required("similarity", pa.float32()),
         pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
-        _required("lift", pa.float32()),  # see clusters/evidence.py; 0 without rank
+        _required("lift", pa.float32()),  # clusters/evidence.py; 0 without a rank
     ]
 )
 
-# Candidate pairs, with how either side lists the other: clusters/evidence.py, Listing.
+# Candidate pairs, with each side's rank among the other's neighbours: clusters/evidence.py, Listing.
 CANDIDATES = pa.schema(
     [
         *KEY_PAIRS,
@@ -236,7 +234,7 @@ CANDIDATES = pa.schema(
     ]
 )
 
-# The same with what their texts share: clusters/evidence.py, Shared.
+# Candidate pairs with what their texts share: clusters/evidence.py, Shared.
 COMPARED = pa.schema(
     [
         *CANDIDATES,
@@ -249,13 +247,13 @@ COMPARED = pa.schema(
     ]
 )
 
-# The titles of the neighbours that a question lists: clusters/evidence.py, `around`.
+# How alike a question's title is to those of its neighbours: clusters/evidence.py, `around`.
 AROUND = pa.schema([_required("key", pa.int64()), _required("cosines", pa.int64()), _required("listed", pa.int64())])
 
 # A teacher's cosines of the pairs of calibration; null: not read.
 COSINES = pa.schema([pa.field("teacher", pa.float32())])
 
-# Candidate pairs with what speaks for them.
+# Candidate pairs with their evidence and probability.
 SCORED = pa.schema(
     [
         *KEY_PAIRS,
@@ -278,12 +276,12 @@ NEAREST = pa.schema(
     [
         _required("key", pa.int64()),
         _required("neighbours", pa.list_(pa.int64())),
-        _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
+        _required("scores", pa.list_(pa.float64())),  # exact, by which they are ordered
     ]
 )
 
 
-# The blocks of the all-pairs search: the rows of files of embeddings that each has, in order.
+# The blocks of the all-pairs search: the rows of embedding files that make up each, in order.
 BLOCKS = pa.schema(
     [
         _required("block", pa.int32()),
@@ -294,10 +292,10 @@ BLOCKS = pa.schema(
     ]
 )
 
-# Rows of a tile's left block, and how many pairs above the floor they have, of a block with itself twice.
+# Rows of a tile's left block, and their number of pairs above the floor; twice that for a block with itself.
 PIECES = pa.schema([_required("start", pa.int64()), _required("stop", pa.int64()), _required("pairs", pa.int64())])
 
-# The questions of components, which group a component is solved in, and whether all its pairs are scored.
+# The questions of components, the group that a component is solved in, and whether all its pairs are scored.
 NODES = pa.schema(
     [
         _required("key", pa.int64()),
@@ -307,7 +305,7 @@ NODES = pa.schema(
     ]
 )
 
-# The cluster of each of them: its smallest key.
+# The cluster of each question of a component, as the cluster's smallest key.
 LABELS = pa.schema([_required("key", pa.int64()), _required("cluster", pa.int64())])
 
 # The questions of clusters of two and more.
@@ -315,16 +313,16 @@ MEMBERS = pa.schema(
     [
         _required("key", pa.int64()),
         _required("cluster", pa.int64()),  # its smallest key
-        _required("id", pa.int64()),  # see dupq/clusters/identity.py
+        _required("id", pa.int64()),  # dupq/clusters/identity.py
         _required("canonical", pa.int64()),
-        _required("reason", pa.int8()),  # place in clusters.canonical.REASONS
+        _required("reason", pa.int8()),  # index in dupq.clusters.identity.REASONS
         _required("size", pa.int64()),
     ]
 )
 
 
 def signatures(permutations: int) -> pa.Schema:
-    """MinHash signatures of the questions that have a text and are no exact copy of another one."""
+    """Return the schema of MinHash signatures, of the questions with a text that are not copies of another."""
     return pa.schema(
         [
             _required("site", pa.string()),
@@ -349,7 +347,7 @@ TERMS = pa.schema(
     ]
 )
 
-# Representatives with known duplicates: their set (its smallest key), and its part: train, development or test.
+# Representatives with known duplicates: the set (its smallest key), and its part: train, development or test.
 KNOWN_SETS = pa.schema(
     [_required("key", pa.int64()), _required("duplicates", pa.int64()), _required("part", pa.string())]
 )
@@ -368,15 +366,15 @@ CALIBRATION_PAIRS = pa.schema(
         _required("is_linked", pa.bool_()),  # a known duplicate of the development part
         _required("is_judged", pa.bool_()),  # people gave their verdict
         _required("label", pa.bool_()),  # linked, or judged to be the same
-        _required("pairs", pa.float64()),  # how many pairs of the archive this one represents
+        _required("pairs", pa.float64()),  # number of pairs of the archive that this one represents
         _required("weight", pa.float64()),  # in the likelihood
-        _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others
+        _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
         _required("probability", pa.float64()),
         _required("features", pa.list_(pa.float64(), 18)),
     ]
 )
 
-# How many of a part's candidate pairs have a probability of each step, and the sum of these.
+# A partition's number of candidate pairs at each step of probability, and the sum of their probabilities.
 HISTOGRAM = pa.schema([_required("pairs", pa.int64()), _required("probabilities", pa.float64())])
 
 # A sample of pairs to be judged: dupq.evaluation.sampling.Rows.
@@ -385,31 +383,31 @@ REVIEW = pa.schema(
         *KEY_PAIRS,
         _required("stratum", pa.int64()),
         _required("joined", pa.bool_()),
-        _required("pairs", pa.int64()),  # of the run in the stratum
+        _required("pairs", pa.int64()),  # of the run, in the stratum
         _required("drawn", pa.int64()),
         _required("probability", pa.float64()),  # mean of the stratum
         _required("hash", pa.uint64()),
     ]
 )
 
-# How many pairs of a file have each probability, not joined and joined, and the sums:
+# A file's number of pairs of each probability, first not joined, then joined, and the sums:
 # dupq.evaluation.sampling.Histogram.
 REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
 
-# How many questions have a term.
+# The number of questions that have a term.
 TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", pa.int64())])
 
-# How much it says that a question has a term; a row for each bucket.
+# The weight of each term: the rarer, the higher. A row per bucket of the term hash.
 RARITIES = pa.schema([_required("rarity", pa.float32())])
 
-# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/job/table.py).
+# Tables that tasks of near_duplicates write for one another, as Arrow files (dupq/job/table.py).
 
 KEYS = pa.schema([_required("key", pa.int64())])
 
-# What each question whose text is not empty says, as a 128-bit hash in two halves.
+# A 128-bit hash, in two halves, of each text that is not empty.
 TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uint64()), *KEYS])
 
-# The key of one band of a text that copies none, and that of the next band, which orders the texts of a bucket.
+# The key of a band of a text, and the key of its next band, by which the texts of a bucket are ordered.
 BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.uint64()), *KEYS])
 
 SHINGLE_SETS = pa.schema(
@@ -421,17 +419,17 @@ SHINGLE_SETS = pa.schema(
     ]
 )
 
-# A shingle of a text that is compared, and a hash of the title over it.
+# A shingle of a compared text, and a hash of the text's title.
 TITLED_SHINGLES = pa.schema([_required("shingle", pa.uint64()), _required("title", pa.uint64())])
 
 SHINGLES = pa.schema([_required("shingle", pa.uint64())])
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
-    """`table` with exactly the columns of `schema`, in its order and types.
+    """Return `table` with exactly the columns of `schema`, in its order and types.
 
-    Raises DupqError naming `place` and the column when one is missing, of a wrong type, or null where
-    values are required.
+    Raises DupqError that names `place` and the column if one is missing, of a wrong type, or null where a value is
+    required.
     """
     columns = []
     for field in schema:

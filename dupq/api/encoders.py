@@ -1,5 +1,5 @@
-"""Encoding texts in memory with a saved encoder (`dupq.load_encoder`), and comparing them with one another: the
-nearest of each, and how likely they are duplicates.
+"""Encode texts in memory with a saved encoder (`dupq.load_encoder`), and compare them with one another: the nearest of
+each, and how likely they are duplicates.
 """
 
 import os
@@ -36,16 +36,16 @@ class Word(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """A score by the encoder, in its parts: `score` is `dense` and all words' contributions together."""
+    """A score by the encoder, and its terms: `score` is the sum of `dense` and of all words' contributions."""
 
     score: float
     dense: float
-    words: list[Word]  # those that weigh most first; empty for an encoder without bags of words
+    words: list[Word]  # the largest contribution first; empty for an encoder without bags of words
 
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """An encoder with its words: texts in, arrays out, on the CPU."""
+    """An encoder with its vocabulary: texts in, arrays out, on the CPU."""
 
     reader: Reader
 
@@ -60,26 +60,26 @@ class TextEncoder:
         return self.reader.network.measure
 
     def encode(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> np.ndarray:
-        """The dense vectors (float16, shape (n, dimensions)) of questions, in their order.
+        """Return the dense vectors (float16, shape (n, dimensions)) of questions, in their order.
 
-        They have length 1 if the encoder is scored by cosine; that of an empty text is zero.
+        They have length 1 if the encoder is scored by cosine; an empty text has the zero vector.
         """
         return self.encode_whole(titles, bodies_html).vectors
 
     def encode_whole(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> Encoded:
-        """The same with the bags of words (a sparse array, (n, ids)) of an encoder that has them."""
+        """Return the vectors of `encode`, and the bags of words (sparse, (n, ids)) of an encoder that has them."""
         titles = texts(values_of(titles, "encode", "titles"), "encode", "titles")
         bodies = [""] * len(titles)
         if bodies_html is not None:
             bodies = texts(values_of(bodies_html, "encode", "bodies_html"), "encode", "bodies_html")
         if len(bodies) != len(titles):
-            raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; there must be one of each a question")
+            raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; one of each per question expected")
         keys, shown = pa.array(np.arange(len(titles))), pa.array(titles, pa.string())
         table = texts_table(keys, shown, pa.array(bodies, pa.string()), self.reader.settings.text)
         return self.reader.encode(table)[0]
 
     def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
-        """The scores (float64, shape (n,)) of pairs of titles, row by row: higher is more alike."""
+        """Return the scores (float64, shape (n,)) of pairs of titles; higher is more alike."""
         left, right = (texts(values_of(side, "score", "titles"), "score", "titles") for side in (left, right))
         if len(left) != len(right):
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
@@ -87,7 +87,7 @@ class TextEncoder:
         return pair_scores(self.measure, *sides)
 
     def weighed(self, left: tuple[str, str], right: tuple[str, str]) -> Weighed:
-        """The score of two questions (title, body as HTML), and what each word of their bags adds to it."""
+        """Return the score of two questions (title, body as HTML), and what each word adds to it."""
         if any(isinstance(side, str) or len(side) != 2 for side in (left, right)):
             raise DupqError("weighed: two questions expected, each as (title, body_html)")
         titles, bodies = zip(left, right, strict=True)
@@ -102,39 +102,39 @@ def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     return TextEncoder(load_reader(storage.absolute(uri)))
 
 
-# What titles say for certain moves the log-odds by so much, which decides wherever the pair is not far from 0.5, of
-# pairs that are not hopeless without it. No bodies can say otherwise.
+# If titles without bodies clearly ask the same, or something else, the log-odds move by 4, unless the probability is
+# below 0.02. That decides all pairs that are not far from 0.5.
 _CERTAIN, _LEAST = 4.0, 0.02
 
 
 @dataclass(frozen=True)
 class TitlesAlone:
-    """What n titles without bodies say."""
+    """Titles without bodies, of which some pairs are decided by their words alone."""
 
     asking: Asking
     titles: list[Title]
 
     def certain(self, left: int, right: int) -> int:
-        """1 where the titles of two rows ask the same, -1 where they do not, 0 where their words leave it open."""
+        """Return 1 if the titles of two rows ask the same, -1 if they do not, and 0 if their words leave it open."""
         both = self.titles[left], self.titles[right]
         if self.asking.apart(*both):
             return -1
         return int(all(map(self.asking.said, both)) and self.asking.same(*both))
 
     def moved(self, left: np.ndarray, right: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """The probabilities (float32) of pairs of rows with what is certain.
+        """Return the probabilities (float32) of pairs of rows, moved where their titles are certain.
 
-        So few words leave nothing else that could tell "float to string" from "string to float".
+        Without bodies only the order of words tells "float to string" from "string to float".
         """
-        found = probabilities.copy()
+        moved = probabilities.copy()
         for pair in np.flatnonzero(probabilities >= np.float32(_LEAST)).tolist():
             certain = self.certain(int(left[pair]), int(right[pair]))
-            found[pair] = expit(logit(np.float64(found[pair])) + certain * _CERTAIN)
-        return found
+            moved[pair] = expit(logit(np.float64(moved[pair])) + certain * _CERTAIN)
+        return moved
 
 
 class Comparison:
-    """Texts compared with one another; their keys are their rows among all."""
+    """Texts compared with one another. The key of a text is its row."""
 
     def __init__(
         self,
@@ -145,9 +145,10 @@ class Comparison:
         model: Model,
         alone: TitlesAlone | None,
     ) -> None:
-        """`embedded` are those that are searched, by a measure for the k nearest.
+        """Search the `embedded` texts for the k nearest of each, and score these pairs.
 
-        `words` has a row for every text, `rarity` one for every term. `alone` is of texts without bodies.
+        `search` is the measure and k; `words` has a row per text, `rarity` one per term; `alone` is for texts without
+        bodies.
         """
         self._embedded, self._words, self._rarities, self.alone = embedded, words, rarity, alone
         self._measure, k = search
@@ -172,17 +173,17 @@ class Comparison:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """That they are duplicates (float32)."""
+        """The probability that each pair are duplicates (float32, shape (m,))."""
         column: np.ndarray = self.table["probability"].to_numpy()
         return column
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
-        """The probabilities of pairs of which neither lists the other."""
+        """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
         left, right = (np.searchsorted(self._embedded.keys, pairs[:, side]) for side in (0, 1))
         scores = pair_scores(self._measure, self._embedded.take(left), self._embedded.take(right))
         common = shared(self._words, pairs[:, 0], pairs[:, 1], self._rarities)
-        found: np.ndarray = self._scored(unlisted(pairs, scores.astype(np.float32), common))["probability"].to_numpy()
-        return found
+        column: np.ndarray = self._scored(unlisted(pairs, scores.astype(np.float32), common))["probability"].to_numpy()
+        return column
 
     def _scored(self, compared: pa.Table) -> pa.Table:
         scored = scored_table(compared, self._around, self._scale)

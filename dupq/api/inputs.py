@@ -1,4 +1,7 @@
-"""What Python code gives to the API, as texts, numbers and questions. Errors name the call, and the row of a column."""
+"""Read the arguments of the Python API: tables, columns, texts, numbers and questions of any of the usual kinds.
+
+Errors name the call, and the row of a column.
+"""
 
 import re
 from collections import Counter
@@ -13,12 +16,12 @@ from dupq.errors import DupqError, SettingError
 from dupq.runs.reader import Key, TableView
 from dupq.text.tokens import Markup, as_html, is_html
 
-_MISSING = ("None", "nan", "NaT", "<NA>")  # as Arrow, Polars and pandas mark it
-_ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas has fractions where one of a column is missing
+_MISSING = ("None", "nan", "NaT", "<NA>")  # how Arrow, Polars and pandas mark a missing value
+_ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas turns a column of ids into floats if one is missing
 
 
 def collected(table: object) -> object:
-    """A table in memory of a lazy one (a LazyFrame of Polars, a TableView); anything else as it is."""
+    """Return a lazy table (a LazyFrame of Polars, a TableView) as one in memory, and anything else unchanged."""
     if isinstance(table, TableView):
         return table.arrow()
     collect = getattr(table, "collect", None)
@@ -26,7 +29,7 @@ def collected(table: object) -> object:
 
 
 def as_columns(table: object) -> object:
-    """A list of records, as JSON gives them, as a dictionary of columns; anything else as it is."""
+    """Return a list of records as a dictionary of columns, and anything else unchanged."""
     if not (isinstance(table, list) and table and all(isinstance(row, Mapping) for row in table)):
         return table
     names = dict.fromkeys(name for row in table for name in row)
@@ -34,7 +37,7 @@ def as_columns(table: object) -> object:
 
 
 def names_of(table: object) -> list[str] | None:
-    """The names of the columns of a table (pandas, Polars, Arrow, a dictionary of columns); None for what is none."""
+    """Return the column names of a table (pandas, Polars, Arrow, a dictionary of columns); None if it is no table."""
     if isinstance(table, Mapping):
         return list(map(str, table))
     names = getattr(table, "column_names", getattr(table, "columns", None))
@@ -42,7 +45,7 @@ def names_of(table: object) -> list[str] | None:
 
 
 def column_of(table: object, name: str, call: str) -> list[object]:
-    """The values of a column of such a table. Raises DupqError if there are several of that name."""
+    """Return the values of a table's column. Raises DupqError if several columns have that name."""
     try:
         return values_of(table[name], call, name)  # type: ignore[index]
     except KeyError as error:
@@ -50,7 +53,7 @@ def column_of(table: object, name: str, call: str) -> list[object]:
 
 
 def values_of(column: object, call: str, name: str) -> list[object]:
-    """The values of a list or a column. Raises DupqError for what is none, such as one text."""
+    """Return the values of a list or a column. Raises DupqError for anything else, such as a single text."""
     if isinstance(column, (str, bytes)):
         raise DupqError(f"{call}: {name} is one text; a list or a column of texts expected")
     if not isinstance(column, Iterable) or hasattr(column, "columns"):
@@ -59,12 +62,12 @@ def values_of(column: object, call: str, name: str) -> list[object]:
 
 
 def texts(values: Iterable[object], call: str, name: str) -> list[str]:
-    """The texts of a column, "" for what is missing. Raises DupqError with the row of what is no text."""
+    """Return the texts of a column, "" for a missing one. Raises DupqError with the row of a value that is no text."""
     return [text(value, f"{call}: row {row} of {name}") for row, value in enumerate(values)]
 
 
 def text(value: object, where: str) -> str:
-    """`value` as a text that can be stored, "" if it is missing; raises DupqError that begins with `where`."""
+    """Return `value` as a text that UTF-8 can hold, "" if it is missing. Raises DupqError, beginning with `where`."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -83,7 +86,7 @@ def text(value: object, where: str) -> str:
 
 
 def share(value: object, where: str) -> float:
-    """A number from 0 to 1; raises SettingError that begins with `where` for anything else."""
+    """Return a number from 0 to 1. Raises SettingError, beginning with `where`, for anything else."""
     if not isinstance(value, Real):
         raise SettingError(f"{where}{value!r} is {type(value).__name__}, no number; 0 to 1 expected")
     if not 0 <= float(value) <= 1:
@@ -92,13 +95,13 @@ def share(value: object, where: str) -> float:
 
 
 def check_count(value: object, where: str) -> None:
-    """Raise SettingError that begins with `where` for what is no whole number from 1 on."""
+    """Raise SettingError, beginning with `where`, unless `value` is a whole number of at least 1."""
     if not isinstance(value, Integral) or value < 1:
         raise SettingError(f"{where}{value!r}; a whole number, at least 1 expected")
 
 
 def key_of(question: object) -> Key:
-    """The key of a question, given as "site/question_id" or (site, question_id); raises DupqError for anything else."""
+    """Return the key of a question: "site/question_id" or (site, question_id). Raises DupqError for anything else."""
     if isinstance(question, str):
         site, _, number = question.rpartition("/")
     elif isinstance(question, (tuple, list)) and len(question) == 2:
@@ -112,72 +115,72 @@ def key_of(question: object) -> Key:
 
 
 def keys_in(table: object, end: str, call: str) -> list[Key | None]:
-    """The keys of a table with the columns `site` and `question_id`, with `end` at their names; None for an empty row.
+    """Return the keys in the columns `site` and `question_id`, with the ending `end`; None for an empty row.
 
-    Raises DupqError with the row of what is no question.
+    Raises DupqError with the row of a value that is not a question.
     """
     sites, numbers = (column_of(table, f"{name}{end}", call) for name in ("site", "question_id"))
-    found: list[Key | None] = []
+    keys: list[Key | None] = []
     for row, (site, number) in enumerate(zip(sites, numbers, strict=True)):
         try:
             is_missing = str(site) in _MISSING and str(number) in _MISSING
-            found.append(None if is_missing else key_of((site, number)))
+            keys.append(None if is_missing else key_of((site, number)))
         except DupqError as error:
             raise DupqError(f"{call}: row {row}: {error}") from error
-    return found
+    return keys
 
 
-_TITLES = ("title", "question", "subject", "headline")  # columns, as in dump/files.py; the first that is there
+_TITLES = ("title", "question", "subject", "headline")  # columns, as in dump/files.py; the first one present is read
 _BODIES = ("body_html", "body", "text", "description", "content")
 _IDS = ("id", "question_id")
-_LOOKED_AT = 20  # values of a column that may be text
+_VALUES_CHECKED = 20  # of a column that is not read, to see if it holds text
 
 
-class Given(NamedTuple):
-    """What was given to be compared."""
+class Texts(NamedTuple):
+    """Texts to compare."""
 
     titles: list[str]
     bodies: list[str] | None  # HTML
     ids: pa.Array
-    read: tuple[str, ...] = ()
-    not_read: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # columns of the table
+    not_read: tuple[str, ...] = ()  # other columns that hold text
 
 
-def given_texts(texts_given: object, markup: Markup, call: str) -> Given:
-    """What was given, its bodies as HTML."""
-    table = as_columns(collected(texts_given))
+def read_texts(given: object, markup: Markup, call: str) -> Texts:
+    """Return the texts of a table or column, bodies as HTML. Raises DupqError with the row of a value that is none."""
+    table = as_columns(collected(given))
     names = names_of(table)
     if names is None:
         titles = texts(values_of(table, call, "texts"), call, "texts")
-        return Given(titles, None, _ids(table, None, len(titles), call))
-    own, below, named = (next((name for name in kind if name in names), None) for kind in (_TITLES, _BODIES, _IDS))
-    if own is None:
+        return Texts(titles, None, _ids(table, None, len(titles), call))
+    title, body, id_ = (next((name for name in kind if name in names), None) for kind in (_TITLES, _BODIES, _IDS))
+    if title is None:
         raise DupqError(f"{call}: the table has no column 'title'; it has {', '.join(names)}")
-    titles = texts(column_of(table, own, call), call, own)
-    bodies = None if below is None else texts(column_of(table, below, call), call, below)
+    titles = texts(column_of(table, title, call), call, title)
+    bodies = None if body is None else texts(column_of(table, body, call), call, body)
     if bodies is not None and len(bodies) != len(titles):
         raise DupqError(f"{call}: {len(titles)} titles, but {len(bodies)} bodies")
-    if bodies is not None and not is_html(str(below), bodies, markup):
+    if bodies is not None and not is_html(str(body), bodies, markup):
         bodies = list(map(as_html, bodies))
-    read = tuple(name for name in (own, below) if name is not None)
-    left = [name for name in names if name not in (*read, named)]
-    others = tuple(
+    read = tuple(name for name in (title, body) if name is not None)
+    not_read = tuple(
         name
-        for name in left
-        if any(isinstance(value, str) for value in values_of(table[name][:_LOOKED_AT], call, name))  # type: ignore[index]
+        for name in names
+        if name not in (*read, id_)
+        and any(isinstance(value, str) for value in values_of(table[name][:_VALUES_CHECKED], call, name))  # type: ignore[index]
     )
-    return Given(titles, bodies, _ids(table, named, len(titles), call), read, others)
+    return Texts(titles, bodies, _ids(table, id_, len(titles), call), read, not_read)
 
 
-def _ids(table: object, named: str | None, count: int, call: str) -> pa.Array:
-    """The ids of texts: of the column `named`, or the index of pandas; their rows where there is neither."""
+def _ids(table: object, column: str | None, count: int, call: str) -> pa.Array:
+    """Return the ids of texts, from the column `column` or a pandas index; without either, the numbers of the rows."""
     index = getattr(table, "index", None)
     values: list[Any] = []
-    if named == "question_id" and "site" in (names_of(table) or ()):
-        columns = (column_of(table, name, call) for name in ("site", named))
+    if column == "question_id" and "site" in (names_of(table) or ()):
+        columns = (column_of(table, name, call) for name in ("site", column))
         values = [f"{site}/{number}" for site, number in zip(*columns, strict=True)]
-    elif named is not None:
-        values = column_of(table, named, call)
+    elif column is not None:
+        values = column_of(table, column, call)
     elif index is not None and hasattr(index, "tolist") and type(index).__name__ != "RangeIndex":
         values = index.tolist()
     if not count or len(values) != count:

@@ -1,4 +1,4 @@
-"""Charts of a finished run for notebooks, by altair: `Run.plot`. Each reads what it shows, and no more."""
+"""Charts of a finished run for notebooks, by altair: `Run.plot`. Each reads only what it shows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ class Plots:
     """The charts of a run."""
 
     def __init__(self, run: Run) -> None:
-        """Nothing is read yet."""
+        """Read nothing yet."""
         self._run = run
 
     def probabilities(self) -> alt.LayerChart:
-        """Return how many pairs of the encoder there are of each probability, and how many of them are known links."""
+        """Return a histogram of the probabilities of the encoder's pairs, and of those that are known links."""
         counts, edges = counted(self._run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
         columns = (column[ENCODER].reshape(-1, 2).sum(axis=1).tolist() for column in (counts.pairs, counts.known))
         rows = [
@@ -46,7 +46,7 @@ class Plots:
         return (bars + line).properties(title="How sure the pairs of the encoder are", **_SIZE)
 
     def calibration(self) -> alt.LayerChart:
-        """Return, by probability, what the model says and the share that is linked. Raises DupqError without links."""
+        """Return the share of linked pairs against the model's probability. Raises DupqError without links."""
         bins: Any = (self._run.metrics.get("links") or {}).get("calibration") or {}
         columns = [bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs")]
         rows = [dict(zip(("said", "linked", "pairs"), row, strict=True)) for row in zip(*columns, strict=True)]
@@ -65,7 +65,7 @@ class Plots:
         return chart.properties(title="Probabilities beside known links, which are a lower bound", **_SIZE)
 
     def sizes(self) -> alt.Chart:
-        """Return how many clusters there are of each size."""
+        """Return the number of clusters of each size."""
         column = self._run.cluster_stats.arrow(["size"])["size"]
         counts = pc.value_counts(column.filter(pc.greater(column, 1))).to_pylist()
         return self._bars(
@@ -76,7 +76,7 @@ class Plots:
         )
 
     def lost(self) -> alt.Chart:
-        """Return where the known duplicates were lost that were set aside as a test. Raises DupqError without any."""
+        """Return where known duplicates of the test part were lost. Raises DupqError without any."""
         links = self._run.metrics.get("links") or {}
         shares = where_lost(links)
         if not shares:

@@ -1,5 +1,6 @@
-"""A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`), those of several
-nights (`dupq.open_runs`), and titles beside the keys of a table.
+"""A finished run for notebooks (`dupq.open_run`), and all runs of a folder (`dupq.open_runs`).
+
+What loads more than the run's tables is in lookup.py, plots.py and encoders.py, and is imported when first used.
 """
 
 import os
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup as Html
 
 from dupq import storage
-from dupq.api.inputs import collected, key_of, keys_in, names_of, text
+from dupq.api.inputs import collected, key_of, keys_in, names_of, read_texts, text
 from dupq.errors import DupqError
 from dupq.report.summary import in_lines, told
 from dupq.runs import reader
@@ -32,23 +33,6 @@ if TYPE_CHECKING:
     from dupq.text.tokens import Markup
 
 _ENDS = ("", "_left", "_right")
-
-
-def _with(frame: object, columns: dict[str, list[str | None]]) -> object:
-    """A table with more columns, or with others in the place of those of their names, of the kind that it was."""
-    if isinstance(frame, pa.Table):
-        kept = frame.drop_columns([name for name in columns if name in frame.column_names])
-        for name, values in columns.items():
-            kept = kept.append_column(name, pa.array(values, pa.string()))
-        return kept
-    if hasattr(frame, "with_columns"):  # Polars, which need not be installed
-        make: Callable[..., pa.Table] = type(frame)  # of Polars in truth
-        return frame.with_columns(make(columns, schema=dict.fromkeys(columns, str)).get_columns())
-    if hasattr(frame, "assign"):
-        return frame.assign(**columns)
-    raise DupqError(f"with_titles: {type(frame).__name__}; a pandas, Polars or Arrow table expected")
-
-
 Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
 
 
@@ -63,25 +47,25 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A question's cluster: of one question, if it has no duplicates."""
+    """A question's cluster; of that question alone, if it has no duplicates."""
 
     cluster_id: str
     canonical: str  # site/question_id
-    canonical_reason: str | None  # the criterion that decided; None: it is alone
+    canonical_reason: str | None  # the criterion that decided; None: the question is alone
     questions: list[Member]  # the canonical one first
-    pairs: TableView  # the rows of `pairs` that join two of these questions: why they are one cluster
+    pairs: TableView  # the rows of the run's `pairs` that join two of these questions
 
 
 class Run(reader.Run):
-    """One run's folder. Everything is read lazily.
+    """A run's folder. Everything is read lazily.
 
-    Tables are `pairs`, `clusters`, `cluster_stats`, `worklist`, `changes`, `embeddings`, `review` and, from the archive
-    that the run was made from, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. A question
-    is named "site/question_id", or (site, question_id). A question that a run cannot answer raises DupqError.
+    Its tables are `pairs`, `clusters`, `cluster_stats`, `worklist`, `changes`, `embeddings`, `review` and, from the
+    archive, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. Questions are named as
+    "site/question_id" or (site, question_id). Raises DupqError for an unknown question, and for a missing table.
     """
 
     def __repr__(self) -> str:
-        """Return what the run found, what it missed and why to trust it, as its end said."""
+        """Return the summary that the job printed at its end: what it found and missed, and why to trust it."""
         return in_lines({"RUN": [self.uri], **told(self.uri)})
 
     def _repr_html_(self) -> str:
@@ -101,7 +85,7 @@ class Run(reader.Run):
 
     @property
     def threshold(self) -> float:
-        """The probability from which a pair may join its questions."""
+        """The probability from which a pair may join. Raises DupqError if metrics.json lacks it."""
         threshold = self.metrics.get("threshold")
         if threshold is None:
             raise DupqError(f"{self.uri}: the run's metrics.json tells of no threshold")
@@ -109,17 +93,18 @@ class Run(reader.Run):
 
     @property
     def finished(self) -> datetime:
-        """When the run succeeded (UTC)."""
-        place = storage.join(self.uri, "_SUCCESS")
-        return datetime.fromisoformat(read_as(place, Success, "the run has not succeeded")["finished"])
+        """When the run succeeded (UTC). Raises DupqError if it has not."""
+        uri = storage.join(self.uri, "_SUCCESS")
+        return datetime.fromisoformat(read_as(uri, Success, "the run has not succeeded")["finished"])
 
     def with_titles(self, frame: Frame) -> Frame:
-        """A table of pandas, Polars or Arrow with the titles of its questions, and their addresses on the web.
+        """Return a table (pandas, Polars, Arrow) with the titles of its questions, and their addresses on the web.
 
-        The result is of the same kind, or in memory if `frame` is lazy. Questions are in the columns `site` and
-        `question_id`, or `site_left`, `question_id_left` and likewise for `right`; so are `title` and `link`, which are
-        None where a question is no longer in the archive, or its site no host name. The text is its author's: escape
-        it. Raises DupqError for another table, with the row where one holds no question.
+        The questions are in the columns `site` and `question_id`, or in `site_left`, `question_id_left`, `site_right`
+        and `question_id_right`. Adds or replaces the columns `title` and `link` with the same endings; a title is None
+        if the question is no longer in the archive, a link if its site is not a host name. Titles are their authors'
+        text: escape them. A lazy `frame` is read into memory. Raises DupqError for a table without such columns, and
+        with the row of a value that is not a question.
         """
         table = collected(frame)
         names = names_of(table) or ()
@@ -132,13 +117,13 @@ class Run(reader.Run):
         columns: dict[str, list[str | None]] = {}
         for end in ends:
             keys = keys_in(table, end, "with_titles")
-            found = self.titles(key for key in keys if key is not None)
-            columns[f"title{end}"] = [found[key].title if key in found else None for key in keys]
+            questions = self.titles(key for key in keys if key is not None)
+            columns[f"title{end}"] = [questions[key].title if key in questions else None for key in keys]
             columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
-        return cast(Frame, _with(table, columns))
+        return cast(Frame, _with_columns(table, columns))
 
     def cluster_of(self, question: str | Key) -> Cluster:
-        """The cluster of a question, with titles, and what makes it one."""
+        """Return the cluster of a question, with titles, and the pairs that join it. Raises DupqError if unknown."""
         site, number = key_of(question)
         own = self.clusters.arrow(filter=(pc.field("question_id") == number) & (pc.field("site") == site))
         if not len(own):
@@ -147,12 +132,12 @@ class Run(reader.Run):
         members = self.clusters.arrow(filter=pc.field("cluster_id") == row["cluster_id"])
         order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
         rows = members.sort_by(order).to_pylist()
-        keys = [(found["site"], found["question_id"]) for found in rows]
+        keys = [(member["site"], member["question_id"]) for member in rows]
         titles = self.titles(keys)
         shown = (titles.get(key, (None, None)) for key in keys)
         questions = [
-            Member(_label(key), title, score, found["is_canonical"])
-            for key, (title, score), found in zip(keys, shown, rows, strict=True)
+            Member(_label(key), title, score, member["is_canonical"])
+            for key, (title, score), member in zip(keys, shown, rows, strict=True)
         ]
         joining = self.pairs_among(keys)
         pairs = in_memory(self.pairs.place, joining.filter(joining["joined"]))
@@ -160,19 +145,19 @@ class Run(reader.Run):
         return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
 
     def at(self, threshold: float | None = None, *, precision: float | None = None) -> "Decision":
-        """The clusters of another decision: of another threshold, or of the one for another precision.
+        """Return the clusters at another threshold, or at the threshold for another precision.
 
-        docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of both is given.
+        docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of the two is given.
         """
         from dupq.api.lookup import decided
 
         return decided(self, threshold, precision)
 
     def changes_since(self, earlier: reader.Run) -> TableView:
-        """What became of the clusters of any earlier run over the same archive: rows as in `changes`.
+        """Return what became of the clusters of any earlier run over the same archive: rows as in `changes`.
 
-        Ids are those that each run has written, so of runs that were not made with --previous one after the other only
-        the questions tell which cluster is which. The clusters of both are in memory.
+        Cluster ids are those that each run wrote. They are comparable only if --previous connects the two runs; else
+        the questions say which cluster is which. Holds the clusters of both runs in memory.
         """
         from dupq.api.lookup import changes_since
 
@@ -180,16 +165,16 @@ class Run(reader.Run):
 
     @cached_property
     def review(self) -> TableView:
-        """The sample of pairs to be judged, in the order of review.tsv and with what is filled in there."""
+        """The sample of pairs to judge, in the order of review.tsv, with the verdicts filled in there."""
         from dupq.api.lookup import sample
 
         return sample(self)
 
     def judged(self, verdicts: Any) -> "Estimate":
-        """The precision and recall of this run, from verdicts on its sample; each has an interval of 95 percent.
+        """Return the precision and recall of this run, from verdicts on its sample, with intervals of 95 percent.
 
-        `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review`, with
-        `verdict` filled in. Verdicts on other pairs are left out. Raises DupqError for what is no verdict.
+        `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review` with
+        `verdict` filled in. Verdicts on other pairs are ignored. Raises DupqError for an unknown verdict.
         """
         from dupq.api.lookup import estimated
 
@@ -203,29 +188,28 @@ class Run(reader.Run):
         return load_encoder(self.encoder_uri)
 
     def similar(self, title: str, body_html: str = "", k: int = 10) -> TableView:
-        """The k questions of the run that are most like a new one, and how likely each asks the same; see `match`."""
+        """Return the k questions of the run that are most like a new one, with their probabilities. See `match`."""
         body = {"body_html": [text(body_html, "similar: body_html")]} if body_html else {}
         return self.match({"title": [text(title, "similar: the title")], **body}, k)
 
     def match(self, texts: Any, k: int = 10, *, format: "Markup" = "auto") -> TableView:
-        """The k questions of the run that each of some new texts is nearest to, the nearest first.
+        """Return for each new text the k questions of the run that are nearest to it, the nearest first.
 
-        `texts` and `format` are as for `dupq.find_duplicates`. Each row has the text's id, or row, as `text`, a
-        question, the encoder's score, and the probability that both are duplicates, as if the text were a question of
-        the archive; it is null where the run's encoder or questions are gone. A text without a body is less alike than
-        it would be with one. Near copies are there as the one question that represents them. All embeddings are
-        read, file by file, and the pairs of the questions that were found.
+        `texts` and `format` are as for `dupq.find_duplicates`. Each row has the id or row of the text (`text`), a
+        question, the encoder's score, and the probability that the two are duplicates, as if the text were a question
+        of the archive; it is null if the run's encoder or questions are gone. A text without a body scores lower than
+        with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file, and
+        the pairs of the questions in the result.
         """
-        from dupq.api.inputs import given_texts
         from dupq.api.lookup import matched
 
-        return matched(self, self.encoder, given_texts(texts, format, "match"), k)
+        return matched(self, self.encoder, read_texts(texts, format, "match"), k)
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
-        """Write a verdict (same, different or unsure) on two questions, where the next run reads it.
+        """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
 
-        It is the file that `dupq review` and `dupq serve` write. Raises DupqError for another word, and for one
-        question twice.
+        `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, and if both questions
+        are the same.
         """
         from dupq.runs import queries
 
@@ -234,31 +218,46 @@ class Run(reader.Run):
         queries.judge(self, {key: titles[key].title if key in titles else None for key in keys}, verdict)
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
-        """The evidence that two questions are duplicates."""
+        """Return the evidence that two questions are duplicates."""
         from dupq.api.lookup import Explanation
 
         return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
 
 
 def open_run(uri: str | os.PathLike[str]) -> Run:
-    """The run at `uri`, or the last one that succeeded if `uri` is a folder of runs; local or on S3.
+    """Open the run at `uri`, or the latest one if `uri` is a folder of runs; local or on S3.
 
     Raises DupqError if there is neither.
     """
     return Run(reader.place_of(uri))
 
 
+def open_runs(uri: str | os.PathLike[str]) -> list[Run]:
+    """Open the whole runs in the folder of runs at `uri`, local or on S3, the oldest first.
+
+    Runs that are unfinished or damaged, or that missed a gate, are left out. Raises DupqError if no run is whole.
+    """
+    folder = storage.absolute(uri)
+    whole = [known for known in known_runs(folder, datetime.now(UTC)) if known.is_whole]
+    if not whole:
+        raise DupqError(f"{folder}: no whole run is here; give the --output of dupq dedup")
+    return [Run(storage.join(folder, known.run_id)) for known in whole]
+
+
 def _label(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def open_runs(uri: str | os.PathLike[str]) -> list[Run]:
-    """The whole runs in the folder of runs at `uri`, local or on S3, the oldest first.
-
-    Runs that are unfinished, damaged, or that a gate has refused are left out. Raises DupqError if there is none.
-    """
-    place = storage.absolute(uri)
-    found = [known for known in known_runs(place, datetime.now(UTC)) if known.is_whole]
-    if not found:
-        raise DupqError(f"{place}: no whole run is here; give the --output of dupq dedup")
-    return [Run(storage.join(place, known.run_id)) for known in found]
+def _with_columns(frame: object, columns: dict[str, list[str | None]]) -> object:
+    """Return a table of the same kind, with these columns added or replaced."""
+    if isinstance(frame, pa.Table):
+        kept = frame.drop_columns([name for name in columns if name in frame.column_names])
+        for name, values in columns.items():
+            kept = kept.append_column(name, pa.array(values, pa.string()))
+        return kept
+    if hasattr(frame, "with_columns"):  # Polars, which need not be installed
+        make: Callable[..., Any] = type(frame)
+        return frame.with_columns(make(columns, schema=dict.fromkeys(columns, str)).get_columns())
+    if hasattr(frame, "assign"):
+        return frame.assign(**columns)
+    raise DupqError(f"with_titles: {type(frame).__name__}; a pandas, Polars or Arrow table expected")

@@ -1,4 +1,4 @@
-"""The arguments of the jobs, and what is checked of them before Ray is imported and any work is begun."""
+"""The arguments of each job, and the checks of them before Ray is imported and any work begins."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, in_scope, question_shards
 from dupq.dump.files import BY_NAME, Columns
-from dupq.encoders.saved import encoder_at, read_description, read_settings, read_split
+from dupq.encoders.saved import encoder_at, load_reader, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dupq.dump.units import Ingest
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
-_FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
-_BASELINES_READ = ("text", "training", "evaluation")  # of training the split
+_FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
+_BASELINES_READ = ("text", "training", "evaluation")  # training: how the questions are split
 _COLUMNS_READ = (
     *TEXT_COLUMNS,
     *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
@@ -36,10 +36,10 @@ _WRITTEN = (
 
 
 class Checked(NamedTuple):
-    """A job that can be begun: the sites in its dumps, and how they are ingested."""
+    """An ingest that can begin: the sites in its dumps, and how they are ingested."""
 
-    found: "Found"
-    stage: "Ingest"
+    dumps: "Found"
+    ingest: "Ingest"
 
 
 @dataclass(frozen=True)
@@ -54,27 +54,26 @@ class IngestJob:
     assignments: tuple[str, ...] = ()
 
     def check(self) -> Checked:
-        """What there is to do; raises DupqError for what is wrong, before any work."""
+        """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting."""
         from dupq.dump.sites import find_sites
         from dupq.dump.units import Ingest, check_columns
 
         check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
-        all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
-        # what the job itself writes is no dump: all of the output, unless a dump is in it
+        all_counts(output)  # raises for a damaged record
+        # what the job itself writes is not a dump: the whole output, or if a dump is below it the job's own folders
         has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
         own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
         found = find_sites(dumps, self.site, self.columns.is_given, own)
-        stage = Ingest(output, settings, self.answers, self.columns)
         for site in found.sites:
             check_columns(site, self.columns)
-        return Checked(found, stage)
+        return Checked(found, Ingest(output, settings, self.answers, self.columns))
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The arguments of `dupq train`. All are URIs but the preset's name."""
+    """The arguments of `dupq train`; questions, links, output and pairs are URIs."""
 
     questions: str
     links: str | None
@@ -83,11 +82,11 @@ class TrainingJob:
     assignments: tuple[str, ...] = ()
     workers: int = 1
     pairs: tuple[str, ...] = ()
-    gpus: int | None = None  # that may be taken; None: those that the cluster has
+    gpus: int | None = None  # at most; None: all of the cluster's
 
     def check(self) -> Settings:
-        """The settings; raises DupqError for what is wrong, before any work."""
-        config.load(self.preset, self.assignments)  # before what takes longer: a wrong name
+        """Return the settings. Raises DupqError for a wrong argument, input or setting."""
+        config.load(self.preset, self.assignments)  # first, as checking the inputs takes longer
         check_output(self.output)
         sites, questions = check_questions(self.questions)
         if not questions:
@@ -117,9 +116,9 @@ class TrainingJob:
 
 
 def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
-    """A preset, changed by assignments, with absolute paths.
+    """Return a preset changed by assignments, with absolute paths.
 
-    Raises DupqError for what is wrong, also with the files that the settings name.
+    Raises DupqError for a wrong setting, and for a file that a setting names and that is missing or damaged.
     """
     settings = config.load(preset, assignments)
     if settings.text.language != "auto":
@@ -135,7 +134,7 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
         if storage.kind(vectors) != "file":
             raise DupqError(f"word_vectors.file={vectors}: no such file")
         settings = settings.changed(word_vectors=settings.word_vectors.changed(file=storage.absolute(vectors)))
-    from dupq.encoders.encoding import network_settings  # with torch, as the rest of this check
+    from dupq.encoders.encoding import network_settings  # loads torch
 
     settings = settings.changed(encoder=network_settings(settings.encoder).resolved().to_section())
     if settings.word_vectors.goes_on:
@@ -150,32 +149,28 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
 
 @dataclass(frozen=True)
 class Gates:
-    """The gates of a run: if it misses one, it fails and `latest.json` is not moved. None: no such gate."""
+    """The gates of a run: a run that misses one fails, and `latest.json` does not move. None: no such gate."""
 
-    min_recall: float | None = None  # of the known duplicates of the test part in one cluster
+    min_recall: float | None = None  # share of the test part's known duplicates that are in one cluster
     max_cluster: int | None = None  # questions
-    max_change: float | None = None  # share of the questions of clusters whose cluster differs from the earlier run's
-    min_rows_share: float | None = None  # of the questions of the earlier run
+    max_change: float | None = None  # share of the questions in clusters whose cluster differs from the earlier run's
+    min_rows_share: float | None = None  # share of the earlier run's number of questions
 
     def check(self, has_previous: bool) -> None:
-        """Raise SettingError for a gate that is no number of its kind, or that nothing could be compared with."""
-        shares = {"--min-recall": self.min_recall, "--max-change": self.max_change}
-        for option, share in (shares | {"--min-rows-share": self.min_rows_share}).items():
+        """Raise SettingError for a value out of range, or a gate that needs an earlier run without one."""
+        compared = {"--max-change": self.max_change, "--min-rows-share": self.min_rows_share}
+        for option, share in ({"--min-recall": self.min_recall} | compared).items():
             if share is not None and not 0 <= share <= 1:
                 raise SettingError(f"{option} {share}: a share expected, 0 to 1")
         if self.max_cluster is not None and self.max_cluster < 0:
             raise SettingError(f"--max-cluster {self.max_cluster}: a number of questions expected, 0 or more")
-        compared = {"--max-change": self.max_change, "--min-rows-share": self.min_rows_share}
         for option, limit in compared.items():
             if limit is not None and not has_previous:
                 raise SettingError(f"{option}: --previous is needed, the run that is compared with")
 
 
-NO_GATES = Gates()
-
-
 def check_rows(gates: Gates, questions: int, previous: str | None, run: str) -> None:
-    """Raise GateError if the archive has lost too many questions since the earlier run, before they are searched."""
+    """Raise GateError if the archive has lost too many questions since the earlier run. Called before the search."""
     if gates.min_rows_share is None or previous is None:
         return
     before = read_metrics(previous)
@@ -188,13 +183,16 @@ def check_rows(gates: Gates, questions: int, previous: str | None, run: str) -> 
 
 
 def check_gates(gates: Gates, metrics: Metrics, run: str, has_succeeded: bool = False) -> None:
-    """Raise GateError for the first gate that a run does not pass; it may have succeeded before, with other gates."""
+    """Raise GateError for the first gate that a run misses.
+
+    `has_succeeded`: the run passed before, with other gates.
+    """
     recall = (metrics["links"] or {}).get("in_one_cluster")
     change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
     failed = None
     if gates.min_recall is not None and (recall is None or recall < gates.min_recall):
-        said = "not measured: there are no known duplicates to test on" if recall is None else f"{recall:.3f}"
-        failed = f"--min-recall {gates.min_recall}: the recall of known duplicates in one cluster is {said}"
+        value = "not measured: there are no known duplicates to test on" if recall is None else f"{recall:.3f}"
+        failed = f"--min-recall {gates.min_recall}: the recall of known duplicates in one cluster is {value}"
     elif gates.max_cluster is not None and metrics["largest_cluster"] > gates.max_cluster:
         failed = f"--max-cluster {gates.max_cluster}: the largest cluster has {metrics['largest_cluster']:,} questions"
     elif gates.max_change is not None and change is not None and change > gates.max_change:
@@ -208,7 +206,7 @@ def check_gates(gates: Gates, metrics: Metrics, run: str, has_succeeded: bool = 
 
 @dataclass(frozen=True)
 class DedupJob:
-    """The arguments of `dupq dedup`. Those that are None by default may be missing."""
+    """The arguments of `dupq dedup`; inputs and output are URIs."""
 
     questions: str
     encoder: str
@@ -218,13 +216,13 @@ class DedupJob:
     previous: str | None = None  # an earlier run, or the folder of runs
     assignments: tuple[str, ...] = ()
     verdicts: str | None = None  # a filled-in review.tsv or worklist.tsv
-    gates: Gates = NO_GATES
-    skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
-    gpus: int | None = None  # that may be taken; None: those that the cluster has
+    gates: Gates = Gates()
+    skipped: tuple[str, ...] = ()  # question shards to leave out, by their paths below `questions`
+    gpus: int | None = None  # at most; None: all of the cluster's
     teacher: str | None = None  # a sentence-transformers model: folder, package, or name on the hub
 
     def check(self) -> Settings:
-        """The settings; raises DupqError for what is wrong, before any work."""
+        """Return the settings. Raises DupqError for a wrong argument, input or setting."""
         self.gates.check(self.previous is not None)
         check_output(self.output)
         sites, _ = check_questions(self.questions, _COLUMNS_READ, self.skipped)
@@ -235,29 +233,40 @@ class DedupJob:
         earlier = previous_run(self.previous)
         if earlier is not None:
             check_earlier(earlier)
-        last_verdicts(self.judged_in(earlier))
+        last_verdicts(self.verdict_files(earlier))
         if self.verdicts is not None:
             from dupq.runs.queries import estimated
 
-            estimated(self.verdicts, self.output)  # reads the run that drew them, which may be damaged
-        settings = self.settings(self.encoder)
+            estimated(self.verdicts, self.output)  # raises if the run that drew them is damaged
+        settings = self.settings()
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
-        from dupq.clusters.calibration import read_prior
-
-        read_prior(settings.calibration.prior)
+        check_free_settings(settings)
         check_teacher(self.teacher)
         check_encoder(self.encoder, sites)
         return settings
 
-    def judged_in(self, earlier: str | None) -> list[str]:
-        """The files of verdicts that the run reads, the last one last; `earlier` is the run before."""
-        kept = [storage.join(folder, VERDICTS_FILE) for folder in (earlier, storage.absolute(self.output)) if folder]
+    def verdict_files(self, earlier: str | None) -> list[str]:
+        """Return the files of verdicts that the run reads, the latest one last; `earlier` is the run before."""
+        folders = (earlier, storage.absolute(self.output))
+        kept = [storage.join(folder, VERDICTS_FILE) for folder in folders if folder]
         return [uri for uri in kept if storage.exists(uri)] + ([self.verdicts] if self.verdicts else [])
 
-    def settings(self, encoder: str) -> Settings:
-        """The settings of a run with the encoder at `encoder`."""
-        return run_settings(read_settings(encoder), self.assignments)
+    def settings(self) -> Settings:
+        """Return the settings that the encoder was trained with, changed in the sections that a run may change."""
+        free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
+        return config.assign_free(read_settings(self.encoder).changed(**free), self.assignments, FREE_SECTIONS)
+
+
+def check_free_settings(settings: Settings) -> None:
+    """Raise SettingError if no bands fit near_duplicates.threshold, DupqError for a wrong file in calibration.prior."""
+    from dupq.near_duplicates.minhash import bands_of
+
+    bands_of(settings.near_duplicates)
+    if settings.calibration.prior:
+        from dupq.clusters.calibration import read_prior
+
+        read_prior(settings.calibration.prior)
 
 
 def check_teacher(name: str | None) -> None:
@@ -268,33 +277,20 @@ def check_teacher(name: str | None) -> None:
         teacher_at(name, "--teacher ")
 
 
-def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
-    """The settings that the encoder was trained with, changed where a run is free to."""
-    free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
-    settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
-    from dupq.near_duplicates.minhash import bands_of
-
-    bands_of(settings.near_duplicates)  # there are some
-    return settings
-
-
 @dataclass(frozen=True)
 class EvaluationJob:
-    """The arguments of `dupq evaluate`: URIs, and the names of the tables to measure.
-
-    `links` is a table of links, or a file of labelled pairs.
-    """
+    """The arguments of `dupq evaluate`; inputs and output are URIs."""
 
     questions: str
-    links: str
+    links: str  # a table of links, or a file of labelled pairs
     output: str
     encoder: str | None = None
-    tables: tuple[str, ...] = tuple(TABLES)
+    tables: tuple[str, ...] = tuple(TABLES)  # to measure
     assignments: tuple[str, ...] = ()
-    gpus: int | None = None  # that may encode; None: those that the cluster has
+    gpus: int | None = None  # at most, to encode; None: all of the cluster's
 
     def check(self) -> Settings:
-        """The settings; raises DupqError for what is wrong, before any work."""
+        """Return the settings. Raises DupqError for a wrong argument, input or setting."""
         check_output(self.output)
         unknown = [name for name in self.tables if name not in TABLES]
         if unknown or not self.tables:
@@ -308,17 +304,18 @@ class EvaluationJob:
             check_links(self.links)
         if self.encoder is None:
             return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
-        settings = self.settings(self.encoder)
+        settings = self.settings()
         check_encoder(self.encoder, sites)
         return settings
 
-    def settings(self, encoder: str) -> Settings:
-        """The settings of a run with the encoder at `encoder`."""
-        return config.assign_to_trained(read_settings(encoder), self.assignments, _FREE_TO_MEASURE)
+    def settings(self) -> Settings:
+        """Return the settings that the encoder was trained with, changed in the sections that measure."""
+        assert self.encoder is not None
+        return config.assign_free(read_settings(self.encoder), self.assignments, _FREE_TO_MEASURE)
 
 
 def is_pair_file(links: str) -> bool:
-    """Whether the links are labelled pairs, in place of a table."""
+    """Return whether `links` is a file of labelled pairs, not a table."""
     return storage.kind(links) == "file" and not links.endswith(".parquet")
 
 
@@ -331,45 +328,33 @@ class FromDumpJob:
     preset: str = config.DEFAULT_PRESET
     truth: str | None = None
     assignments: tuple[str, ...] = ()
-    gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
+    gpus: int | None = None  # at most, in training and dedup; None: all of the cluster's
     teacher: str | None = None  # of dedup
     site: str | None = None
     columns: Columns = BY_NAME  # of tables from elsewhere
 
     def check(self) -> Checked:
-        """What there is to ingest; raises DupqError for what is wrong, before any work."""
+        """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
         settings = config.load(self.preset, self.assignments)
         if self.truth is not None:
             check_truth(self.truth)
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
-        from dupq.clusters.calibration import read_prior
-        from dupq.near_duplicates.minhash import bands_of
-
-        read_prior(settings.calibration.prior)
-        bands_of(settings.near_duplicates)
+        check_free_settings(settings)
         training_settings(self.preset, self.settings_of("train"))
         return checked
 
     def ingest_job(self) -> IngestJob:
-        """The first of the three jobs."""
+        """Return the first of the three jobs."""
         return IngestJob(self.dumps, self.output, self.site, self.columns, assignments=self.settings_of("ingest"))
 
     def settings_of(self, name: str) -> tuple[str, ...]:
-        """The assignments for the job ingest, train or dedup."""
-        others = {"ingest": "ingest"} | dict.fromkeys(FREE_SECTIONS, "dedup")
-        return tuple(some for some in self.assignments if others.get(some.partition(".")[0], "train") == name)
+        """Return the assignments for the job `name`: ingest, train or dedup."""
+        jobs = {"ingest": "ingest"} | dict.fromkeys(FREE_SECTIONS, "dedup")
+        return tuple(text for text in self.assignments if jobs.get(text.partition(".")[0], "train") == name)
 
 
 def check_encoder(encoder: str, sites: Sites) -> None:
-    """Raise DupqError for an encoder that is missing, damaged, or has weights that are no numbers."""
-    from dupq.encoders.saved import load  # with torch, which no other check needs
-
-    load(encoder)
+    """Raise DupqError for an encoder that is missing, damaged, or has weights that are not finite."""
+    load_reader(encoder)  # without torch, if it is dupq's own kind
     read_split(encoder, sites)
-
-
-def check_encoder_copy(job: DedupJob | EvaluationJob, copy: str, settings: Settings, fingerprint: str) -> None:
-    """Raise DupqError unless the encoder that a job has copied is the one whose settings were checked."""
-    if read_description(copy)["fingerprint"] != fingerprint or job.settings(copy) != settings:
-        raise DupqError(f"{job.encoder}: {storage.CHANGED}")

@@ -1,13 +1,13 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/steps.py`); while parts come in,
-tasks write shards of them. Many sites go side by side. Each has a thread on the driver, which holds no texts.
+Tasks read a site's dump into small files, called parts (`dupq/dump/steps.py`); while parts arrive, other tasks write
+shards from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
 
-All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for are its shards put
-beside what was there before, under names of their own; then its record, `ingest/SITE.json`, names them, in one step;
-then the earlier ones go (`dupq/archive.py`). So a dump that is broken costs no tables, and no reader sees half a site.
-A rerun skips a site whose dump, settings and code are those of its record and whose tables are all there. One that was
-begun goes on: the parts and shards that are there are kept.
+All this happens in `_parts/SITE`. When a site is whole and all its rows are accounted for, its shards move next to the
+earlier ones, under new names; then one write of the site's record, `ingest/SITE.json`, replaces the earlier shards by
+the new ones, and the earlier ones are deleted (`dupq/archive.py`). So a broken dump costs no tables, and no reader sees
+half a site. A rerun skips a site whose dump, settings and code are those of its record and whose tables are complete.
+An interrupted site is resumed: its parts and shards are kept.
 """
 
 import contextlib
@@ -40,33 +40,59 @@ from dupq.system import side_by_side
 from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
-_AHEAD = 2  # units a CPU that are being read before their turn comes
+_AHEAD = 2  # units per CPU that are read ahead of their turn
 
 Result = TypeVar("Result")
 Failure = tuple[str, DupqError]  # a site, and why it failed
 
 
-def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
-    """Write the tables of every site below the output, hive-partitioned; returns the peak memory (MB) of a task.
+def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:
+    """Write the tables of all sites, and return the counts of each site, as manifest.json has them.
 
-    A site that fails does not keep the others from being finished. Raises DupqError then, at the end, with a line
-    for each; `failed` are those that failed before.
+    `checked` is what `job.check()` returned, if it was called before. Raises DupqError if a dump is missing, damaged or
+    without questions, or has too many broken rows; if there are several dumps, after the others are done.
+    """
+    (sites, failed, passed_over), stage = checked or job.check()
+    for uri, why in passed_over.items():
+        _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
+    try:
+        peak = ingest_sites(sites, stage, failed)
+    finally:  # finished sites count even if others failed
+        all_sites = all_counts(stage.output)
+        manifest = {"sites": all_sites, "settings": vars(stage.settings), "versions": versions()}
+        if passed_over:
+            manifest["passed_over"] = passed_over
+        storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
+    counts = {site.site: all_sites[site.site] for site in sites}
+    for site, counted in counts.items():
+        sums = {name: value for name, value in counted.items() if name != "files" and value}
+        shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
+        _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
+    also = f"   files passed over {len(passed_over):,}" if passed_over else ""
+    _log.info(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB{also}")
+    return counts
+
+
+def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
+    """Write the tables of every site below the output, hive-partitioned, and return the peak memory (MB) of a task.
+
+    All sites are tried. If some fail, or are in `failed` already, raises DupqError at the end, with a line for each.
     """
     run = _Run(sum(map(packed_bytes, sites)))
     pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
     errors, peak = list(failed), 0.0
     try:
-        made = [(site.site, pool.submit(_SiteIngest(site, job, run).run)) for site in sites]
-        for name, future in made:
+        futures = [(site.site, pool.submit(_SiteIngest(site, job, run).run)) for site in sites]
+        for name, future in futures:
             try:
                 peak = max(peak, future.result())
             except DupqError as error:
                 errors.append((name, error))
-            except Exception as error:  # a fault of dupq: the other sites go on
+            except Exception as error:  # a bug: the other sites continue
                 _log.warning(f"{name} failed", exc_info=error)
                 first_line = next(iter(str(error).splitlines()), "")
-                said = f"{type(error).__name__}: {first_line} (a fault of dupq; the traceback is above)"
-                errors.append((name, DupqError(said, FAULT)))
+                message = f"{type(error).__name__}: {first_line} (a fault of dupq; the traceback is above)"
+                errors.append((name, DupqError(message, FAULT)))
     finally:
         run.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -79,52 +105,26 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         raise errors[0][1]
     lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
     codes = {error.exit_code for _, error in errors}
-    said = "\n  ".join([f"{len(errors)} of {count} sites failed:", *lines])
-    raise DupqError(said, *(codes if len(codes) == 1 else ()))
+    message = "\n  ".join([f"{len(errors)} of {count} sites failed:", *lines])
+    raise DupqError(message, *(codes if len(codes) == 1 else ()))
 
 
 def packed_bytes(site: DumpSite) -> int:
-    """The size of a site's files, packed or not."""
+    """Return the size of a site's files as they are stored."""
     return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))
 
 
-class _Run:
-    """The state that the sites of one call share."""
-
-    def __init__(self, size: int) -> None:
-        """`size`: bytes of all files."""
-        self.stop = threading.Event()
-        self._line = Line("MB of the dump", size >> 20)
-        self._read = self._sites = 0
-        self._lock = threading.Lock()
-
-    def enter(self, sites: int) -> None:
-        """Count so many sites more (or fewer) that are being read."""
-        with self._lock:
-            self._sites += sites
-
-    def add(self, read: int) -> None:
-        """Show that so many bytes more of the files are done."""
-        with self._lock:
-            self._read += read
-            self._line.show(self._read >> 20)
-
-    def ahead(self) -> int:
-        """How many units a site may read ahead: its share of the CPUs."""
-        return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))
-
-
 class _SiteIngest:
-    """The ingest of one site, driven from a thread of its own."""
+    """The ingest of one site, driven by one thread."""
 
-    def __init__(self, site: DumpSite, job: Ingest, run: _Run) -> None:
+    def __init__(self, site: DumpSite, job: Ingest, run: "_Run") -> None:
         self._site, self._job, self._run = site, job, run
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
         tables = job.tables(site)
         self._cutters = {table: Cutter(job.settings.shard_rows) for table in tables}
         self._parts: dict[str, list[Part]] = {table: [] for table in tables}
-        self._sorted: set[str] = set()  # the tables whose parts were not in order
+        self._sorted: set[str] = set()  # tables whose parts were out of order and are sorted
         self._shards: dict[str, int] = dict.fromkeys(tables, 0)
         self._rejects: set[str] = set()
         self._writes: list[Any] = []  # the tasks that write shards
@@ -136,14 +136,14 @@ class _SiteIngest:
         self._read = 0  # bytes of the site's files
 
     def run(self) -> float:
-        """Read, write, account, and mark as done; returns the peak memory (MB) of a task."""
+        """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
         self._run.enter(1)
         try:
             with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
-                made_from = self._do(steps.made_from, self._site, self._job)
+                made_from = self._call(steps.made_from, self._site, self._job)
                 if not self._is_done(made_from):
                     self._work = steps.begin(self._unfinished, made_from["parts"])
-                    self._make()
+                    self._write_tables()
                     self._publish(made_from)
             self._run.add(packed_bytes(self._site) - self._read)
         finally:
@@ -151,42 +151,21 @@ class _SiteIngest:
         return self._peak
 
     def _is_done(self, made_from: dict[str, object]) -> bool:
-        """Whether the site is finished already. Raises DupqError if it has more rejects than are allowed now."""
+        """Return whether the site is finished. Raises DupqError if it has more rejects than the settings allow."""
         if not storage.exists(self._record):
             return False
-        record, there = archive.read_record(self._record), self._tables()
-        if record["made_from"] != made_from or not record["tables"].items() <= there.items():
+        record, sizes = archive.read_record(self._record), self._table_sizes()
+        if record["made_from"] != made_from or not record["tables"].items() <= sizes.items():
             return False
-        if len(there) > len(record["tables"]) or steps.is_there(self._unfinished):
+        if len(sizes) > len(record["tables"]) or steps.is_there(self._unfinished):
             self._clear({self._uri(path) for path in record["tables"]})
         counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
         check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
         return True
 
-    def _tables(self) -> dict[str, int]:
-        """The size of each file of the site's tables."""
-        folders = [(table, self._folder(table)) for table in (*steps.SCHEMAS, "rejects")]
-        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
-        return {f"{table}/{file.relative}": file.size for table, file in files}
-
-    def _folder(self, table: str) -> str:
-        return storage.join(self._job.output, table, f"site={self._site.site}")
-
-    def _made(self, table: str) -> str:
-        """Where finished shards of a table are kept until all are there."""
-        order = "-sorted" * (table in self._sorted)
-        return storage.join(self._work, f"shards-of-{self._job.settings.shard_rows}{order}", table)
-
-    def _uri(self, path: str) -> str:
-        """The file that a record calls TABLE/NAME."""
-        table, _, name = path.partition("/")
-        return storage.join(self._folder(table), name)
-
-    def _shard_uris(self, folder: str, table: str, made: str = "") -> list[str]:
-        return [steps.shard_uri(folder, number, made) for number in range(self._shards.get(table, 0))]
-
-    def _make(self) -> None:
+    def _write_tables(self) -> None:
+        """Write the shards of all tables. Raises DupqError if too many rows are rejected, or there is no question."""
         answers: list[Shard] = []
         doubled = 0
         try:
@@ -198,7 +177,7 @@ class _SiteIngest:
                     for table, part in piece.parts.items():
                         self._parts[table].append(part)
                         shards = self._cutters[table].add(part)
-                        if table == "answers":  # which of them are accepted is known when all questions are there
+                        if table == "answers":  # only when all questions are read is it known which are accepted
                             answers += shards
                         else:
                             self._write(table, shards)
@@ -213,106 +192,127 @@ class _SiteIngest:
         if self._job.answers:
             self._collect()
             accepted = storage.join(self._work, "accepted.arrow")
-            questions = self._shard_uris(self._made("questions"), "questions")
-            self._do(write_accepted_ids, questions, accepted)
+            questions = self._shard_uris(self._staged("questions"), "questions")
+            self._call(write_accepted_ids, questions, accepted)
             rest = self._rest("answers")
             self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
         self._collect()
         if self._site.is_table:
             self._account.reject_doubled()
 
+    def _read_parts(self) -> Generator[tuple[Unit, ReadPiece]]:
+        """Yield the parts of all units in order; tasks read some units ahead."""
+        waiting, started = deque(units(self._site)), deque[tuple[Unit, Any]]()
+        try:
+            while waiting or started:
+                while waiting and len(started) < self._run.ahead():
+                    unit = waiting.popleft()
+                    started.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
+                unit, pieces = started[0]
+                for reference in pieces:
+                    piece: ReadPiece = self._result(reference, unit.member.source)
+                    self._read += piece.packed
+                    self._run.add(piece.packed)
+                    yield unit, piece
+                started.popleft()
+        finally:
+            # If the site failed, read the streams to the end: Ray can abort the driver when a stream is cancelled.
+            rest = itertools.chain.from_iterable(pieces for _, pieces in started)
+            while not self._run.stop.is_set() and next(rest, None) is not None:
+                pass
+
     def _reject_doubled(self) -> int:
-        """Reject the rows whose id a later one has, and return how many these are."""
+        """Reject rows whose id a later row has, and return their number."""
         uri = rejects_uri(self._work, "doubled")
-        count, first = self._do(steps.reject_doubled, self._parts["ids"], uri)
+        count, first = self._call(steps.reject_doubled, self._parts["ids"], uri)
         if count:
             self._rejects.add(uri)
             _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
         return count
 
     def _publish_rejects(self) -> None:
-        """Publish the rejects, also those of a site that fails."""
+        """Publish the rejects, even if the site fails."""
         if self._run.stop.is_set():
             return
         self._check_held()
         folder = self._folder("rejects")
-        kept = {storage.join(folder, storage.name(uri)): uri for uri in self._rejects}
-        for target, uri in kept.items():
+        files = [storage.join(folder, storage.name(uri)) for uri in self._rejects]
+        for target, uri in zip(files, self._rejects, strict=True):
             storage.write_bytes(target, storage.read_bytes(uri))
-        if not kept:  # a table without rows is a table too
-            none = storage.join(folder, "part-none.parquet")
-            kept[none] = ""
-            storage.write_table(none, REJECTS.empty_table(), REJECTS)
-        storage.clear(folder, kept)
-
-    def _publish(self, made_from: dict[str, object]) -> None:
-        """Replace the site's earlier shards by the new ones, and mark the site as done."""
-        counts = self._account.closed()
-        self._check_held()
-        made = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
-        named = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
-        for table in steps.SCHEMAS:
-            shards = self._shard_uris(self._folder(table), table, made)
-            moves = zip(self._shard_uris(self._made(table), table), shards, strict=True)
-            side_by_side(lambda move: storage.move(*move), moves)
-            named.update(shards)
-        self._check_held()
-        sizes = {path: size for path, size in self._tables().items() if self._uri(path) in named}
-        storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
-        self._clear(named)
-
-    def _clear(self, named: Collection[str]) -> None:
-        """Remove what the site's record, which is written, does not name."""
-        self._check_held()
-        for table in steps.SCHEMAS:
-            storage.clear(self._folder(table), named)
-        storage.delete_folder(self._unfinished)
-
-    def _check_held(self) -> None:
-        """Raise LeaseError if another run has taken the site over since the last heartbeat, too."""
-        if self._lease is not None:
-            self._lease.beat()
-            self._lease.check()
-
-    def _read_parts(self) -> Generator[tuple[Unit, ReadPiece]]:
-        """The parts of all units in order, while some units ahead are being read."""
-        waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
-        try:
-            while waiting or begun:
-                while waiting and len(begun) < self._run.ahead():
-                    unit = waiting.popleft()
-                    begun.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
-                unit, pieces = begun[0]
-                for reference in pieces:
-                    piece: ReadPiece = self._result(reference, unit.member.source)
-                    self._read += piece.packed
-                    self._run.add(piece.packed)
-                    yield unit, piece
-                begun.popleft()
-        finally:
-            # Of a site that has failed; read to its end, as Ray may end this process where it cancels what delivers.
-            rest = itertools.chain.from_iterable(pieces for _, pieces in begun)
-            while not self._run.stop.is_set() and next(rest, None) is not None:
-                pass
+        if not files:  # a table without rows still needs a file
+            files = [storage.join(folder, "part-none.parquet")]
+            storage.write_table(files[0], REJECTS.empty_table(), REJECTS)
+        storage.clear(folder, files)
 
     def _rest(self, table: str) -> list[Shard]:
-        """The shards of a table besides those cut while its parts came in; all, if these were not in order."""
+        """Return a table's shards that are not yet written; if its parts were out of order, all shards, sorted."""
         if self._cutters[table].is_ordered:
             return self._cutters[table].finish()
-        parts, left_out = self._do(sort_parts, self._parts[table], table, self._work)
+        parts, left_out = self._call(sort_parts, self._parts[table], table, self._work)
         for file, rows in left_out.items():
             self._account.leave_out(file, table, rows)
         self._sorted.add(table)
         cutter = Cutter(self._job.settings.shard_rows, is_sorted=True)
         return [*itertools.chain.from_iterable(map(cutter.add, parts)), *cutter.finish()]
 
+    def _publish(self, made_from: dict[str, object]) -> None:
+        """Replace the site's earlier shards by the new ones, and write its record."""
+        counts = self._account.closed()
+        self._check_held()
+        suffix = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
+        files = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
+        for table in steps.SCHEMAS:
+            shards = self._shard_uris(self._folder(table), table, suffix)
+            moves = zip(self._shard_uris(self._staged(table), table), shards, strict=True)
+            side_by_side(lambda move: storage.move(*move), moves)
+            files.update(shards)
+        self._check_held()
+        sizes = {path: size for path, size in self._table_sizes().items() if self._uri(path) in files}
+        storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
+        self._clear(files)
+
+    def _clear(self, files: Collection[str]) -> None:
+        """Delete the shards that are not among `files`, which the site's record names, and all unfinished work."""
+        self._check_held()
+        for table in steps.SCHEMAS:
+            storage.clear(self._folder(table), files)
+        storage.delete_folder(self._unfinished)
+
+    def _check_held(self) -> None:
+        """Raise LeaseError if another run has taken over the site, even since the last heartbeat."""
+        if self._lease is not None:
+            self._lease.beat()
+            self._lease.check()
+
+    def _table_sizes(self) -> dict[str, int]:
+        """Return the size of each file of the site's tables, by TABLE/NAME."""
+        folders = [(table, self._folder(table)) for table in (*steps.SCHEMAS, "rejects")]
+        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
+        return {f"{table}/{file.relative}": file.size for table, file in files}
+
+    def _folder(self, table: str) -> str:
+        return storage.join(self._job.output, table, f"site={self._site.site}")
+
+    def _staged(self, table: str) -> str:
+        """Return the folder of a table's shards until all are written."""
+        order = "-sorted" * (table in self._sorted)
+        return storage.join(self._work, f"shards-of-{self._job.settings.shard_rows}{order}", table)
+
+    def _uri(self, path: str) -> str:
+        """Return the URI of the file TABLE/NAME."""
+        table, _, name = path.partition("/")
+        return storage.join(self._folder(table), name)
+
+    def _shard_uris(self, folder: str, table: str, suffix: str = "") -> list[str]:
+        return [steps.shard_uri(folder, number, suffix) for number in range(self._shards.get(table, 0))]
+
     def _write(self, table: str, shards: Sequence[Shard], accepted: str | None = None) -> None:
         for shard in shards:
-            self._writes.append(self._start(steps.write_shard, shard, table, self._made(table), accepted))
+            self._writes.append(self._start(steps.write_shard, shard, table, self._staged(table), accepted))
             self._shards[table] = shard.number + 1
 
     def _collect(self) -> None:
-        """Wait for all shards."""
+        """Wait until all shards are written."""
         for task in self._writes:
             self._result(task)
         self._writes = []
@@ -320,11 +320,11 @@ class _SiteIngest:
     def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
         return start(measured, work, *arguments, retries=RETRIES)
 
-    def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
+    def _call(self, work: Callable[..., Result], *arguments: object) -> Result:
         return self._result(self._start(work, *arguments))
 
     def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]", source: str | None = None) -> Result:
-        """The result of a task that reads `source`, unless the whole ingest was aborted meanwhile."""
+        """Return the result of a task that reads `source`. Raises DupqError if the job was aborted meanwhile."""
         if self._run.stop.is_set():
             raise DupqError("given up")
         try:
@@ -332,34 +332,33 @@ class _SiteIngest:
         except ray.exceptions.RayTaskError:
             raise  # a bug
         except (ray.exceptions.RayError, MemoryError) as error:
-            attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray repeats only what killed its worker
+            attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray retries only if the worker died
             raise lost(f"ingest: {source or self._site.site}", attempts, error) from error
         self._peak = max(self._peak, peak)
         return value
 
 
-def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:
-    """Write the tables of all sites; returns what was counted for each, as manifest.json has it for all in the output.
+class _Run:
+    """What the sites of one job share: a progress line, and a signal to stop."""
 
-    `checked` is what `job.check()` gave, if it was called before. Raises DupqError if a dump is missing, damaged or
-    without questions, or has too many broken rows; after all others are done, if it is one of several.
-    """
-    (sites, failed, passed_over), stage = checked or job.check()
-    for uri, why in passed_over.items():
-        _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
-    try:
-        peak = ingest_sites(sites, stage, failed)
-    finally:  # sites that are done are done, whatever became of the others
-        everything = all_counts(stage.output)
-        manifest = {"sites": everything, "settings": vars(stage.settings), "versions": versions()}
-        if passed_over:
-            manifest["passed_over"] = passed_over
-        storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
-    counts = {site.site: everything[site.site] for site in sites}
-    for site, counted in counts.items():
-        sums = {name: value for name, value in counted.items() if name != "files" and value}
-        said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
-        _log.info(f"{site}: {said}", extra={"fields": {"site": site, **sums}})
-    said = f"   files passed over {len(passed_over):,}" if passed_over else ""
-    _log.info(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB{said}")
-    return counts
+    def __init__(self, size: int) -> None:
+        """Begin the progress line of a job whose files have `size` bytes."""
+        self.stop = threading.Event()
+        self._line = Line("MB of the dump", size >> 20)
+        self._read = self._sites = 0
+        self._lock = threading.Lock()
+
+    def enter(self, sites: int) -> None:
+        """Add to the number of sites that are being read."""
+        with self._lock:
+            self._sites += sites
+
+    def add(self, read: int) -> None:
+        """Show that `read` more bytes of the files are done."""
+        with self._lock:
+            self._read += read
+            self._line.show(self._read >> 20)
+
+    def ahead(self) -> int:
+        """Return how many units a site may read ahead: its share of the CPUs."""
+        return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))

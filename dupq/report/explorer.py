@@ -251,7 +251,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
 
     A cluster is shown whole or, where it is too large, says how much of it is.
     """
-    rows, judged, work = choose(run), queries.asked(run), queries.worklist(run)
+    rows, judged, work = choose(run), queries.sampled_pairs(run), queries.worklist(run)
     own = members(run, [row["cluster_id"] for row in rows])
     to_ask = {key for pair in judged for key in pair[:2]}.union(*map(ends_of, work))
     texts = texts_of(run, to_ask.union(*(some.keys for some in own.values())))

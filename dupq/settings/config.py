@@ -30,7 +30,7 @@ from dupq.settings.sections import (
 from dupq.system import papers
 
 DEFAULT_PRESET = "dupq"
-# settings that encoders and runs may have been saved with, and that are constants or nothing now
+# former settings, which saved encoders and runs may still have
 _RETIRED = {
     "near_duplicates": (
         *("false_negative_weight", "seed", "bands", "rows", "chain_links", "bucket_limit", "keep_signatures"),
@@ -53,7 +53,7 @@ _RETIRED = {
     "evaluation": ("bm25_limit", "k"),
     "ingest": ("rejects_allowed", "maximum_body_bytes", "maximum_unpack_ratio", "maximum_unpacked_bytes"),
 }
-# What the papers have settings of (papers/dupq_papers/settings.py), as it always is without them
+# settings that only the papers have (papers/dupq_papers/settings.py), with the values that dupq always uses
 _OF_PAPERS: dict[str, dict[str, object]] = {
     "text": {
         "tokens": "words",
@@ -78,7 +78,7 @@ _OF_PAPERS: dict[str, dict[str, object]] = {
 
 
 class Settings(Section):
-    """All settings of one job, a section each."""
+    """All settings of a job, by section."""
 
     text: TextSettings = TextSettings()
     near_duplicates: NearDuplicateSettings = NearDuplicateSettings()
@@ -97,30 +97,30 @@ class Settings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_those_of_papers(cls, values: Mapping[str, object]) -> dict[str, object]:
+    def _read_papers_settings(cls, values: Mapping[str, object]) -> dict[str, object]:
         return {name: _read_as_papers(name, entries) for name, entries in values.items()}
 
 
 def _read_as_papers(section: str, entries: object) -> object:
-    """Return a section that sets something of the papers as one of theirs, and another one as it is."""
+    """Return a section that changes a setting of the papers as their model of it, and any other section unchanged."""
     usual = _OF_PAPERS.get(section, {})
     if not isinstance(entries, Mapping):
         return entries
-    unlike = [name for name, value in usual.items() if entries.get(name, value) != value]
+    changed = [name for name, value in usual.items() if entries.get(name, value) != value]
     if entries.get("word_form") == "lemmas":
-        unlike.append("word_form")
-    if not unlike:
+        changed.append("word_form")
+    if not changed:
         return {name: value for name, value in entries.items() if name not in usual}
     for module in papers("settings"):
         return module.SECTIONS[section].read(entries, section)
     raise SettingError(
-        f"setting '{section}.{unlike[0]}' is the papers', and needs the package dupq_papers, which is not installed "
+        f"setting '{section}.{changed[0]}' is the papers', and needs the package dupq_papers, which is not installed "
         "(papers/README.md)"
     )
 
 
 def preset_names() -> list[str]:
-    """The presets that ship with dupq, and those of the papers where they are installed."""
+    """Return the names of dupq's presets, and of the papers' if dupq_papers is installed."""
     return sorted(_presets())
 
 
@@ -134,9 +134,9 @@ def _presets() -> dict[str, Traversable]:
 
 
 def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Settings:
-    """The settings of a preset, changed by assignments like `near_duplicates.threshold=0.7`.
+    """Return the settings of a preset, changed by assignments like `near_duplicates.threshold=0.7`.
 
-    Raises SettingError naming the preset or the setting that is wrong.
+    Raises SettingError that names the wrong preset or setting.
     """
     presets = _presets()
     if preset not in presets:
@@ -145,12 +145,12 @@ def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Setti
 
 
 def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
-    """`settings` changed by assignments like `near_duplicates.threshold=0.7`, and checked.
+    """Return `settings` changed by assignments like `near_duplicates.threshold=0.7`. Raises SettingError.
 
     Another kind of encoder starts from its own defaults: what was set for the old kind is dropped.
     """
     sections = to_dict(settings)
-    changes = [_parsed(assignment) for assignment in assignments]
+    changes = [_parse(assignment) for assignment in assignments]
     if any((section, name) == ("encoder", "kind") for section, name, _ in changes):
         sections["encoder"] = {"maximum_tokens": settings.encoder.maximum_tokens}
     for section, name, value in changes:
@@ -158,8 +158,13 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
     return Settings.read(sections)
 
 
-def assign_free(settings: Settings, assignments: Iterable[str], free: tuple[str, ...], others: str) -> Settings:
-    """`assign` where only the sections named in `free` may change; `others` says why no other may."""
+def assign_free(
+    settings: Settings,
+    assignments: Iterable[str],
+    free: tuple[str, ...],
+    others: str = "fixed when the encoder was trained",
+) -> Settings:
+    """Return `settings` changed in the sections `free`. Raises SettingError for another one; `others` says why."""
     assignments = tuple(assignments)
     for assignment in assignments:
         section = assignment.partition(".")[0]
@@ -168,18 +173,13 @@ def assign_free(settings: Settings, assignments: Iterable[str], free: tuple[str,
     return assign(settings, assignments)
 
 
-def assign_to_trained(trained: Settings, assignments: Iterable[str], free: tuple[str, ...]) -> Settings:
-    """`assign_free` to the settings of an encoder."""
-    return assign_free(trained, assignments, free, "fixed when the encoder was trained")
-
-
 def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
-    """Plain dictionaries, for JSON."""
+    """Return settings as plain dictionaries, for JSON."""
     return {name: section.model_dump() for name, section in settings}
 
 
 def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
-    """The settings that `to_dict` or a preset file holds; what is not named keeps its default."""
+    """Return the settings in dictionaries of `to_dict` or a preset file; missing ones have their defaults."""
     kept = {
         section: {name: value for name, value in entries.items() if name not in _RETIRED.get(section, ())}
         for section, entries in values.items()
@@ -188,7 +188,7 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
 
 
 def in_language(settings: Settings, language: str) -> Settings:
-    """`settings` for texts in a language. The encoder that ships with dupq is English: others learn from nothing."""
+    """Return `settings` for a language. Other languages than English do not start from dupq's encoder."""
     vectors = settings.word_vectors
     settings = settings.changed(text=settings.text.changed(language=language))
     if language == "english" or not vectors.goes_on or vectors.start != "base":
@@ -198,9 +198,10 @@ def in_language(settings: Settings, language: str) -> Settings:
 
 
 def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
-    """As `to_dict`, without the settings that change nothing of the answer.
+    """Return settings as `to_dict` does, without those that do not change the answer.
 
-    Files are as if none were given: their contents are among a run's inputs, and where they are changes nothing.
+    Settings that name files have their defaults: the files' contents are among a run's inputs, and their paths do not
+    matter.
     """
     kept = {name: _answer(section) for name, section in settings}
     return {name: entries for name, entries in kept.items() if entries}
@@ -213,11 +214,11 @@ def _answer(section: Section) -> dict[str, object]:
 
 
 def is_only_how(section: Section | type[Section], name: str) -> bool:
-    """Whether a setting says only how a run is made."""
+    """Return whether a setting does not change the answer, only how it is computed."""
     return ONLY_HOW in section.model_fields[name].metadata
 
 
-def _parsed(assignment: str) -> tuple[str, str, str]:
+def _parse(assignment: str) -> tuple[str, str, str]:
     path, separator, value = assignment.partition("=")
     section, dot, name = path.partition(".")
     if not separator or not dot:
@@ -226,10 +227,7 @@ def _parsed(assignment: str) -> tuple[str, str, str]:
         raise SettingError(f"settings section '{section}' is unknown; there are {', '.join(Settings.model_fields)}")
     if name in _RETIRED.get(section, ()):
         raise SettingError(f"--set {assignment}: dupq has no such setting any more; leave it out")
-    there = Settings.model_fields[section].default
-    known = type(there).model_fields.keys() | _OF_PAPERS.get(section, {}).keys()
-    if not isinstance(there, EncoderSettings) and name not in known:
-        raise SettingError(
-            f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(type(there).model_fields)}"
-        )
+    fields = type(Settings.model_fields[section].default).model_fields
+    if section != "encoder" and name not in fields.keys() | _OF_PAPERS.get(section, {}).keys():
+        raise SettingError(f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(fields)}")
     return section, name, value

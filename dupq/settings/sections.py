@@ -1,4 +1,4 @@
-"""The sections of a job's settings. They are frozen, know their ranges, and say what is wrong in one line."""
+"""The sections of a job's settings: frozen models that check their values, with one-line errors."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -8,26 +8,26 @@ from pydantic_core import ErrorDetails
 
 from dupq.errors import SettingError
 
-ONLY_HOW = "only how"  # marks a setting that says how a run is made and changes nothing of its answer
-BY_CONTENT = "by content"  # marks the URI of what a run reads: it is its content that makes another run
+ONLY_HOW = "only how"  # marks a setting that does not change the answer, only how it is computed
+BY_CONTENT = "by content"  # marks a URI: the content there identifies a run, not the URI
 
-_MOST = 1_000_000_000  # more than any archive has of anything that is counted
+_MOST = 1_000_000_000  # more than any archive has of anything
 Count = Annotated[int, Field(ge=1, le=_MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=_MOST)]
 Length = Annotated[int, Field(ge=1, le=16_384)]  # of a vector
-Components = Annotated[int, Field(ge=0, le=1_000)]  # principal ones
-Words = Annotated[int, Field(ge=1, le=1_000)]  # in a row
+Components = Annotated[int, Field(ge=0, le=1_000)]  # principal components
+Words = Annotated[int, Field(ge=1, le=1_000)]  # consecutive words
 Batch = Annotated[int, Field(ge=1, le=1_000_000)]
 Passes = Annotated[int, Field(ge=1, le=10_000)]
 PassesOrNone = Annotated[int, Field(ge=0, le=10_000)]
 Seed = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Negatives = Annotated[int, Field(ge=0, le=10_000)]  # a positive pair
+Negatives = Annotated[int, Field(ge=0, le=10_000)]  # per positive pair
 MoreThanZero = Annotated[float, Field(gt=0, le=1e9)]
 
 
 def _split(value: object) -> object:
-    return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
+    return tuple(name for name in value.split(",") if name) if isinstance(value, str) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -41,17 +41,17 @@ class Section(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, object], section: str = "") -> Self:
-        """The section with these values, which may be texts as on a command line.
+        """Return the section with these values, which may be texts as on a command line.
 
-        Raises SettingError that names the first wrong one; `section` is its name there.
+        Raises SettingError that names the first wrong setting, in the section called `section`.
         """
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingError(_said(error.errors()[0], [section] if section else [])) from None
+            raise SettingError(_message(error.errors()[0], [section] if section else [])) from None
 
     def changed(self, **values: object) -> Self:
-        """A copy with other values, which are checked."""
+        """Return a copy with other values. Raises SettingError for a wrong one."""
         return type(self).read({**dict(self), **values}, type(self).__name__)
 
 
@@ -77,11 +77,11 @@ _RULES = {
 }
 
 
-def _said(found: ErrorDetails, sections: list[str]) -> str:
-    """An error of pydantic in the words of this project: which setting, what it is, and what it may be."""
-    path = ".".join([*sections, *(str(name) for name in found["loc"])])
-    rule = _RULES.get(found["type"], found["msg"]).format(**found.get("ctx", {}))
-    return f"setting '{path}' is {found['input']!r}; {rule}"
+def _message(error: ErrorDetails, sections: list[str]) -> str:
+    """Return an error of pydantic in dupq's words: which setting, its value, and what it may be."""
+    path = ".".join([*sections, *(str(name) for name in error["loc"])])
+    rule = _RULES.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
+    return f"setting '{path}' is {error['input']!r}; {rule}"
 
 
 Language = Literal[
@@ -93,8 +93,8 @@ Language = Literal[
 class TextSettings(Section):
     """How a question becomes tokens.
 
-    `code` and `fields` say what is stored, and read by the lexical filter, the baselines and the encoder; the others
-    what only the encoder reads, made from that.
+    `code` and `fields` decide what is stored, which near duplicates, baselines and the encoder read; the others change
+    only what the encoder reads.
     """
 
     code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
@@ -104,8 +104,8 @@ class TextSettings(Section):
     )
     language: Language = Field(
         "auto",
-        description="The language of stop words and stems. auto: that of most titles, found out when an "
-        "encoder is trained, and English until then; other: one that has none.",
+        description="The language of stop words and stems. auto: that of most titles, determined when an "
+        "encoder is trained, and English until then; other: no stop words, no stems.",
     )
     word_form: Literal["written", "stems"] = Field("written", description="The form of words.")
 
@@ -113,7 +113,7 @@ class TextSettings(Section):
 class IngestSettings(Section):
     """The archive's tables."""
 
-    shard_rows: Annotated[int, Field(ge=1, le=10_000_000)] = Field(50_000, description="Questions of a shard.")
+    shard_rows: Annotated[int, Field(ge=1, le=10_000_000)] = Field(50_000, description="Questions per shard.")
     maximum_reject_share: Share = Field(
         0.001, description="Share of all rows; more rejects fail the run, unless they are ten or fewer."
     )
@@ -132,8 +132,8 @@ class NearDuplicateSettings(Section):
 class EncoderSettings(Section):
     """The network. Each kind declares more settings, beside it in dupq/encoders/ or the papers' networks.
 
-    Here they are kept as they were given, so that no process that needs no network loads torch for them;
-    `dupq.encoders.encoding` checks them.
+    They are kept here unchecked, so that only processes that need the network load torch; `dupq.encoders.encoding`
+    checks them.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -146,12 +146,12 @@ class EncoderSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _freeze(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """JSON and TOML have lists only."""
+        """Turn lists, as JSON and TOML have them, into tuples."""
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 class WordVectorSettings(Section):
-    """gensim word2vec on the archive's own text, or vectors that are there already."""
+    """gensim word2vec on the archive's own text, or existing vectors."""
 
     algorithm: Literal["skip-gram", "cbow", "random", "teacher", "start"] = Field(
         "skip-gram",
@@ -161,7 +161,7 @@ class WordVectorSettings(Section):
     start: Annotated[str, BY_CONTENT] = Field(
         "base", description="That encoder: base, which ships with dupq, or the URI of a saved one."
     )
-    dimensions: Length = Field(200, description="Length of a vector, where they are not those of an encoder.")
+    dimensions: Length = Field(200, description="Length of a vector, unless an encoder has it.")
     window: Words = Field(5, description="Words on either side that a word is learned from.")
     epochs: Passes = Field(5, description="Passes over the text.")
     minimum_count: Count = Field(3, description="Words that occur less often are unknown.")
@@ -169,7 +169,7 @@ class WordVectorSettings(Section):
         "negative-sampling", description="What word2vec learns by."
     )
     negative: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        5, description="Noise words a word, unless the objective is hierarchical softmax alone."
+        5, description="Noise words per word, unless the objective is hierarchical softmax alone."
     )
     sample: Share = Field(1e-3, description="Share of the text from which a word is down-sampled; 0: none is.")
     sentences: CountOrZero = Field(
@@ -183,8 +183,8 @@ class WordVectorSettings(Section):
     )
     file_words: Literal["forms", "written"] = Field(
         "forms",
-        description="By what the file is searched: words in their form of text.word_form; or, written, the mean of the "
-        "words of that form as they are in texts, weighted by how often, and the form where there is none.",
+        description="How words are looked up in the file. forms: by their form of text.word_form; written: as the mean "
+        "vector of the written words of that form, weighted by frequency, or by the form if none is in the file.",
     )
 
     @property
@@ -194,27 +194,27 @@ class WordVectorSettings(Section):
 
     @property
     def goes_on(self) -> bool:
-        """Whether training goes on from an encoder; a file of vectors takes its place."""
+        """Whether training continues from an encoder. A file of vectors takes precedence."""
         return not self.file and self.algorithm == "start"
 
 
 class TitleBodySettings(Section):
-    """A first training phase: which body belongs to which title. Every archive has such pairs."""
+    """The first training phase: which body belongs to which title. Every archive has such pairs."""
 
     epochs: PassesOrNone = Field(0, description="Passes over the questions; 0: no such phase.")
     questions: Count = Field(1_000_000, description="Questions at most, chosen by a hash of their key.")
-    batch_size: Batch = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
+    batch_size: Batch = Field(512, description="Pairs per batch, of one site while it has enough.")
 
 
 class TeacherSettings(Section):
-    """A phase after that on titles and bodies: to find alike what better and slower encoders find alike."""
+    """The second training phase, on titles and bodies: the network learns the scores of better, slower encoders."""
 
     encoder: Annotated[Names, BY_CONTENT] = Field(
         (),
-        description="URIs of saved encoders, which teach together: their mean cosine counts, and word vectors are the "
-        "first one's; none: no such phase.",
+        description="URIs of saved encoders that teach together, by their mean cosine; word vectors are the first "
+        "one's; none: no such phase.",
     )
-    questions: Count = Field(20_000, description="Questions at most that they encode, chosen by a hash of their key.")
+    questions: Count = Field(20_000, description="Questions that they encode, at most, chosen by a hash of their key.")
     held_out: bool = Field(
         False, description="Whether they read the texts of the development and test parts too, not their duplicates."
     )
@@ -229,7 +229,7 @@ class TrainingSettings(Section):
     patience: PassesOrNone = Field(
         0, description="Epochs without a better development measure after which training stops; 0: it never does."
     )
-    batch_size: Batch = Field(16, description="Positive pairs of a batch, of all workers together.")
+    batch_size: Batch = Field(16, description="Positive pairs per batch, of all workers together.")
     temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
     learning_rate: MoreThanZero = Field(0.005, description="Of Adam.")
     decay: Literal["none", "linear"] = Field("none", description="linear: the rate falls to 0 at the last step.")
@@ -240,9 +240,9 @@ class TrainingSettings(Section):
     )
     development_pool: Count = Field(2_000, description="Questions that an epoch's development MAP is measured over.")
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(
-        30.0, description="At least so long between two checkpoints; 0: one an epoch."
+        30.0, description="Seconds between two checkpoints, at least; 0: one per epoch."
     )
-    seed: Seed = Field(1, description="Of all that training draws.")
+    seed: Seed = Field(1, description="Of all random numbers in training.")
 
 
 Neighbours = Annotated[int, Field(ge=1, le=1_000)]
@@ -257,30 +257,30 @@ class EncodeSettings(Section):
     )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Questions of a batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "
+        description="Questions per batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "
         "have 262,144 words.",
     )
 
 
 class NeighbourSettings(Section):
-    """All pairs."""
+    """The search for the nearest questions, over all pairs."""
 
     k: Neighbours = Field(10, description="Neighbours kept of each question.")
     scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
-    sites: Names = Field((), description="Only questions of these sites are searched; none named: of all.")
+    sites: Names = Field((), description="The sites whose questions are searched; none: all.")
     block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
-        0, description="Questions of a block of a tile; 0: as memory allows."
+        0, description="Questions per block; 0: as many as memory allows."
     )
 
 
 class CalibrationSettings(Section):
-    """What a run's probabilities are made from, and how sure the pairs that join questions must be."""
+    """What a run's probabilities are fitted on, and how sure the pairs that join questions must be."""
 
     precision: Annotated[float, Field(gt=0, le=1)] = Field(
         0.8, description="Expected share of the pairs that may join questions that are duplicates."
     )
-    links: CountOrZero = Field(1_000, description="Questions with known duplicates that are searched for it, at most.")
-    sample: Count = Field(1_000, description="Other questions, at most, chosen by a hash of their key.")
+    links: CountOrZero = Field(1_000, description="Questions with known duplicates to calibrate on, at most.")
+    sample: Count = Field(1_000, description="Other questions to calibrate on, at most, chosen by a hash of their key.")
     review: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         200, description="Pairs of the sample that people may judge."
     )
@@ -288,7 +288,7 @@ class CalibrationSettings(Section):
         "", description="URI of another prior than dupq's own; benchmarks/prior.py makes them."
     )
     unfit: Literal["stop", "continue"] = Field(
-        "stop", description="What to do where the encoder does not know the archive."
+        "stop", description="What to do if the encoder does not know the archive."
     )
 
 
@@ -296,7 +296,7 @@ class ClusterSettings(Section):
     """How pairs become clusters."""
 
     threshold: Annotated[float, Field(le=1)] = Field(
-        -1.0, description="Probability from which a pair may join; below 0: as calibration.precision wants it."
+        -1.0, description="Probability from which a pair may join; below 0: the one for calibration.precision."
     )
     worklist: CountOrZero = Field(300, description="Pairs of the worklist, at most: the likeliest that are not joined.")
     known_links: Literal["use", "ignore", "check"] = Field(
@@ -309,13 +309,13 @@ class EvaluationSettings(Section):
 
     queries: Count = Field(
         2_000,
-        description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",
+        description="Test questions, at most, chosen by a hash of their key; the metrics say how many of how many.",
     )
 
 
 class RunSettings(Section):
-    """What is left of a finished run."""
+    """What a finished run keeps."""
 
     keep_work: Annotated[bool, ONLY_HOW] = Field(
-        False, description="Whether all of work/ is kept; else only what a later run or a reader needs."
+        False, description="Whether all of work/ is kept, or only what a later run or a reader needs."
     )

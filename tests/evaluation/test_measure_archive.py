@@ -51,7 +51,7 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         if encoder is not None:
             work = EncodeContext(encoder, encoder, SITES.names, None, 64, gpu=False)
             encode_shard(work, ShardFiles(str(folder / "texts" / name), "", str(folder / "embeddings" / name)))
-    return Archive(str(folder / "texts"), str(folder / "embeddings"), encoder, SITES.names, "", are_labelled=False)
+    return Archive(str(folder / "texts"), str(folder / "embeddings"), encoder, SITES.names, "")
 
 
 def measured(archive: Archive) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
 ) -> None:
     monkeypatch.setattr(serve, "QUESTIONS", 7)
     monkeypatch.setattr(serve, "PAGE", 6)
-    held = Contents(many.run, many._found)
+    held = Contents(many.run, many._queries)
     for one in sorted(facts, key=lambda one: -one["size"])[:5]:
         shown = held.cluster({"id": one["cluster_id"]})
         questions, pairs, start = shown["questions"], shown["pairs"], 0

@@ -115,9 +115,9 @@ def test_the_address_of_a_file_is_no_part_of_the_answer(setting: str) -> None:
 
 
 def test_only_free_sections_of_an_encoders_settings_may_change() -> None:
-    assert config.assign_to_trained(Settings(), ["clusters.threshold=0.5"], ("clusters",)).clusters.threshold == 0.5
+    assert config.assign_free(Settings(), ["clusters.threshold=0.5"], ("clusters",)).clusters.threshold == 0.5
     with pytest.raises(SettingError, match=r"text.code=kept: fixed when the encoder was trained; free are clusters"):
-        config.assign_to_trained(Settings(), ["text.code=kept"], ("clusters",))
+        config.assign_free(Settings(), ["text.code=kept"], ("clusters",))
 
 
 def test_every_setting_says_what_it_is() -> None:
