@@ -49,8 +49,8 @@ from dupq.neighbours.candidates import Nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.products import Bfloat16Products, fastest_products
 from dupq.neighbours.steps import search_changes
-from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_a_question
-from dupq.neighbours.steps.search_all import lists_made
+from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_per_question
+from dupq.neighbours.steps.search_all import stored_lists
 from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
@@ -101,7 +101,7 @@ def warm_up() -> None:
 
 
 def search_all(archive: Embeddings, search: Search) -> tuple[list[Nearest], Pairs]:
-    rows = block_rows(len(archive.keys), bytes_a_question(archive.vectors.shape[1], K, False), 8 << 30, THREADS)
+    rows = block_rows(len(archive.keys), bytes_per_question(archive.vectors.shape[1], K, False), 8 << 30, THREADS)
     made = [block(piece, COSINE) for piece in blocks(archive, rows)]
     return all_pairs(made, search, THREADS)
 
@@ -279,7 +279,7 @@ def written(archive: Embeddings, files: RunFiles) -> tuple[RunFiles, list[Shard]
 
 def lists_of(files: RunFiles) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for table in Each(lists_made(files)).read():
+    for table in Each(stored_lists(files)).read():
         keys, nearest = nearest_in(table, K)
         found.update({key: others.tobytes() for key, others in zip(keys.tolist(), nearest.others, strict=True)})
     return found

@@ -29,7 +29,7 @@ from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, gathered
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_all import find_neighbours, lists_made
+from dupq.neighbours.steps.search_all import find_neighbours, stored_lists
 from dupq.runs.question_tables import read_embeddings
 from dupq.runs.reader import open_run
 from dupq.runs.records import RunFiles
@@ -92,7 +92,7 @@ def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
     scores[np.arange(len(chosen)), chosen] = -np.inf
     best = -np.sort(-scores, axis=1)[:, :K]
     found: dict[int, np.ndarray] = {}
-    for table in Each(lists_made(files)).read():
+    for table in Each(stored_lists(files)).read():
         keys, nearest = nearest_in(table, K)
         found.update(zip(keys.tolist(), nearest.scores, strict=True))
     pairs = [(found[int(archive.keys[row])], wanted) for row, wanted in zip(chosen, best, strict=True)]

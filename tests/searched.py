@@ -13,10 +13,10 @@ from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import Questions, SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, lists_made, planned
+from dupq.neighbours.steps.search_all import directed_in, plan_search, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
@@ -87,7 +87,7 @@ def searched(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since:
 def beyond(files: RunFiles, wanted: SearchRequest, floor: float) -> Report:
     """What the stage reports that makes the pairs above a floor that are in no list."""
     run = Run(files.uri, "neighbours")
-    find_beyond_lists(run, lists_made(files), wanted, floor)
+    find_beyond_lists(run, stored_lists(files), wanted, floor)
     return run.report
 
 
@@ -104,7 +104,7 @@ def recorded(files: RunFiles, search: Callable[[], Report]) -> Report:
 
 
 def planned_for(files: RunFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
-    return planned(Run(files.uri, "neighbours"), shards, wanted)
+    return plan_search(Run(files.uri, "neighbours"), shards, wanted)
 
 
 def lists(files: RunFiles) -> dict[int, tuple]:
@@ -165,7 +165,7 @@ def slowly(
     rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
     rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
     side = side_of(archive, rule)
-    scores = exact_scores(rows, columns, side, side, rule)
+    scores = exact_scores(scoring(side, side, rule), rows, columns)
     similarities = rule.similarities(scores)
     near: dict[int, list] = {int(key): [] for key in archive.keys[there]}
     over = {}

@@ -22,7 +22,7 @@ from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import Asking, Title
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import pair_scores, parts_of
+from dupq.neighbours.exact import explain_score, pair_scores
 from dupq.neighbours.tiles import Search, all_pairs, block
 from dupq.tables import COMPARED
 from dupq.text.questions import texts_table
@@ -92,7 +92,7 @@ class TextEncoder:
             raise DupqError("weighed: two questions expected, each as (title, body_html)")
         titles, bodies = zip(left, right, strict=True)
         both = Embeddings(np.arange(2), *self.encode_whole(titles, bodies))
-        score, dense, words = parts_of(self.measure, both, 0, 1)
+        score, dense, words = explain_score(self.measure, both, 0, 1)
         vocabulary = self.reader.vocabulary
         return Weighed(score, dense, [Word(vocabulary.word(number), value) for number, value in words])
 

@@ -1,5 +1,8 @@
-"""Compiled code that scans a block of quick scores for those that reach a bound, keeps the best candidates of each
-question so far, and merges lists of neighbours.
+"""The candidates of a search, and the lists of neighbours that they become.
+
+Compiled code scans a block of quick scores for those that reach a bound and keeps the best candidates of each question.
+The lists are here rather than in tiles.py so that a process that only reads them does not import torch, which takes
+seconds.
 """
 
 import mmap
@@ -14,21 +17,19 @@ from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import Scoring, score_row
 from dupq.tables import NEAREST
 
-# Compiled scan of a block of quick scores for those that reach a bound.
-#
-# A block is read once, while it is in the cache, in groups: the whole group is compared with its bounds at once, and
-# single scores only where one of them reaches its bound. A row at a time is widened to float32, and the share of words
-# that are too rare for a matrix product (see products.py) is added there.
+# The scan reads a block once, while it is in the cache. It compares GROUP scores with their bounds at once, and single
+# scores only if one of these reaches its bound. Each row is widened to float32 first, and the share of the words that
+# are too rare for a matrix product (products.py) is added to it.
 
-GROUP = 64  # scores that are compared at once
+GROUP = 64
 
 
 class Rest(NamedTuple):
-    """The part of the scores that is added from lists of words (float32); `starts` has one entry if there is none.
+    """The words whose share of the scores is added from lists (float32). Without any, `starts` has one entry.
 
     Row i of the left side has `words` and `weights` from `starts[i]` to `starts[i + 1]`; word w of the right block is
-    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`. Columns are unsigned, so that numba needs no
-    look for negative ones in the inner loop.
+    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`. Columns are unsigned so that numba does not
+    check for negative ones in the inner loop.
     """
 
     starts: np.ndarray
@@ -44,8 +45,8 @@ NO_REST = Rest(
 )
 
 
-class Places(NamedTuple):
-    """Buffers for what a scan finds: rows and columns (int32) and scores (float32)."""
+class Hits(NamedTuple):
+    """The scores that a scan found: their rows and columns (int32), and the scores (float32)."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -60,42 +61,42 @@ def scan(
     column_bounds: np.ndarray,
     diagonal: int,
     start: int,
-    places: Places,
+    hits: Hits,
 ) -> tuple[int, int]:
-    """The positions of scores that reach the bound of their row or of their column, as far as `places` has room.
+    """Write the scores that reach the bound of their row or column to `hits`, until that is full.
 
-    `scores` (m, n): uint16, the bits of bfloat16 numbers, or float32; n is a multiple of GROUP. Bounds are float32.
-    Only columns > row + `diagonal` count. Continues at row `start`; returns how many were found and the row to continue
-    at, m at the end. `places` needs room for n at least.
+    `scores` (m, n) are float32, or bfloat16 numbers as uint16; n is a multiple of GROUP. Bounds are float32. Only
+    columns > row + `diagonal` count. Starts at row `start`. Returns the number of hits and the row to continue at,
+    m at the end. `hits` has room for n at least.
     """
     m, n = scores.shape
     buffer = np.empty(n, np.float32)
-    found = 0
+    count = 0
     for row in range(start, m):
-        if found + n > len(places.rows):
-            return found, row
+        if count + n > len(hits.rows):
+            return count, row
         bound = row_bounds[row]
         first = max(0, row + diagonal + 1)
         complete(scores, rest, row, buffer)
         for group in range(first // GROUP * GROUP, n, GROUP):
             group_scores = buffer[group : group + GROUP]
             group_bounds = column_bounds[group : group + GROUP]
-            some = np.uint32(0)
+            reached = np.uint32(0)
             for lane in range(GROUP):
-                some |= np.uint32(group_scores[lane] >= min(bound, group_bounds[lane]))
-            if some != 0:
+                reached |= np.uint32(group_scores[lane] >= min(bound, group_bounds[lane]))
+            if reached != 0:
                 for lane in range(max(0, first - group), GROUP):
                     if group_scores[lane] >= min(bound, group_bounds[lane]):
-                        places.rows[found] = row
-                        places.columns[found] = group + lane
-                        places.values[found] = group_scores[lane]
-                        found += 1
-    return found, m
+                        hits.rows[count] = row
+                        hits.columns[count] = group + lane
+                        hits.values[count] = group_scores[lane]
+                        count += 1
+    return count, m
 
 
 @nb.njit(nogil=True, cache=True)
 def complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
-    """Put the scores of a row as `scan` compares them into `buffer` (float32, (n,))."""
+    """Write a row of `scores`, widened and with the share of `rest`, to `buffer` (float32, (n,))."""
     n = scores.shape[1]
     if scores.itemsize == 2:
         bits = buffer.view(np.uint32)
@@ -105,8 +106,8 @@ def complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> No
         for column in range(n):
             buffer[column] = scores[row, column]
     if len(rest.starts) > 1:
-        for place in range(rest.starts[row], rest.starts[row + 1]):
-            word, weight = rest.words[place], rest.weights[place]
+        for index in range(rest.starts[row], rest.starts[row + 1]):
+            word, weight = rest.words[index], rest.weights[index]
             columns = rest.columns[rest.postings[word] : rest.postings[word + 1]]
             values = rest.values[rest.postings[word] : rest.postings[word + 1]]
             for entry in range(len(columns)):
@@ -118,10 +119,10 @@ _LEAST_SPARE = 24
 
 
 class Candidates(NamedTuple):
-    """The candidates of each of n questions: room for some more than k, of which the first `sizes` are in use.
+    """The candidates of n questions: the first `sizes` of each row's values and others.
 
-    `values` (float64) are within the margin of the exact scores; `others` (int32) are row numbers; a candidate with a
-    value below `bounds` is not among the k best.
+    `values` (float64) are within the margin of the exact scores; `others` (int32) are row numbers. A pair with a value
+    below `bounds` is not among the k best.
     """
 
     values: np.ndarray
@@ -130,8 +131,8 @@ class Candidates(NamedTuple):
     bounds: np.ndarray
 
 
-def no_candidates(questions: int, k: int) -> Candidates:
-    """Nothing yet. Memory: 12 (4 k + 24) bytes a question; with k = 0 none, and no value reaches the bounds."""
+def empty_candidates(questions: int, k: int) -> Candidates:
+    """Return room for candidates. Memory: 12 (4 k + 24) bytes per question, none if k is 0: then nothing is added."""
     room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
     bounds = np.full(questions, -np.inf if k else np.inf)
     values, others = _pages((questions, room), np.float64), _pages((questions, room), np.int32)
@@ -139,19 +140,19 @@ def no_candidates(questions: int, k: int) -> Candidates:
 
 
 def _pages(shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
-    """An array whose memory returns to the system when it is freed; malloc would keep it, once for each thread."""
+    """Return an array whose memory goes back to the system when it is freed; malloc would keep it for each thread."""
     count = shape[0] * shape[1]
     return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)
 
 
 @nb.njit(nogil=True, cache=True)
 def push(
-    best: Candidates, rows: np.ndarray, others: np.ndarray, values: np.ndarray, k: int, margin: float, pairs: Scoring
+    best: Candidates, rows: np.ndarray, others: np.ndarray, values: np.ndarray, k: int, margin: float, sides: Scoring
 ) -> None:
-    """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
+    """Add candidates to their rows of `best`, the questions of the left side; if a row is full, drop its worst first.
 
     A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` below the k-th value.
-    Where too many are that close to each other, their exact scores decide.
+    If too many are that close to each other, their exact scores decide.
     """
     room = best.values.shape[1]
     for index in range(len(rows)):
@@ -159,9 +160,9 @@ def push(
         if values[index] < best.bounds[row]:
             continue
         if best.sizes[row] == room:
-            _shrink(best, row, k, margin)
+            _drop_worst(best, row, k, margin)
             if best.sizes[row] > room - room // 4:
-                _keep_exact(best, row, k, pairs)
+                _keep_best(best, row, k, sides)
                 best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
             if values[index] < best.bounds[row]:
                 continue
@@ -172,16 +173,16 @@ def push(
 
 
 @nb.njit(nogil=True, cache=True)
-def finish(best: Candidates, k: int, margin: float, pairs: Scoring) -> None:
+def finish(best: Candidates, k: int, margin: float, sides: Scoring) -> None:
     """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
     for row in range(len(best.sizes)):
-        _shrink(best, row, k, margin)
-        _keep_exact(best, row, k, pairs)
+        _drop_worst(best, row, k, margin)
+        _keep_best(best, row, k, sides)
 
 
 @nb.njit(nogil=True, cache=True)
-def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
-    """Raise the bound of a row as far as its candidates allow, and drop those below it."""
+def _drop_worst(best: Candidates, row: int, k: int, margin: float) -> None:
+    """Raise the bound of a row as far as its values allow, and drop candidates below it."""
     size = best.sizes[row]
     if size < k:
         return
@@ -198,11 +199,11 @@ def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_exact(best: Candidates, row: int, k: int, pairs: Scoring) -> None:
-    """Score the candidates of a row exactly; keep the k best in order."""
+def _keep_best(best: Candidates, row: int, k: int, sides: Scoring) -> None:
+    """Score the candidates of a row exactly, and keep the k best in order."""
     size = best.sizes[row]
     values, others = best.values[row], best.others[row]
-    score_row(pairs, row, others[:size], values[:size])
+    score_row(sides, row, others[:size], values[:size])
     kept = 0
     for candidate in range(size):
         value, other = values[candidate], others[candidate]
@@ -222,46 +223,11 @@ def _is_before(value: float, other: int, than_value: float, than_other: int) -> 
     return value > than_value or (value == than_value and other < than_other)
 
 
-@nb.njit(nogil=True, cache=True)
-def merge_nearest(others: np.ndarray, scores: np.ndarray, new_others: np.ndarray, new_scores: np.ndarray) -> None:
-    """Merge lists of neighbours, row by row, into `others` and `scores`: the best first, ties by the smaller key.
-
-    Shapes (n, k); -1 means no neighbour, and comes last. A neighbour in both lists counts once.
-    """
-    n, k = others.shape
-    merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
-    for row in range(n):
-        if k == 0 or new_others[row, 0] < 0:
-            continue
-        old = new = 0
-        for index in range(k):
-            a = others[row, old] if old < k else -1
-            b = new_others[row, new] if new < k else -1
-            x = scores[row, old] if old < k else -np.inf
-            y = new_scores[row, new] if new < k else -np.inf
-            if a == b and a >= 0:
-                merged_others[index], merged_scores[index] = a, x
-                old += 1
-                new += 1
-            elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
-                merged_others[index], merged_scores[index] = a, x
-                old += 1
-            else:
-                merged_others[index], merged_scores[index] = b, y
-                new += 1
-        others[row], scores[row] = merged_others, merged_scores
-
-
-# Lists of the nearest questions, as a search leaves them, and how they are merged.
-#
-# They are apart from the search so that a process that only reads lists does not import torch, which takes seconds.
-
-
 class Nearest(NamedTuple):
     """The k best of each question of a block, the best first, ties by key.
 
-    `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered;
-    `above` (n,) int64: how many questions score above the threshold.
+    `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered, -inf after the
+    last; `above` (n,) int64: how many questions score above the threshold.
     """
 
     others: np.ndarray
@@ -270,34 +236,60 @@ class Nearest(NamedTuple):
 
     @property
     def worst(self) -> np.ndarray | None:
-        """The score of the k-th best of each question, -inf if there are not so many; None without k."""
+        """The score of each question's k-th best, -inf if it has fewer; None without k."""
         return self.scores[:, -1] if self.scores.shape[1] else None
 
 
 def empty_nearest(questions: int, k: int) -> Nearest:
-    """Lists without neighbours."""
+    """Return lists without neighbours."""
     return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
 
 
-def merge(nearest: Nearest, more: Nearest) -> None:
-    """Merge lists of the same questions, found among other questions, into `nearest`."""
-    merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
-    nearest.above[:] += more.above
+def merge(nearest: Nearest, more: Nearest, rows: np.ndarray | None = None) -> None:
+    """Merge lists `more` into those of the same questions: all of `nearest`, or its `rows` (int64, distinct)."""
+    rows = np.arange(len(nearest.above)) if rows is None else rows
+    _merge_rows(nearest.others, nearest.scores, rows, more.others, more.scores)
+    nearest.above[rows] += more.above
 
 
-def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
-    """Merge lists of the questions in `rows` (int64, distinct) into `nearest`."""
-    mine = Nearest(*(column[rows] for column in nearest))
-    merge(mine, more)
-    for column, values in zip(nearest, mine, strict=True):
-        column[rows] = values
+@nb.njit(nogil=True, cache=True)
+def _merge_rows(
+    others: np.ndarray, scores: np.ndarray, rows: np.ndarray, new_others: np.ndarray, new_scores: np.ndarray
+) -> None:
+    """Merge lists into `rows` of `others` and `scores` (n, k): the best first, ties by the smaller key.
+
+    -1 means no neighbour, and comes last. A neighbour in both lists counts once.
+    """
+    k = others.shape[1]
+    merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
+    for index in range(len(rows)):
+        row = rows[index]
+        if k == 0 or new_others[index, 0] < 0:
+            continue
+        old = new = 0
+        for rank in range(k):
+            a = others[row, old] if old < k else -1
+            b = new_others[index, new] if new < k else -1
+            x = scores[row, old] if old < k else -np.inf
+            y = new_scores[index, new] if new < k else -np.inf
+            if a == b and a >= 0:
+                merged_others[rank], merged_scores[rank] = a, x
+                old += 1
+                new += 1
+            elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
+                merged_others[rank], merged_scores[rank] = a, x
+                old += 1
+            else:
+                merged_others[rank], merged_scores[rank] = b, y
+                new += 1
+        others[row], scores[row] = merged_others, merged_scores
 
 
 def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
-    """Return the lists of the questions `keys` as rows."""
+    """Return the lists of the questions `keys` as rows of NEAREST."""
     count, k = nearest.others.shape
     inside = nearest.others >= 0
-    if inside.all():  # as a rule, and ten times as fast
+    if inside.all():  # the usual case, and ten times as fast
         offsets, columns = np.arange(count + 1) * k, [column.ravel() for column in nearest[:2]]
     else:
         offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
@@ -306,28 +298,28 @@ def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     return pa.table([pa.array(keys), *lists], schema=NEAREST)
 
 
-def found_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
-    """Return the same without questions that have found none; k is 1 at least."""
+def nonempty_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
+    """Return the lists that have neighbours as rows of NEAREST; k is at least 1."""
     rows = nearest.others[:, 0] >= 0
     return nearest_table(keys[rows], Nearest(*(column[rows] for column in nearest)))
 
 
 def nearest_in(table: pa.Table, k: int) -> tuple[np.ndarray, Nearest]:
-    """Return the keys and lists in rows of NEAREST."""
+    """Return the keys and the lists in rows of NEAREST."""
     table = table.combine_chunks()
     nearest = empty_nearest(len(table), k)
-    lists = table["neighbours"].combine_chunks() if len(table) else None
-    if lists is not None:
+    if len(table):
+        lists = table["neighbours"].combine_chunks()
         inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]
         nearest.others[inside] = lists.flatten().to_numpy()
         nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
     return table["key"].to_numpy(), nearest
 
 
-def merged(lists: pa.Table, found: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
-    """Return the keys of `lists`, ascending, and their lists with those in `found` of the same questions merged in."""
+def merged(lists: pa.Table, tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
+    """Return the keys of `lists` (NEAREST, by key), and their lists with those of the same keys in `tables` merged."""
     keys, nearest = nearest_in(lists, k)
-    for table in found:
-        some, more = nearest_in(table, k)
-        merge_rows(nearest, np.searchsorted(keys, some), more)
+    for table in tables:
+        own_keys, more = nearest_in(table, k)
+        merge(nearest, more, np.searchsorted(keys, own_keys))
     return keys, nearest

@@ -1,5 +1,6 @@
-"""Embeddings, lists of neighbours, and how two embeddings are scored. Importing it loads neither torch nor compiled
-code.
+"""Embeddings, lists of neighbours, and the measures that score two embeddings.
+
+Importing this loads neither torch nor compiled code.
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ class Measure:
         return abs(self.dense) + abs(self.lexical)
 
     def to_dict(self) -> dict[str, object]:
-        """For encoder.json."""
+        """Return the fields, as encoder.json has them."""
         return asdict(self)
 
 
@@ -48,12 +49,12 @@ class Embeddings(NamedTuple):
     words: "sparse.csr_array | None" = None  # weights by the ids of words: float32 that are float16 numbers
 
     def take(self, rows: np.ndarray | slice) -> "Embeddings":
-        """Some of the questions, by row number or by a mask."""
+        """Return some of the questions, by row number or by a mask."""
         return Embeddings(self.keys[rows], self.vectors[rows], None if self.words is None else self.words[rows])
 
     @property
     def is_empty(self) -> np.ndarray:
-        """Which questions have a zero vector and no word: those with an empty text."""
+        """A mask of the questions with a zero vector and no word: their text is empty."""
         zero: np.ndarray = np.logical_not(self.vectors.any(axis=1))
         return zero if self.words is None else zero & (np.diff(self.words.indptr) == 0)
 
@@ -68,21 +69,21 @@ class Neighbours(NamedTuple):
 
 
 def blocks(embeddings: Embeddings, rows: int) -> Iterator[Embeddings]:
-    """`embeddings` cut into pieces of at most `rows` questions; one empty piece if there are none."""
+    """Yield `embeddings` in blocks of at most `rows` questions; one empty block if there are none."""
     for start in range(0, max(1, len(embeddings.keys)), rows):
         yield embeddings.take(slice(start, start + rows))
 
 
-def gathered(pieces: list[Embeddings]) -> Embeddings:
-    """The questions of all pieces (one at least), sorted by key."""
+def gathered(blocks: list[Embeddings]) -> Embeddings:
+    """Return the questions of all blocks (at least one), sorted by key."""
     from scipy import sparse
 
-    bags = [piece.words for piece in pieces if piece.words is not None]
+    bags = [block.words for block in blocks if block.words is not None]
     columns = max((bag.shape[1] for bag in bags), default=0)
     widened = [sparse.csr_array((bag.data, bag.indices, bag.indptr), shape=(bag.shape[0], columns)) for bag in bags]
-    together = Embeddings(
-        np.concatenate([piece.keys for piece in pieces]),
-        np.concatenate([piece.vectors for piece in pieces]),
+    every = Embeddings(
+        np.concatenate([block.keys for block in blocks]),
+        np.concatenate([block.vectors for block in blocks]),
         sparse.vstack(widened, format="csr") if widened else None,
     )
-    return together.take(np.argsort(together.keys, kind="stable"))
+    return every.take(np.argsort(every.keys, kind="stable"))

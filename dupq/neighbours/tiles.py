@@ -1,10 +1,10 @@
-"""The exact search: one tile of it, every pair of a question of one block and one of another; and in one process the
-nearest targets of some queries, or all pairs of a whole archive.
+"""The exact search: of a tile (each question of one block with each of another), of queries among targets, and of all
+pairs of an archive in one process.
 
 Scores are symmetric, so each product of two blocks serves the questions of both: half the work of a plain search.
-Quick scores only choose candidates (products.py); those within their margin of being among the k best, or above the
-threshold, are scored again in float64 (exact.py), and that decides. So the answer depends on the embeddings alone: not
-on blocks, threads or order.
+Quick scores only choose candidates (products.py). Those that may be among the k best, or above the threshold, are
+scored again in float64 (exact.py), which decides. So the answer depends on the embeddings alone, not on blocks, threads
+or order.
 """
 
 import itertools
@@ -17,27 +17,27 @@ from threadpoolctl import threadpool_limits
 
 from dupq.neighbours.candidates import (
     Candidates,
+    Hits,
     Nearest,
-    Places,
+    empty_candidates,
     empty_nearest,
     finish,
     merge,
-    no_candidates,
     push,
     scan,
 )
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours
-from dupq.neighbours.exact import COSINE, Rule, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
+from dupq.neighbours.exact import COSINE, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
 from dupq.neighbours.products import Distances, fastest_products, padded
 from dupq.system import CPU
 
-_ROWS, _COLUMNS = 1_024, 2_048  # of a piece of a tile, which is scored and scanned at once
-_ROOM = 1 << 18  # positions that a scan finds at once
+_ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
+_ROOM = 1 << 18  # hits of a scan at a time
 _LOWEST = np.float32(-1e30)  # below every score of a pair
 
 
 class Block(NamedTuple):
-    """A block of questions, ready to be searched: their keys (int64, ascending), and what their scores are made from.
+    """Questions prepared for the search: their keys (int64, ascending), and what their scores are computed from.
 
     Questions with a zero vector and no words are left out: they have no neighbours.
     """
@@ -45,21 +45,20 @@ class Block(NamedTuple):
     keys: np.ndarray
     side: Side
 
-    def part(self, start: int, stop: int) -> "Block":
+    def between(self, start: int, stop: int) -> "Block":
         """Return the questions in rows from `start` to `stop` - 1."""
-        side = self.side
+        side, rows = self.side, slice(start, stop)
         starts = side.starts[start : stop + 1]
         words = slice(starts[0], starts[-1])
-        of_rows = slice(start, stop)
-        bags = starts - starts[0], side.words[words], side.weights[words], side.bag_squares[of_rows]
-        return Block(self.keys[of_rows], Side(side.vectors[of_rows], side.squares[of_rows], *bags))
+        bags = starts - starts[0], side.words[words], side.weights[words], side.bag_squares[rows]
+        return Block(self.keys[rows], Side(side.vectors[rows], side.squares[rows], *bags))
 
 
 class Search(NamedTuple):
-    """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
+    """What to search for: the k best of each question (0: none), and all pairs whose similarity reaches the threshold.
 
-    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept, any of
-    them; all are counted.
+    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept, whichever
+    come first; all are counted.
     """
 
     measure: Measure
@@ -68,7 +67,7 @@ class Search(NamedTuple):
     pair_limit: int = 1 << 62
 
 
-# For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)
+# For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
 
 
@@ -84,7 +83,7 @@ NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.fl
 
 
 def block(embeddings: Embeddings, measure: Measure) -> Block:
-    """Prepare the embeddings of a block (distinct keys) for the search. Memory: 4 bytes a dimension and 8 a word."""
+    """Prepare embeddings (distinct keys) for the search. Memory: 4 bytes per dimension and 8 per word."""
     inside = np.flatnonzero(~embeddings.is_empty)
     chosen = embeddings.take(inside[np.argsort(embeddings.keys[inside], kind="stable")])
     return Block(chosen.keys, side_of(chosen, rule_of(measure)))
@@ -93,71 +92,67 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
 def search_tile(
     left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
 ) -> tuple[Nearest, Nearest, Pairs]:
-    """The nearest of `left` among `right`, those of `right` among `left`, and the pairs above the threshold.
+    """Return the nearest of `left` among `right`, those of `right` among `left`, and the pairs above the threshold.
 
-    For a block with itself (`left is right`) both are the same. Other blocks may have keys in common: a question is not
-    its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known` scores
-    of a side's questions may be left out of their lists. Memory: the blocks' rows to be multiplied (2 or 4 bytes a
-    dimension), 12 bytes for each of 4 k + 24 candidates a question, and 40 bytes for each pair that is kept.
+    For a block with itself (`left is right`) both lists are the same. Other blocks may have keys in common: a question
+    is not its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known`
+    scores of a side's questions may be missing from their lists. Memory: the blocks' rows to be multiplied (2 or 4
+    bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40 bytes per pair that is kept.
     """
-    tile = Tile(left, right, search, both, known)
-    tile.search_all()
+    tile = _Tile(left, right, search, both)
+    if len(left.keys) and len(right.keys):
+        tile.search_all(known)
     return tile.finish()
 
 
-class Tile:
-    """The state of a tile: the candidates of both sides."""
+class _Tile:
+    """The state of a search of a tile: the candidates of both sides, and the pairs above the threshold."""
 
-    def __init__(
-        self, left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
-    ) -> None:
-        """See search_tile."""
+    def __init__(self, left: Block, right: Block, search: Search, both: bool) -> None:
         self._left, self._right, self._search = left, right, search
-        self._rule: Rule = rule_of(search.measure)
-        self._scorings = scoring(left.side, right.side, self._rule), scoring(right.side, left.side, self._rule)
+        self._rule = rule_of(search.measure)
+        self._sides = scoring(left.side, right.side, self._rule)
+        self._swapped = scoring(right.side, left.side, self._rule)
         self._is_diagonal = left is right
         self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
-        self._of_left = no_candidates(len(left.keys), search.k)
+        self._of_left = empty_candidates(len(left.keys), search.k)
         self._of_right = self._of_left
         if not self._is_diagonal:
-            self._of_right = no_candidates(len(right.keys), search.k if both else 0)
+            self._of_right = empty_candidates(len(right.keys), search.k if both else 0)
         self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
         self._pairs: list[Pairs] = []
-        self._kept = 0  # pairs
+        self._kept_pairs = 0
         self._serves_right = both or self._is_diagonal
-        self._margin, self._known = 0.0, known
+        self._margin = 0.0
 
-    def search_all(self) -> None:
-        """Search all pieces of the tile."""
-        if not (len(self._left.keys) and len(self._right.keys)):
-            return
+    def search_all(self, known: Known) -> None:
+        """Search the whole tile."""
         products = fastest_products() if self._rule.kind == COSINE else Distances
         quick = products(self._left.side, self._right.side, self._rule)
         self._margin = quick.margin
-        for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
+        for best, scores in zip((self._of_left, self._of_right), known, strict=True):
             if scores is not None and self._search.k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-        room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
-        for rows, columns in self._pieces():
+        hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
+        for rows, columns in self._ranges():
             diagonal = rows.start - columns.start if self._is_diagonal else -_ROWS - 1
-            of_rows, bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
+            row_bounds, bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             width = padded(len(bounds))
-            of_columns = np.full(width, np.inf, np.float32)
-            of_columns[: len(bounds)] = bounds
-            scores, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
+            column_bounds = np.full(width, np.inf, np.float32)
+            column_bounds[: len(bounds)] = bounds
+            scores, rest = quick.scores(rows, columns, width), quick.lists.between(rows, columns)
             start = 0
             while start < len(scores):
-                count, start = scan(scores, rest, of_rows, of_columns, diagonal, start, room)
-                found = Places(*(column[:count] for column in room))
-                self._take(found.rows + rows.start, found.columns + columns.start, found.values)
+                count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
+                self._add(hits.rows[:count] + rows.start, hits.columns[:count] + columns.start, hits.values[:count])
 
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
-        """What was found."""
+        """Return the lists of both sides, and the pairs above the threshold."""
         k, left, right = self._search.k, self._left, self._right
         if k:
-            finish(self._of_left, k, self._margin, self._scorings[0])
+            finish(self._of_left, k, self._margin, self._sides)
             if self._serves_right and not self._is_diagonal:
-                finish(self._of_right, k, self._margin, self._scorings[1])
+                finish(self._of_right, k, self._margin, self._swapped)
         above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
         return (
             _nearest(self._of_left, k, right.keys, above[0]),
@@ -165,7 +160,8 @@ class Tile:
             Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True))),
         )
 
-    def _pieces(self) -> Iterator[tuple[slice, slice]]:
+    def _ranges(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the rows and columns that are scored at a time; on the diagonal those that reach above it."""
         for row in range(0, len(self._left.keys), _ROWS):
             first = row // _COLUMNS * _COLUMNS if self._is_diagonal else 0
             for column in range(first, len(self._right.keys), _COLUMNS):
@@ -174,45 +170,43 @@ class Tile:
                     slice(column, min(column + _COLUMNS, len(self._right.keys))),
                 )
 
-    def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
-        """The bounds of candidates as a scan takes them (float32), rounded down."""
-        bounds = np.maximum(np.minimum(best.bounds[part], self._lowest - self._margin), _LOWEST)
+    def _bounds(self, best: Candidates, questions: slice) -> np.ndarray:
+        """Return the bounds of some questions for a scan (float32), rounded down."""
+        bounds = np.maximum(np.minimum(best.bounds[questions], self._lowest - self._margin), _LOWEST)
         return np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
 
-    def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
-        """Add pairs, each once: rows of the left and of the right side, and their scores, within the margin of the
-        exact ones.
-        """
+    def _add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+        """Add pairs: rows of the left and of the right side, and their quick scores."""
         left, right = self._left, self._right
         if not self._is_diagonal:
             others = left.keys[rows] != right.keys[columns]
             rows, columns, values = rows[others], columns[others], values[others]
         k, margin = self._search.k, self._margin
         if k:
-            push(self._of_left, rows, columns, values, k, margin, self._scorings[0])
+            push(self._of_left, rows, columns, values, k, margin, self._sides)
             if self._serves_right:
-                push(self._of_right, columns, rows, values, k, margin, self._scorings[1])
+                push(self._of_right, columns, rows, values, k, margin, self._swapped)
         near = values >= self._lowest - margin
         if near.any():
             self._count(rows[near], columns[near])
 
     def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Count the pairs that are above the threshold, and keep those for which there is room."""
-        scores = exact_scores(rows, columns, self._left.side, self._right.side, self._rule)
+        """Count the pairs that are above the threshold, and keep them up to the limit."""
+        scores = exact_scores(self._sides, rows, columns)
         similarities = self._rule.similarities(scores)
         above = similarities >= np.float32(self._search.threshold)
         rows, columns, similarities = rows[above], columns[above], similarities[above]
         self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
         self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
-        room = self._search.pair_limit - self._kept
-        if room:  # without room a slice of nothing would hold on to all of the batch
-            one, other = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
-            self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[:room]))
-            self._kept += len(one)
+        room = self._search.pair_limit - self._kept_pairs
+        if room:  # an empty slice would keep all of the batch in memory
+            left, right = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
+            self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities[:room]))
+            self._kept_pairs += len(left)
 
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
-    """The k best candidates of each row, once finished; `keys` are those of the other side's rows."""
+    """Return the lists of finished candidates; `keys` are those of the other side's rows."""
     inside = np.arange(best.values.shape[1] if k else 0)[:k] < best.sizes[:, None]
     others = np.full((len(best.sizes), k), -1)
     scores = np.full((len(best.sizes), k), -np.inf)
@@ -225,10 +219,10 @@ def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> N
 def top_k(
     queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure, device: str = CPU
 ) -> Neighbours:
-    """The k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
+    """Return the k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
 
-    Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. Memory:
-    see `search_tile`, for the queries and the largest target block. A GPU is left alone if it cannot score so.
+    Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. CPUs
+    search if a GPU cannot by this measure. Memory: see `search_tile`, for the queries and the largest target block.
     """
     if device != CPU and gpu_can_search(measure):
         import torch
@@ -236,45 +230,44 @@ def top_k(
         from dupq.neighbours.gpu.search import nearest_targets  # with Triton, which takes 70 MB
 
         return as_neighbours(*nearest_targets(queries, targets, measure, k, torch.device(device)), measure)
-    ready, search = block(queries, measure), Search(measure, k)
-    nearest = empty_nearest(len(ready.keys), k)
+    left, search = block(queries, measure), Search(measure, k)
+    nearest = empty_nearest(len(left.keys), k)
     for target in targets:
-        merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])
-    return as_neighbours(ready.keys, nearest, measure)
+        merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
+    return as_neighbours(left.keys, nearest, measure)
 
 
 def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tuple[list[Nearest], Pairs]:
-    """The k best of the questions of each block among all, and all pairs above the threshold, sorted by keys.
+    """Return the k best of each block's questions among all, and all pairs above the threshold, sorted by keys.
 
     No two blocks have a key in common.
     """
     nearest = [empty_nearest(len(block.keys), search.k) for block in blocks]
     pairs = []
+
+    def search_two(tile: tuple[int, int], scores: Sequence[np.ndarray | None]) -> tuple[Nearest, Nearest, Pairs]:
+        left, right = tile
+        return search_tile(blocks[left], blocks[right], search, known=(scores[left], scores[right]))
+
     pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
     with threadpool_limits(1, "blas"), pool:
         numbers = range(len(blocks))
-        # what a block finds in itself raises the bounds of the others, and spares them most of their candidates
-        for indices in ([*zip(numbers, numbers, strict=True)], [*itertools.combinations(numbers, 2)]):
-            known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
-            found = pool.map(
-                lambda index, known: search_tile(
-                    blocks[index[0]], blocks[index[1]], search, known=(known[index[0]], known[index[1]])
-                ),
-                indices,
-                [known] * len(indices),
-            )
-            for (left, right), (of_left, of_right, over) in zip(indices, found, strict=True):
+        # each block with itself first: this raises the bounds of the other tiles, and spares most of their candidates
+        for tiles in ([(number, number) for number in numbers], [*itertools.combinations(numbers, 2)]):
+            scores = [own.scores[:, -1].copy() if search.k else None for own in nearest]
+            results = pool.map(search_two, tiles, [scores] * len(tiles))
+            for (left, right), (of_left, of_right, above) in zip(tiles, results, strict=True):
                 merge(nearest[left], of_left)
                 if left != right:
                     merge(nearest[right], of_right)
-                pairs.append(over)
+                pairs.append(above)
     every = Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
     order = np.lexsort((every.right, every.left))
     return nearest, Pairs(*(column[order] for column in every))
 
 
 def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
-    """The lists of the questions `keys` as rows, sorted by query and rank."""
+    """Return the lists of the questions `keys` as rows, sorted by query and rank."""
     rows, ranks = np.nonzero(nearest.others >= 0)
     similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
     return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))

@@ -46,7 +46,7 @@ from dupq.job.table import Shards, Table, Whole
 from dupq.job.tasks import run_tasks
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, lists_made
+from dupq.neighbours.steps.search_all import directed_in, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
@@ -118,7 +118,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     measure, k = read_measure(encoder), settings.neighbours.k
     request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
     run.do("neighbours", search, opened.shards, request, previous)
-    lists = lists_made(files)
+    lists = stored_lists(files)
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
     known = Known(sites, links, joins_links, people, Whole(copies.representatives), seen, job.previous)

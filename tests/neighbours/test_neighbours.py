@@ -130,7 +130,7 @@ def test_quick_scores_are_within_their_margin_with_torch_and_without(
     exact = slow_scores(archive, measure)[1]
     for rows, columns in ((slice(3, 203), slice(50, 300)), (np.array([0, 7, 9]), np.arange(5, 95))):
         width = padded(len(exact[0][columns]))
-        quickly, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
+        quickly, rest = quick.scores(rows, columns, width), quick.lists.between(rows, columns)
         scores = np.empty(quickly.shape, np.float32)
         for row, buffer in enumerate(scores):
             complete(quickly, rest, row, buffer)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours, blocks
-from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block
 
 
@@ -14,7 +14,7 @@ def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
     rule, count = rule_of(measure), len(archive.keys)
     rows, columns = (places.ravel().astype(np.int32) for places in np.indices((count, count)))
     side = side_of(archive, rule)
-    return exact_scores(rows, columns, side, side, rule).reshape(count, count)
+    return exact_scores(scoring(side, side, rule), rows, columns).reshape(count, count)
 
 
 def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:

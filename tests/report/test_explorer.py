@@ -19,7 +19,7 @@ from scipy import sparse
 
 from dupq import storage, tables
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import parts_of
+from dupq.neighbours.exact import explain_score
 from dupq.report import counts, explorer, page
 from dupq.report.explorer import explorer_data, script_text
 from dupq.runs.reader import in_memory, open_run
@@ -221,7 +221,7 @@ def test_vectors_and_words_add_up_to_the_score(kind: str) -> None:
         np.where(generator.random((2, 40)) < 0.5, generator.random((2, 40)), 0).astype(np.float16).astype(np.float32)
     )
     embedded = Embeddings(np.arange(2), vectors, bags)
-    score, dense, words = parts_of(Measure(kind, 0.7, 0.4), embedded, 0, 1)  # type: ignore[arg-type]
+    score, dense, words = explain_score(Measure(kind, 0.7, 0.4), embedded, 0, 1)  # type: ignore[arg-type]
     assert words
     assert score == pytest.approx(dense + sum(value for _, value in words), abs=1e-12)
 

@@ -406,12 +406,12 @@ def score_unlisted(
     pairs: np.ndarray, embedded: pa.Table, terms: pa.Table, around: pa.Table, rarities: pa.Table, cut: Cut
 ) -> np.ndarray:
     """Return the probability of pairs of keys of which neither side lists the other."""
-    from dupq.neighbours.exact import exact_scores, rule_of, side_of
+    from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 
     found, rule = embeddings_of(embedded, cut.sites, "embeddings"), rule_of(cut.measure)
     rows, side = RowsByKey(found.keys), side_of(found, rule)
     left, right = (rows.find(column).astype(np.int32) for column in pairs.T)
-    similarities = rule.similarities(exact_scores(left, right, side, side, rule))
+    similarities = rule.similarities(exact_scores(scoring(side, side, rule), left, right))
     rows, words = words_of(terms)
     left, right = (rows.find(column) for column in pairs.T)
     common = shared(words, left, right, rarities["rarity"].to_numpy())

@@ -1,5 +1,6 @@
-"""How the search is cut into blocks of embedded questions, tiles of two blocks each, and waves of tiles; and what each
-worker keeps of its blocks for its next tile. The neighbours found do not depend on it.
+"""The plan of a search: blocks of embedded questions, tiles of two blocks each, and waves of tiles.
+
+Each worker keeps the blocks of its last tile for its next one. The neighbours that are found do not depend on the plan.
 """
 
 import math
@@ -14,7 +15,7 @@ from dupq import storage
 from dupq.clusters.decision import ranked
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
-from dupq.job.step import Counted
+from dupq.job.step import Counted, as_is
 from dupq.job.table import PerTask, Readable, Table
 from dupq.job.tasks import at_next_step
 from dupq.neighbours.candidates import Nearest, nearest_table
@@ -30,34 +31,34 @@ from dupq.text.keys import Sites, are_among
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
 
-# questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
+# Questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies.
 _FEWEST, _MOST = 8_192, 131_072
 _TILE_BYTES = 11 << 27  # the most memory for a tile, so that a task with Ray and the libraries takes some 2 GB
-_TILES_EACH = 4
-_WORD_BYTES = 82  # in a tile, with what is multiplied, 6,000 for the 73 stems of a question of cs
+_TILES_PER_CPU = 4
+_WORD_BYTES = 82  # of a word in a tile: 6,000 for the 73 stems of a question of cs, with the matrix
 
 Tiles = list[tuple[int, int]]  # pairs of blocks
 
-MARKS = ("site", "question_id", "fingerprint")
-_KEPT_QUESTIONS = 1 << 17  # of all blocks before another is made
-_kept: dict[Hashable, "Block"] = {}  # the one used last at the end
+FINGERPRINTS = ("site", "question_id", "fingerprint")
+_CACHED_QUESTIONS = 1 << 17  # of more than two blocks
+_cache: dict[Hashable, "Block"] = {}  # the block that was used last is the last
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search for: by which measure, and into how many partitions the rows for `pairs` are spread."""
+    """What to search for, and how."""
 
     sites: list[str]
     settings: NeighbourSettings
     measure: Measure
-    parts: int
-    gpus: Gpus = NO_GPUS  # that may be taken
+    parts: int  # partitions of the rows for `pairs`
+    gpus: Gpus = NO_GPUS  # that the search may use
 
-    def lasting(self) -> dict[str, object]:
+    def identity(self) -> dict[str, object]:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
         return {
             "measure": self.measure.to_dict(),
-            "method": "exact",  # an earlier run may have searched by lists, and missed some
+            "method": "exact",  # runs of old versions may have searched approximately
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),
@@ -80,64 +81,64 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Questions(Readable):
-    """Embedded questions that are searched together; a step gets them as a Block, ready to be searched."""
+    """Embedded questions that are searched together; a step gets them as a Block."""
 
-    spans: tuple[Span, ...]  # of files by their URIs
+    spans: tuple[Span, ...]
     sites: tuple[str, ...]
     measure: Measure
     group: str  # only questions of one group are compared
-    without: Table | None = None  # KEYS of those that are left out
+    excluded: Table | None = None  # KEYS
 
     @property
     def size(self) -> int:
-        """The number of questions, with those that are left out."""
+        """The number of questions, with those that are excluded."""
         return sum(span.rows for span in self.spans)
 
     def read(self) -> "Block":
-        """Return the block; see `kept`."""
-        return kept(self, self._block)
+        """Return the block, cached."""
+        return cached(self, self._block)
 
     def _block(self) -> "Block":
         from dupq.neighbours.tiles import block
 
-        made = embeddings_of(self.rows(), Sites([*self.sites]), "embeddings")
-        if self.without is not None:
-            made = made.take(~are_among(self.without.read(0)["key"].to_numpy(), made.keys))
-        pa.default_memory_pool().release_unused()  # what Arrow would keep of the tables, 300 MB of a block of 89,000
-        return block(made, self.measure)
+        read = embeddings_of(self.rows(), Sites([*self.sites]), "embeddings")
+        if self.excluded is not None:
+            read = read.take(~are_among(self.excluded.read(0)["key"].to_numpy(), read.keys))
+        pa.default_memory_pool().release_unused()  # Arrow would keep 300 MB of the tables of a block of 89,000
+        return block(read, self.measure)
 
     def rows(self, *columns: str) -> pa.Table:
-        """Return the rows of the questions; without names all columns."""
+        """Return the rows of the questions, with all columns if none are named."""
         tables = (storage.read_table(span.file, columns=[*columns] or None) for span in self.spans)
         return pa.concat_tables(
-            [some.slice(span.start, span.rows) for some, span in zip(tables, self.spans, strict=True)]
+            [table.slice(span.start, span.rows) for table, span in zip(tables, self.spans, strict=True)]
         )
 
 
 @dataclass(frozen=True)
-class Marked(Readable):
+class NonEmptyKeys(Readable):
     """The keys (int64, ascending) of the questions whose embeddings are not empty."""
 
     questions: Questions
 
     def read(self) -> np.ndarray:
         """Return the keys."""
-        return np.sort(marks_in(self.questions.rows(*MARKS), self.questions.sites)[0])
+        return np.sort(fingerprints_in(self.questions.rows(*FINGERPRINTS), self.questions.sites)[0])
 
 
 @dataclass(frozen=True)
-class Among(Readable):
-    """Rows of the questions that are among `keys`. Where none is, only keys are read."""
+class SelectedRows(Readable):
+    """The rows of the questions that are among `keys`. If none are, only keys are read."""
 
     questions: Questions
     keys: Table
 
     def read(self) -> pa.Table:
         """Return the rows."""
-        wanted = np.sort(self.keys.read(0)["key"].to_numpy())
-        are_wanted = are_among(wanted, keys_in(self.questions.rows(*MARKS[:2]), self.questions.sites))
-        if are_wanted.any():
-            return self.questions.rows().filter(pa.array(are_wanted))
+        selected = np.sort(self.keys.read(0)["key"].to_numpy())
+        is_selected = are_among(selected, keys_in(self.questions.rows("site", "question_id"), self.questions.sites))
+        if is_selected.any():
+            return self.questions.rows().filter(pa.array(is_selected))
         return storage.read_schema(self.questions.spans[0].file).empty_table()
 
 
@@ -146,14 +147,14 @@ def keys_in(table: pa.Table, sites: Sequence[str]) -> np.ndarray:
     return Sites([*sites]).pack_columns(table["site"], table["question_id"], "embeddings")
 
 
-def marks_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys and fingerprints in a table of embeddings, without empty ones."""
-    marks = table["fingerprint"].to_numpy()
-    return keys_in(table, sites)[marks != EMPTY], marks[marks != EMPTY]
+def fingerprints_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and fingerprints in a table of embeddings, without empty embeddings."""
+    fingerprints = table["fingerprint"].to_numpy()
+    return keys_in(table, sites)[fingerprints != EMPTY], fingerprints[fingerprints != EMPTY]
 
 
 def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
-    """Return the questions of each block that `cut` made."""
+    """Return the questions of each block of the run's plan."""
     spans: dict[int, list[Span]] = {}
     groups: dict[int, str] = {}
     for row in run.table("plan", BLOCKS).read(0).to_pylist():
@@ -164,46 +165,46 @@ def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
     return [Questions(tuple(own), sites, measure, groups[block]) for block, own in spans.items()]
 
 
-def cut(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
-    """Cut files of embeddings (name, site, rows) into blocks of at most `rows` questions (BLOCKS)."""
-    made: list[tuple[int, str, str, int, int]] = []
+def plan_blocks(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
+    """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings (name, site, rows)."""
+    planned: list[tuple[int, str, str, int, int]] = []
     room, last = 0, ""
     for file, site, count in files:
         if scope == "site" and site != last:
             room = 0
         start, last = 0, site
         while start < count:
-            block = made[-1][0] if made else -1
+            block = planned[-1][0] if planned else -1
             if not room:
                 block, room = block + 1, rows
             stop = min(count, start + room)
-            made.append((block, site, file, start, stop))
+            planned.append((block, site, file, start, stop))
             room -= stop - start
             start = stop
-    return pa.Table.from_pylist([dict(zip(BLOCKS.names, row, strict=True)) for row in made], schema=BLOCKS)
+    return pa.Table.from_pylist([dict(zip(BLOCKS.names, row, strict=True)) for row in planned], schema=BLOCKS)
 
 
 def block_rows(questions: int, bytes_each: int, memory: int, cpus: int) -> int:
-    """Return the questions of a block: as many as half of a CPU's `memory` (bytes) holds of both sides.
+    """Return the number of questions in a block, of `bytes_each` bytes in a tile.
 
-    Each takes `bytes_each`. Small archives are cut so that each CPU has a few tiles.
+    Half of each CPU's share of `memory` (bytes) holds a tile, and in a small archive each CPU has a few tiles.
     """
     budget = min(_TILE_BYTES, memory // (2 * cpus))
     fitting = min(_MOST, max(1_024, budget // (2 * bytes_each)))
-    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_EACH * cpus)))
+    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_PER_CPU * cpus)))
     return max(1, min(fitting, max(_FEWEST, spread)))
 
 
-def bytes_a_question(dimensions: int, k: int, words: float) -> int:
-    """Return the memory of a question in a tile: as read, for exact scores, for products, for candidates.
+def bytes_per_question(dimensions: int, k: int, words: float) -> int:
+    """Return the memory of a question in a tile, with `words` on average.
 
-    `words` are what it has on average.
+    That is the embedding as it is read, for exact scores and for products; and the candidates.
     """
     return 2 * dimensions + 4 * dimensions + 2 * dimensions + 12 * (4 * k + 24) + math.ceil(_WORD_BYTES * words)
 
 
 def groups_of(blocks: Sequence[Questions]) -> list[list[int]]:
-    """Return the positions of blocks, grouped by which are compared with each other."""
+    """Return the indices of the blocks of each group, whose blocks are compared with each other."""
     groups: dict[str, list[int]] = {}
     for number, block in enumerate(blocks):
         groups.setdefault(block.group, []).append(number)
@@ -211,37 +212,38 @@ def groups_of(blocks: Sequence[Questions]) -> list[list[int]]:
 
 
 def waves(groups: Iterable[Sequence[int]]) -> list[Tiles]:
-    """Return all pairs of blocks of each group, by wave; row by row in each.
+    """Return the tiles of all pairs of blocks of each group, by wave; in a wave row by row.
 
-    With its blocks in a circle, the first wave compares those side by side, the second those two or three blocks apart,
-    the third those up to seven, and so on.
+    With the blocks of a group in a circle, the first wave compares neighbours, the second blocks that are two or three
+    apart, the third up to seven, and so on.
     """
-    found: dict[int, Tiles] = {}
+    result: dict[int, Tiles] = {}
     for group in groups:
         for index, left in enumerate(group):
-            for apart, right in enumerate(group[index + 1 :], 1):
-                found.setdefault(min(apart, len(group) - apart).bit_length(), []).append((left, right))
-    return [found[wave] for wave in sorted(found)]
+            for distance, right in enumerate(group[index + 1 :], 1):
+                wave = min(distance, len(group) - distance).bit_length()
+                result.setdefault(wave, []).append((left, right))
+    return [result[wave] for wave in sorted(result)]
 
 
-def chosen(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
-    """Return the questions that are among `keys` (KEYS): together those of as many blocks as one block holds."""
+def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
+    """Return the questions that are among `keys` (KEYS), in blocks of at most the size of the largest."""
     if not blocks:
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
-    made = run.map(name, as_read, PerTask(tuple(Among(block, keys) for block in blocks)), into=schema)
+    selected = PerTask(tuple(SelectedRows(block, keys) for block in blocks))
+    made = run.map(name, as_is, selected, into=schema)
     rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.partitions))
     spans = [Span(made.file(part), 0, count) for part, count in enumerate(rows)]
     return [
-        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers))
-        for numbers in filled(blocks, rows)
+        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in pack(blocks, rows)
     ]
 
 
-def filled(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
-    """Return positions of consecutive blocks of which `rows` (of each block) are searched together.
+def pack(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
+    """Return lists of indices of consecutive blocks of one group, whose `rows` (of each block) are searched together.
 
-    Together they have at most as many rows as the largest block has questions, or are one block's, and of one group.
+    The rows of a list are at most the questions of the largest block.
     """
     room, result, free = max((block.size for block in blocks), default=0), list[list[int]](), 0
     for number, count in enumerate(rows):
@@ -253,25 +255,21 @@ def filled(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
     return result
 
 
-def as_read(rows: pa.Table) -> pa.Table:
-    """Return the rows."""
-    return rows
+def cached(key: Hashable, make: Callable[[], "Block"]) -> "Block":
+    """Return the block of this key from this worker's cache, or from `make`.
 
-
-def kept(key: Hashable, make: Callable[[], "Block"]) -> "Block":
-    """Return one side of a tile: what `make` gives, once for many tiles.
-
-    The two used last are kept, and more of small ones. So tiles in the order of their rows cost one reading each, and
-    memory is the tile's own.
+    The cache holds the two blocks that were used last, and more if they are small. So a wave's tiles, row by row, read
+    about one block each, and the cache takes no more memory than a tile.
     """
-    while key not in _kept and len(_kept) > 1 and sum(len(block.keys) for block in _kept.values()) > _KEPT_QUESTIONS:
-        _kept.pop(next(iter(_kept)))
-    found = _kept[key] = _kept.pop(key) if key in _kept else make()
+    if key not in _cache:
+        while len(_cache) > 1 and sum(len(block.keys) for block in _cache.values()) > _CACHED_QUESTIONS:
+            _cache.pop(next(iter(_cache)))
+    found = _cache[key] = _cache.pop(key) if key in _cache else make()
     return found
 
 
 def one_thread() -> None:
-    """Let torch compute on one thread: there is a task for each core."""
+    """Let torch compute on one thread, as each core has a task."""
     import torch
 
     torch.set_num_threads(1)
@@ -279,16 +277,16 @@ def one_thread() -> None:
 
 @at_next_step
 def forget_blocks() -> None:
-    """Free what this worker has kept for tiles, before other work."""
-    _kept.clear()
+    """Empty this worker's cache before other work."""
+    _cache.clear()
 
 
-def listed(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:
-    """Return lists as rows for `pairs`; the second table are the lists as they are."""
+def lists_as_pairs(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:
+    """Return lists as rows for `pairs` (NEIGHBOURS and the left key); the second table has the lists (NEAREST)."""
     counts = {"rows_in": len(keys), "rows_out": len(keys)}
     return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
 
 
 def with_left(directed: pa.Table) -> pa.Table:
-    """Return rows of NEIGHBOURS with the smaller key of each pair besides."""
+    """Return rows of NEIGHBOURS with the smaller key of each pair as column `left`."""
     return directed.append_column("left", pa.array(np.minimum(directed["query"], directed["neighbour"])))

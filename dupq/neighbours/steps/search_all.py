@@ -1,22 +1,22 @@
 """embeddings → neighbours: each question's k nearest, exactly.
 
-    plan          one task           how the archive is cut into blocks: for the machines at hand, and kept
-    tiles/own     a task per block   what each block's questions find in it
-    tiles/wave-N  a task per tile    two blocks against each other: the k best of each side's questions
-    tiles/lists-N a task per block   after each wave but the last: the lists of its questions so far
-    directed      a task per block   its questions' lists (`nearest`), and rows for `pairs`, partitioned by the pair's
-                                     left key, so that both directions of a pair are in one partition
+    plan          one task        the blocks that the archive is searched in, which depend on the machines
+    tiles/own     task per block  the neighbours of each block's questions in it
+    tiles/wave-N  task per tile   two blocks against each other: the k best of each side's questions
+    tiles/lists-N task per block  after each wave but the last: the lists of its questions so far
+    directed      task per block  its questions' lists (`nearest`), and rows for `pairs`, partitioned by the pair's left
+                                  key, so that both directions of a pair are in one partition
 
-Waves (blocks.waves): after each the lists of every question are merged, and the tiles of the next wave look only for
-what is better. So a wave writes about k neighbours a question, however many tiles it has. All tiles at once would each
-write as many: bytes that grow with the square of the questions.
+After each wave (blocks.waves) the lists of every question are merged, and the tiles of the next wave look only for
+better neighbours. So a wave writes about k neighbours per question, however many tiles it has. All tiles at once would
+each write as many: bytes that grow with the square of the questions.
 
-Where a GPU is faster, one task that has it takes the place of all these. On CPUs a worker keeps the
-two blocks of its last tile for the next one, and more where they are small. With an earlier run only what is new since
-then is searched (search_changes.py), and the answer is the same. Pairs above the floor that are in no list are found
-later (search_beyond_lists.py).
+If a GPU is faster, it replaces all steps after the plan. With an earlier run only what is new since then is searched
+(search_changes.py), and the answer is the same. Pairs above the floor that are in no list are found later
+(search_beyond_lists.py).
 """
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
-from dupq.neighbours.candidates import Nearest, found_table, merged, nearest_in, nearest_table
+from dupq.neighbours.candidates import Nearest, merged, nearest_in, nearest_table, nonempty_table
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.steps.blocks import (
@@ -43,11 +43,11 @@ from dupq.neighbours.steps.blocks import (
     Tiles,
     block_rows,
     blocks_of,
-    bytes_a_question,
-    cut,
+    bytes_per_question,
     groups_of,
-    listed,
+    lists_as_pairs,
     one_thread,
+    plan_blocks,
     waves,
 )
 from dupq.runs.question_tables import read_embeddings
@@ -59,24 +59,21 @@ from dupq.text.keys import Sites
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
 
-# embeddings → neighbours by a GPU, which holds all questions that are compared with each other.
-#
-#     search    a task per group    the lists of all its questions (neighbours/gpu/), and rows for `pairs`
-#
-# A group is all blocks or, with neighbours.scope=site, those of a site; several GPUs search several groups. A search
-# that is interrupted begins again: it takes minutes at most.
+# Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
+# neighbours.scope=site, those of a site. Several GPUs search several sites. A search that is interrupted begins again:
+# it takes minutes at most.
 
-_CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations a second, of a core and of a GPU: 2 for each dimension of each pair
-_GPU_SECONDS, _SECONDS_A_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
-_AT_ONCE = 8  # files that are read or written, by as many threads
+_CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
+_GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
+_FILES_AT_ONCE = 8  # that are read or written, by as many threads
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
-    """Return how many GPUs search everything; 0: CPUs do, as GPUs cannot or, with `auto`, are not faster.
+def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
+    """Return how many GPUs search everything; 0 if GPUs cannot or, with `auto`, are not faster than CPUs.
 
-    Where CPUs need only compare questions that are `changed` with all, they search unless a GPU is faster nevertheless.
+    If CPUs need only compare `changed` questions with all, GPUs must be faster than that in any case.
     """
     gpus = request.gpus.now() if blocks and gpu_can_search(request.measure) else 0
     if not gpus or (changed is None and request.gpus.wanted is not None):
@@ -84,7 +81,7 @@ def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions], changed:
     questions = sum(block.size for block in blocks)
     pairs = sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))  # in both directions
     operations = 2.0 * pairs * storage.read_schema(blocks[0].spans[0].file).field("embedding").type.list_size
-    on_gpus = _GPU_SECONDS + _SECONDS_A_QUESTION * questions + operations / _GPU_RATE
+    on_gpus = _GPU_SECONDS + _SECONDS_PER_QUESTION * questions + operations / _GPU_RATE
     share = 1.0 if changed is None else 2.0 * changed / max(1, questions)
     on_cpus = share * operations / (_CPU_RATE * cluster.cpus())
     if on_cpus < on_gpus:
@@ -94,7 +91,7 @@ def gpus_of_search(request: SearchRequest, blocks: Sequence[Questions], changed:
 
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
-    """Make the lists of all blocks (`nearest`, `directed`)."""
+    """Make `nearest` and `directed` by GPUs."""
     directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
     nearest, k = run.table("nearest", NEAREST, len(blocks)), request.settings.k
     calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
@@ -104,32 +101,29 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
 
 
 def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
-    """Make the partitions of a group's blocks.
-
-    Memory of the host: some files of embeddings, and of some blocks the lists.
-    """
+    """Make the partitions of a group's blocks. Memory of the host: some files of embeddings, and some blocks' lists."""
     measure = group[0][1].measure
 
     def make() -> Counts:
         from dupq.neighbours.gpu.search import nearest_of_all
 
         device = system.usable(system.GPU if are_given() else system.CPU)
-        found = nearest_of_all(_embeddings_of([block for _, block in group]), measure, k, device)
+        results = nearest_of_all(_embeddings_of([block for _, block in group]), measure, k, device)
 
-        def write(number: int, pieces: list[tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
-            keys = np.concatenate([some for some, _ in pieces])
+        def write(number: int, of_spans: list[tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
+            keys = np.concatenate([keys for keys, _ in of_spans])
             order = np.argsort(keys)
-            columns = (np.concatenate(column)[order] for column in zip(*(lists for _, lists in pieces), strict=True))
-            rows = listed(keys[order], Nearest(*columns), measure)
+            columns = (np.concatenate(column)[order] for column in zip(*(lists for _, lists in of_spans), strict=True))
+            pairs = lists_as_pairs(keys[order], Nearest(*columns), measure)
             with recording() as written:  # by this thread
-                storage.write_table(nearest.file(number), rows.second, NEAREST)
-                write_shuffled(directed, number, rows.table)
+                storage.write_table(nearest.file(number), pairs.second, NEAREST)
+                write_shuffled(directed, number, pairs.table)
             return len(keys), written
 
         rows = 0
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            calls = ((number, [next(found) for _ in block.spans]) for number, block in group)
-            for count, written in _ahead(pool, write, calls):
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            calls = ((number, [next(results) for _ in block.spans]) for number, block in group)
+            for count, written in _map_ahead(pool, write, calls):
                 note(written)
                 rows += count
         return {"rows_in": rows, "rows_out": rows}
@@ -138,76 +132,75 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
 
 
 def _embeddings_of(blocks: Sequence[Questions]) -> Iterator[Embeddings]:
-    """Yield the embeddings of each span of each block; each file is read once."""
-    spans = [span for block in blocks for span in block.spans]
-    names, name, whole = dict.fromkeys(span.file for span in spans), "", None
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = _ahead(pool, read_embeddings, ((file, Sites([*blocks[0].sites])) for file in names))
-        for span in spans:
-            if whole is None or span.file != name:
-                whole, name = next(read), span.file
-            yield whole.take(slice(span.start, span.stop))
+    """Yield the embeddings of each span of each block. Each file is read once."""
+    by_file = itertools.groupby((span for block in blocks for span in block.spans), key=lambda span: span.file)
+    spans = {file: list(of_file) for file, of_file in by_file}
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        tables = _map_ahead(pool, read_embeddings, ((file, Sites([*blocks[0].sites])) for file in spans))
+        for of_file, whole in zip(spans.values(), tables, strict=True):
+            for span in of_file:
+                yield whole.take(slice(span.start, span.stop))
 
 
-def _ahead(
+def _map_ahead(
     pool: ThreadPoolExecutor, work: Callable[..., Result], calls: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
-    """What `work` gives for each call, in their order, some calls ahead."""
+    """Yield the result of `work` for each call, in order, with at most _FILES_AT_ONCE calls under way."""
     waiting: deque[Future[Result]] = deque()
     for call in calls:
-        if len(waiting) == _AT_ONCE:
+        if len(waiting) == _FILES_AT_ONCE:
             yield waiting.popleft().result()
         waiting.append(pool.submit(work, *call))
     while waiting:
         yield waiting.popleft().result()
 
 
-OF_A_PLAN = ("tiles", "nearest", "directed")  # tables that mean nothing under another plan
+TABLES_OF_PLAN = ("tiles", "nearest", "directed")  # useless under another plan
 
 
 class Side(NamedTuple):
-    """Questions, and what they have found so far (NEAREST)."""
+    """Questions, and their lists so far (NEAREST)."""
 
     questions: Questions
     lists: Partition
 
 
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
-    """Make the lists of every embedded question (`nearest`, `directed`)."""
-    blocks = planned(run, shards, request)
-    run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *OF_A_PLAN)
-    gpus = gpus_of_search(request, blocks)
+    """Make the lists of every embedded question: `nearest`, `directed`."""
+    blocks = plan_search(run, shards, request)
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *TABLES_OF_PLAN)
+    gpus = gpus_for_search(request, blocks)
     if gpus:
         search_on_gpus(run, blocks, request, gpus)
     else:
-        search_in_waves(run, searched_alone(run, blocks, request), waves(groups_of(blocks)), request)
+        search_in_waves(run, search_each(run, blocks, request), waves(groups_of(blocks)), request)
     finish(run, request)
 
 
 def search_in_waves(run: Run, sides: Sequence[Side], tiles: Sequence[Tiles], request: SearchRequest) -> None:
     """Compare pairs of sides, wave by wave, and make the tables `nearest`, a partition per side, and `directed`."""
-    k, found = request.settings.k, [Partitions(())] * len(sides)
+    k, more = request.settings.k, [Partitions(())] * len(sides)
     for wave, of_wave in enumerate(tiles, 1):
         if wave > 1:
-            lists = run.map(f"tiles/lists-{wave - 1}", merged_lists, *_lists_of(sides, found), k, into=NEAREST)
+            lists = run.map(f"tiles/lists-{wave - 1}", merged_lists, *_lists_of(sides, more), k, into=NEAREST)
             sides = [side._replace(lists=Partition(lists, number)) for number, side in enumerate(sides)]
-        found = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
-    inputs, nearest = (*_lists_of(sides, found), request.measure, k), run.table("nearest", NEAREST, len(sides))
+        more = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
+    inputs, nearest = (*_lists_of(sides, more), request.measure, k), run.table("nearest", NEAREST, len(sides))
     run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, partitions=request.parts, by="left", second=nearest)
 
 
-def _lists_of(sides: Sequence[Side], found: Sequence[Partitions]) -> tuple[PerTask, PerTask]:
-    return PerTask(tuple(side.lists for side in sides)), PerTask(tuple(found))
+def _lists_of(sides: Sequence[Side], more: Sequence[Partitions]) -> tuple[PerTask, PerTask]:
+    return PerTask(tuple(side.lists for side in sides)), PerTask(tuple(more))
 
 
-def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
-    """Cut the embeddings of the shards in scope into blocks. Raises SettingError for a site that is not there."""
+def plan_search(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
+    """Plan blocks of the embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
     searched = in_scope(shards, request.settings.sites)
     uris = [storage.join(run.uri, "embeddings", shard.file) for shard in searched]
     counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], uris)
     files = [(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
     rows = request.settings.block_rows or _block_rows(uris, sum(counts), request)
-    run.map("plan", cut, files, request.settings.scope, rows, into=BLOCKS)
+    run.map("plan", plan_blocks, files, request.settings.scope, rows, into=BLOCKS)
     return blocks_of(run, request)
 
 
@@ -215,29 +208,29 @@ def _block_rows(uris: Sequence[str], questions: int, request: SearchRequest) -> 
     dimensions = storage.read_schema(uris[0]).field("embedding").type.list_size
     with_words = uris if request.measure.lexical else []
     words = max(side_by_side(lambda uri: storage.mean_length(uri, "words"), with_words), default=0.0)
-    each = bytes_a_question(dimensions, request.settings.k, words)
+    each = bytes_per_question(dimensions, request.settings.k, words)
     return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
 
-def searched_alone(run: Run, questions: Sequence[Questions], request: SearchRequest) -> list[Side]:
-    """Compare the questions of each block, or group, with each other."""
-    how = request.measure, request.settings.k
-    own = run.map("tiles/own", search_block, PerTask(tuple(questions)), *how, into=NEAREST)
-    return [Side(some, Partition(own, number)) for number, some in enumerate(questions)]
+def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Side]:
+    """Compare the questions of each block with each other."""
+    own = run.map("tiles/own", search_block, PerTask(tuple(blocks)), request.measure, request.settings.k, into=NEAREST)
+    return [Side(block, Partition(own, number)) for number, block in enumerate(blocks)]
 
 
 def _search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Partitions]:
-    """Compare pairs of sides (positions), a core per pair; returns what each side has found in all of its tiles."""
+    """Compare pairs of sides (indices), a task per pair, and return each side's lists from all of its tiles."""
     pairs = [(sides[left], sides[right]) for left, right in tiles]
     blocks = (PerTask(tuple(pair[side].questions for pair in pairs)) for side in (0, 1))
     lists = (PerTask(tuple(pair[side].lists for pair in pairs)) for side in (0, 1))
-    how, of_right = (request.measure, request.settings.k), run.table(f"{name}-right", NEAREST, len(tiles))
-    of_left = run.map(name, search_tile, *blocks, *lists, *how, into=NEAREST, second=of_right)
-    found: list[list[Partition]] = [[] for _ in sides]
+    of_right = run.table(f"{name}-right", NEAREST, len(tiles))
+    inputs = *blocks, *lists, request.measure, request.settings.k
+    of_left = run.map(name, search_tile, *inputs, into=NEAREST, second=of_right)
+    result: list[list[Partition]] = [[] for _ in sides]
     for number, (left, right) in enumerate(tiles):
-        found[left].append(Partition(of_left, number))
-        found[right].append(Partition(of_right, number))
-    return [Partitions(tuple(some)) for some in found]
+        result[left].append(Partition(of_left, number))
+        result[right].append(Partition(of_right, number))
+    return [Partitions(tuple(lists)) for lists in result]
 
 
 def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
@@ -251,40 +244,40 @@ def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
 def search_tile(
     left: "Block", right: "Block", of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
 ) -> Counted:
-    """Return what the questions of `left` find in `right` (NEAREST), and those of `right` in `left` as second table.
+    """Return the neighbours of `left` in `right` (NEAREST), and those of `right` in `left` as second table.
 
-    `of_left` and `of_right` are their lists so far: what is worse is not looked for. Questions that find nothing have
-    no row. Memory: two blocks, and their tile (tiles.search_tile).
+    `of_left` and `of_right` are their lists so far: neighbours that are worse may be missing. Questions without
+    neighbours have no row. Memory: two blocks, and their tile (tiles.search_tile).
     """
     from dupq.neighbours.tiles import Search, search_tile
 
     one_thread()
     known = nearest_in(of_left, k)[1].worst, nearest_in(of_right, k)[1].worst
-    one, other, _ = search_tile(left, right, Search(measure, k), known=known)
-    return Counted(found_table(left.keys, one), second=found_table(right.keys, other))
+    in_right, in_left, _ = search_tile(left, right, Search(measure, k), known=known)
+    return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 
-def merged_lists(lists: pa.Table, found: Sequence[pa.Table], k: int) -> pa.Table:
-    """Return lists with what their questions have found besides (all NEAREST)."""
-    return nearest_table(*merged(lists, found, k))
+def merged_lists(lists: pa.Table, more: Sequence[pa.Table], k: int) -> pa.Table:
+    """Return lists with `more` neighbours of their questions (all NEAREST)."""
+    return nearest_table(*merged(lists, more, k))
 
 
-def final_lists(lists: pa.Table, found: Sequence[pa.Table], measure: Measure, k: int) -> Counted:
-    """Return `listed` of the merged lists (NEAREST)."""
-    return listed(*merged(lists, found, k), measure)
+def final_lists(lists: pa.Table, more: Sequence[pa.Table], measure: Measure, k: int) -> Counted:
+    """Return the merged lists (NEAREST) as rows for `pairs`; the second table has the lists."""
+    return lists_as_pairs(*merged(lists, more, k), measure)
 
 
-def lists_made(files: RunFiles) -> Files:
+def stored_lists(files: RunFiles) -> Files:
     """Return the lists of a run (NEAREST), a partition per file."""
     return Files(tuple(file.uri for file in storage.list_files(files.nearest, ".parquet")), NEAREST)
 
 
 def directed_in(folder: str, parts: int) -> Shuffled:
-    """Return the rows for `pairs` (NEIGHBOURS), in so many partitions of the pair's left key."""
+    """Return the rows for `pairs` (NEIGHBOURS), in `parts` partitions of the pair's left key."""
     return Shuffled(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
 
 
 def finish(run: Run, request: SearchRequest) -> None:
-    """Store the request that is answered now: a later run may build on the lists."""
+    """Store the request that the lists answer, so that a later run may build on them."""
     run.report.rows_out = run.report.rows_in  # the questions that have lists
-    storage.write_json(RunFiles(run.uri).request, {**request.lasting(), "sites_of_keys": request.sites})
+    storage.write_json(RunFiles(run.uri).request, {**request.identity(), "sites_of_keys": request.sites})

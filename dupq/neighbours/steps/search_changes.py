@@ -1,15 +1,15 @@
 """The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
 
-    changes        one task           which questions are searched again, by fingerprints
-    tiles/queries  a task per block   the embeddings of the questions that are searched again
-    tiles/earlier  a task per block   the lists that its other questions had
-    tiles/own      a task per group   the queries of some blocks against each other
-    tiles/wave-1   a task per tile    the queries against the others, and against all other questions
-    directed       a task per block   the earlier lists, with new neighbours merged in; and the lists of the queries
+    changes        one task        the questions to be searched again, by fingerprints of their embeddings: the queries
+    tiles/queries  task per block  the embeddings of its queries
+    tiles/earlier  task per block  the earlier lists of its other questions
+    tiles/own      task per block  the queries against each other
+    tiles/wave-1   task per tile   the queries of different blocks, and queries against all other questions
+    directed       task per block  the earlier lists, with new neighbours merged in; and the lists of the queries
 
-A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
-who comes next in its list is not known. All others keep their lists, which only queries can enter. That is enough: a
-pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
+A question is searched again if it is new, if its embedding changed, or if a neighbour in its list is gone or changed:
+who follows in its list is not known. All other lists stay, and only queries can enter them. That is enough: if neither
+question of a pair is searched again, the earlier run compared the same embeddings.
 """
 
 import logging
@@ -28,17 +28,24 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, Partition, PerTask, Table, Whole
 from dupq.neighbours.candidates import empty_nearest, nearest_in, nearest_table
-from dupq.neighbours.steps.blocks import MARKS, Marked, Questions, SearchRequest, chosen, marks_in
+from dupq.neighbours.steps.blocks import (
+    FINGERPRINTS,
+    NonEmptyKeys,
+    Questions,
+    SearchRequest,
+    fingerprints_in,
+    select,
+)
 from dupq.neighbours.steps.search_all import (
-    OF_A_PLAN,
+    TABLES_OF_PLAN,
     Side,
     find_neighbours,
     finish,
-    gpus_of_search,
-    lists_made,
-    planned,
+    gpus_for_search,
+    plan_search,
+    search_each,
     search_in_waves,
-    searched_alone,
+    stored_lists,
 )
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import RunFiles, is_intact
@@ -48,70 +55,68 @@ from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, indices_among
 
 _log = logging.getLogger(__name__)
-_LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
+_LARGEST_SHARE = 0.3  # of the questions: if more changed, searching everything is as fast
 
 
-class Answered(TypedDict):
-    """The search request that a run has answered: `SearchRequest.lasting`, and what a later run needs to know."""
+class StoredRequest(TypedDict):
+    """The search request of a finished run: `SearchRequest.identity`, and what a later run needs besides."""
 
     sites_of_keys: list[str]
 
 
 class SiteLists(NamedTuple):
-    """The sites of the keys of two runs, sorted; and those that are searched, in both: none named are all."""
+    """The sorted sites of the keys of two runs; and the sites that both search, all if none are named."""
 
     earlier: list[str]
     now: list[str]
     searched: tuple[str, ...]
 
     def to_now(self, keys: np.ndarray) -> np.ndarray:
-        """Return keys of the earlier run as keys of this one; see `to_sites`."""
-        return to_sites(keys, self.earlier, self.now)
+        """Return keys of the earlier run as keys of this one, as `rekey` does."""
+        return rekey(keys, self.earlier, self.now)
 
 
 def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: RunFiles | None) -> None:
-    """Make the lists of every embedded question (`nearest`, `directed`).
+    """Make the lists of every embedded question: `nearest`, `directed`.
 
-    Only what differs from an earlier run is searched, if that run is of use.
+    With a usable earlier run only what differs from it is searched.
     """
     if previous is None:
         find_neighbours(run, shards, request)
         return
-    why_not = _unusable(previous, request)
-    if why_not is None:
-        blocks = planned(run, shards, request)
-        answered = read_as(previous.request, Answered, "its run is damaged")
-        sites = SiteLists(answered["sites_of_keys"], request.sites, request.settings.sites)
+    reason = _why_unusable(previous, request)
+    if reason is None:
+        blocks = plan_search(run, shards, request)
+        stored = read_as(previous.request, StoredRequest, "its run is damaged")
+        sites = SiteLists(stored["sites_of_keys"], request.sites, request.settings.sites)
         now = tuple(
             storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites)
         )
         earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
-        marks, lists = (Each(Files(uris, None, MARKS)) for uris in (now, earlier)), lists_made(previous)
-        changes = run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
+        fingerprints = (Each(Files(uris, None, FINGERPRINTS)) for uris in (now, earlier))
+        lists = stored_lists(previous)
+        changes = run.map("changes", find_changes, *fingerprints, Each(lists), sites, request.settings.k, into=KEYS)
         questions = sum(block.size for block in blocks)
-        if changes.rows > _LARGEST_SHARE * questions or gpus_of_search(request, blocks, changes.rows):
-            why_not = f"{changes.rows:,} questions changed"
-    if why_not is not None:
-        _log.info(f"everything is searched: {why_not}")
+        if changes.rows > _LARGEST_SHARE * questions or gpus_for_search(request, blocks, changes.rows):
+            reason = f"{changes.rows:,} questions changed"
+    if reason is not None:
+        _log.info(f"everything is searched: {reason}")
         find_neighbours(run, shards, request)
         return
-    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *OF_A_PLAN)
-    _search_changes(
-        run, blocks, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
-    )
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *TABLES_OF_PLAN)
+    earlier_run = EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
+    _search_changes(run, blocks, request, changes, earlier_run)
     finish(run, request)
 
 
 def _search_changes(
     run: Run, blocks: Sequence[Questions], request: SearchRequest, changes: Table, earlier: "EarlierLists"
 ) -> None:
-    queries = searched_alone(run, chosen(run, "tiles/queries", blocks, changes), request)
-    marked = PerTask(tuple(Marked(block) for block in blocks))
-    kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
-    sides = [
-        *queries,
-        *(Side(replace(some, without=changes), Partition(kept, part)) for part, some in enumerate(blocks)),
-    ]
+    queries = search_each(run, select(run, "tiles/queries", blocks, changes), request)
+    keys = PerTask(tuple(NonEmptyKeys(block) for block in blocks))
+    kept = run.map("tiles/earlier", earlier_lists, keys, Whole(changes), earlier, request.settings.k, into=NEAREST)
+    rest = [Side(replace(block, excluded=changes), Partition(kept, number)) for number, block in enumerate(blocks)]
+    sides = [*queries, *rest]
     tiles = [
         (left, right)
         for left in range(len(queries))
@@ -121,17 +126,17 @@ def _search_changes(
     search_in_waves(run, sides, [tiles], request)
 
 
-def _unusable(previous: RunFiles, request: SearchRequest) -> str | None:
-    """Return why an earlier run cannot be used; None if it can."""
+def _why_unusable(previous: RunFiles, request: SearchRequest) -> str | None:
+    """Return the reason why an earlier run cannot be used; None if it can."""
     if not storage.exists(previous.request):
         return f"{previous.uri} has no finished neighbours"
     try:
-        answered = read_as(previous.request, Answered, "its run is damaged")
+        stored = read_as(previous.request, StoredRequest, "its run is damaged")
     except StorageError:
-        raise  # it may be there next time
+        raise  # the next attempt may read it
     except DupqError as error:
         return str(error)
-    different = [name for name, value in request.lasting().items() if dict(answered).get(name) != value]
+    different = [name for name, value in request.identity().items() if dict(stored).get(name) != value]
     if different:
         return f"{previous.uri} was made with another {', '.join(different)}"
     if is_intact(previous.uri, "neighbours", (previous.nearest, previous.request)):
@@ -139,29 +144,29 @@ def _unusable(previous: RunFiles, request: SearchRequest) -> str | None:
     return f"{previous.uri} has lost some of its neighbours"
 
 
-def changes_since(
+def find_changes(
     now: Iterator[pa.Table], earlier: Iterator[pa.Table], lists: Iterator[pa.Table], sites: SiteLists, k: int
 ) -> Counted:
-    """Return the questions that are searched again (KEYS, ascending); see this module.
+    """Return the questions to be searched again (KEYS, ascending), as this module's docstring says.
 
     `now` and `earlier` are keys and fingerprints of both runs' embeddings, `lists` those of the earlier run. Memory: 18
-    bytes a question of the earlier run, twice that while its keys are read; 40 for each that is new, changed, gone or
+    bytes per question of the earlier run, twice that while its keys are read; 40 for each that is new, changed, gone or
     searched again; the keys and the lists of one file.
     """
-    keys, marks = _searched_earlier(earlier, sites)
+    keys, fingerprints = _earlier_fingerprints(earlier, sites)
     is_same, changed = np.zeros(len(keys), bool), [np.zeros(0, np.int64)]
     for table in now:
-        keys_now, marks_now = marks_in(table, sites.now)
+        keys_now, fingerprints_now = fingerprints_in(table, sites.now)
         indices, are_same = indices_among(keys, keys_now)
-        are_same[are_same] = marks[indices[are_same]] == marks_now[are_same]
+        are_same[are_same] = fingerprints[indices[are_same]] == fingerprints_now[are_same]
         is_same[indices[are_same]] = True
         changed.append(keys_now[~are_same])
     new, gone = np.concatenate(changed), keys[~is_same]
-    lost = [_that_lost(gone, table, sites, k) for table in lists] if len(gone) else [gone]
-    affected = distinct(np.concatenate(lost))
-    indices, are_same = indices_among(keys, affected)
+    affected = [_that_list(gone, table, sites, k) for table in lists] if len(gone) else [gone]
+    affected_keys = distinct(np.concatenate(affected))
+    indices, are_same = indices_among(keys, affected_keys)
     are_same[are_same] = is_same[indices[are_same]]
-    searched = distinct(np.concatenate([new, affected[are_same]]))
+    searched = distinct(np.concatenate([new, affected_keys[are_same]]))
     counts = {
         "questions new or changed": len(new),
         "questions gone or changed": len(gone),
@@ -170,29 +175,29 @@ def changes_since(
     return Counted(pa.table([searched], schema=KEYS), counts)
 
 
-def _searched_earlier(earlier: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
+def _earlier_fingerprints(earlier: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
     """Return the questions that the earlier run searched, as keys of this run, ascending, and their fingerprints."""
     columns = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)]]
     for table in earlier:
         if not sites.searched or (len(table) and table["site"][0].as_py() in sites.searched):  # a file has one site
-            for column, values in zip(columns, marks_in(table, sites.earlier), strict=True):
+            for column, values in zip(columns, fingerprints_in(table, sites.earlier), strict=True):
                 column.append(values)
-    keys, marks = (np.concatenate(column) for column in columns)
+    keys, fingerprints = (np.concatenate(column) for column in columns)
     del columns
     keys = sites.to_now(keys)
-    if (keys[1:] >= keys[:-1]).all():  # as a rule
-        return keys, marks
+    if (keys[1:] >= keys[:-1]).all():  # the usual case
+        return keys, fingerprints
     order = np.argsort(keys, kind="stable")
-    return keys[order], marks[order]
+    return keys[order], fingerprints[order]
 
 
-def _that_lost(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> np.ndarray:
-    """Return the questions of a table of lists that had one of `gone` (ascending) among their neighbours."""
+def _that_list(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> np.ndarray:
+    """Return the questions of a table of lists that have one of `gone` (ascending) among their neighbours."""
     keys, nearest = nearest_in(lists, k)
     others = sites.to_now(nearest.others)
-    is_lost = (nearest.others >= 0) & ((others < 0) | are_among(gone, others))
-    found = sites.to_now(keys)[is_lost.any(axis=1)]
-    return found[found >= 0]
+    is_gone = (nearest.others >= 0) & ((others < 0) | are_among(gone, others))
+    keys = sites.to_now(keys)[is_gone.any(axis=1)]
+    return keys[keys >= 0]
 
 
 @dataclass(frozen=True)
@@ -205,19 +210,19 @@ class EarlierLists:
 
     def around(self, keys: np.ndarray) -> Iterator[pa.Table]:
         """Yield the tables (NEAREST) that may have some of `keys` (of the earlier run, ascending)."""
-        for part, span in enumerate(self.spans):
+        for number, span in enumerate(self.spans):
             if len(keys) and span and span[0] <= keys[-1] and keys[0] <= span[1]:
-                yield self.lists.read(part)
+                yield self.lists.read(number)
 
 
 def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
     """Return the earlier lists of a block's questions that are not searched again, as lists of this run (NEAREST).
 
-    `keys` (ascending) are those of the block. Raises DupqError for one that is gone.
+    `keys` (ascending) are those of the block. Raises DupqError for a list that is gone.
     """
     sites, keys = earlier.sites, keys[~are_among(searched["key"].to_numpy(), keys)]
     result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
-    for table in earlier.around(to_sites(keys, sites.now, sites.earlier)):
+    for table in earlier.around(rekey(keys, sites.now, sites.earlier)):
         own = sites.to_now(table["key"].to_numpy())
         rows = np.flatnonzero(are_among(keys, own))
         lists = nearest_in(table.take(pa.array(rows)), k)[1]
@@ -232,11 +237,10 @@ def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k
     return nearest_table(keys, result)
 
 
-def to_sites(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
+def rekey(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
     """Return keys of a run with the sorted sites `earlier` as keys of one with `now`.
 
-    They are negative for -1 and where a site is gone. Different keys stay different: questions of sites that are gone
-    get negative keys of their own.
+    -1 stays as it is. Keys of sites that are gone become negative; different keys stay different.
     """
     if list(earlier) == list(now):
         return keys

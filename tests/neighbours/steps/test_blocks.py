@@ -13,7 +13,7 @@ from searched import MIX, made_up
 from dupq import storage
 from dupq.job import cluster, tasks
 from dupq.neighbours.steps import blocks
-from dupq.neighbours.steps.blocks import Questions, Span, forget_blocks, kept
+from dupq.neighbours.steps.blocks import Questions, Span, cached, forget_blocks
 from dupq.runs.question_tables import embeddings_table
 from dupq.text.keys import Sites
 
@@ -34,7 +34,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     found = []
 
     def read_table(uri: str, **_: object) -> pa.Table:
-        found.append((uri[-1], len(blocks._kept)))
+        found.append((uri[-1], len(blocks._cache)))
         return embeddings_table(made_up([20], seed=int(uri[-1])), Sites(["a"]))
 
     monkeypatch.setattr(storage, "read_table", read_table)
@@ -51,10 +51,10 @@ def tiles_in_order(run: str) -> None:
 def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
     read: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "_KEPT_QUESTIONS", 0)
+    monkeypatch.setattr(blocks, "_CACHED_QUESTIONS", 0)
     tiles_in_order("run")
     assert max(others for _, others in read) == 1
-    assert len(blocks._kept) == 2
+    assert len(blocks._cache) == 2
     diagonal, pairs = BLOCKS, BLOCKS * (BLOCKS - 1) // 2
     rows = BLOCKS - 1  # each begins with two that are not there, but for the last one
     assert len(read) <= diagonal + pairs + rows
@@ -73,13 +73,13 @@ def test_small_blocks_are_read_once(read: list[tuple[str, int]]) -> None:
 def keeping(name: str) -> dict[str, int]:
     """Counts the tasks of this process, and how often it made what it keeps."""
     made = []
-    kept(name, lambda: made.append("block"))
+    cached(name, lambda: made.append("block"))
     return {f"tasks of {os.getpid()}": 1, f"made by {os.getpid()}": len(made)}
 
 
 def looking(_name: str) -> dict[str, int]:
     """Counts what this process has kept."""
-    return {f"kept by {os.getpid()}": len(blocks._kept)}
+    return {f"kept by {os.getpid()}": len(blocks._cache)}
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("in a worker", marks=pytest.mark.ray)])
@@ -99,6 +99,6 @@ def test_steps_that_the_runner_calls_are_told_apart() -> None:
     were_kept = []
     for step in (keeping, keeping, looking):
         tasks.begin(tasks.run_tasks, 3, step)
-        were_kept.append("block" in blocks._kept)
+        were_kept.append("block" in blocks._cache)
         keeping("block")
     assert were_kept == [False, True, False]

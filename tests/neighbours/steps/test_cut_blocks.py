@@ -1,4 +1,4 @@
-"""How the search is cut: blocks, groups of some of their questions, and waves of tiles."""
+"""The plan of a search: blocks, their groups, and waves of tiles."""
 
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +10,7 @@ from searched import search_request
 
 from dupq import storage
 from dupq.job.run import Run
-from dupq.neighbours.steps.blocks import Questions, block_rows, blocks_of, cut, filled, groups_of, waves
+from dupq.neighbours.steps.blocks import Questions, block_rows, blocks_of, groups_of, pack, plan_blocks, waves
 from dupq.tables import BLOCKS
 
 
@@ -38,7 +38,7 @@ def test_each_wave_doubles_what_a_block_has_met(sizes: list[int]) -> None:
 
 def blocks_in(folder: Path, files: list[tuple[str, str, int]], scope: Literal["all", "site"]) -> list[Questions]:
     run = Run(str(folder / scope), "neighbours")
-    storage.write_table(run.table("plan", BLOCKS).file(0), cut(files, scope, 4), BLOCKS)
+    storage.write_table(run.table("plan", BLOCKS).file(0), plan_blocks(files, scope, 4), BLOCKS)
     return blocks_of(run, search_request(scope=scope))
 
 
@@ -56,7 +56,7 @@ def test_blocks_have_consecutive_rows_and_those_of_a_site_no_others_where_only_t
     blocks = blocks_in(tmp_path, files, "site")
     assert spans_of(blocks)[2:] == [[("2", 3, 4)], [("3", 0, 2)]]
     assert groups_of(blocks) == [[0, 1, 2], [3]]
-    assert filled(blocks, [1, 3, 1, 1]) == [[0, 1], [2], [3]]
+    assert pack(blocks, [1, 3, 1, 1]) == [[0, 1], [2], [3]]
     assert blocks_in(tmp_path / "empty", [("0", "a", 0)], "all") == []
 
 

@@ -26,7 +26,7 @@ from searched import (
 from dupq import storage
 from dupq.neighbours.steps import search_beyond_lists
 from dupq.neighbours.steps.search_all import directed_in
-from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, pairs_of_piece, pieces_of, unranked
+from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, count_pairs, pairs_of_rows, unranked
 from dupq.neighbours.tiles import block
 
 
@@ -88,15 +88,15 @@ def test_pieces_of_a_tile_have_all_of_its_pairs_once(is_diagonal: bool, monkeypa
     archive = made_up([90, 80])
     left = block(archive.take(slice(0, 100)), MIX)
     right = left if is_diagonal else block(archive.take(slice(100, 170)), MIX)
-    whole = pieces_of(left, right, MIX, FLOOR)
+    whole = count_pairs(left, right, MIX, FLOOR)
     assert whole.table.select(["start", "stop"]).to_pylist() == [{"start": 0, "stop": len(left.keys)}]
     assert whole.counts[ABOVE_FLOOR] == len(whole.second) > 200
     monkeypatch.setattr(search_beyond_lists, "_AT_ONCE", 50)
-    cut = pieces_of(left, right, MIX, FLOOR)
+    cut = count_pairs(left, right, MIX, FLOOR)
     assert (cut.counts, len(cut.second)) == (whole.counts, 0)
     assert max(cut.table["pairs"].to_pylist()) < 50 + len(right.keys)
     assert len(cut.table) > 3
-    rows = pa.concat_tables([pairs_of_piece(left, right, piece, MIX, FLOOR) for piece in cut.table.to_pylist()])
+    rows = pa.concat_tables([pairs_of_rows(left, right, piece, MIX, FLOOR) for piece in cut.table.to_pylist()])
     assert rows.sort_by([("query", "ascending"), ("neighbour", "ascending")]).equals(unranked(whole.second))
 
 
@@ -114,7 +114,7 @@ def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_w
 
     searched(files, made, wanted, before)
     with monkeypatch.context() as patch:
-        patch.setattr(search_beyond_lists, "chosen", killed)
+        patch.setattr(search_beyond_lists, "select", killed)
         with pytest.raises(KeyboardInterrupt):
             beyond(files, wanted, FLOOR)
     Path(before.request).unlink()

@@ -29,7 +29,7 @@ from dupq.errors import DupqError
 from dupq.job.table import Files
 from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.steps.search_changes import EarlierLists, SiteLists, changes_since, earlier_lists, to_sites
+from dupq.neighbours.steps.search_changes import EarlierLists, SiteLists, earlier_lists, find_changes, rekey
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS
 
@@ -126,14 +126,14 @@ def test_searched_again_is_what_is_new_or_changed_and_what_lost_a_neighbour() ->
     others = {1: [4], 2: [1], 3: [1], 4: [3], 5: [1]}
     lists = pa.Table.from_pylist([{"key": a, "neighbours": b, "scores": [0.5]} for a, b in others.items()], NEAREST)
     sites = SiteLists(["a"], ["a"], ())
-    found = changes_since(iter([marks(now)]), iter([marks(then)]), iter([lists]), sites, 1)
+    found = find_changes(iter([marks(now)]), iter([marks(then)]), iter([lists]), sites, 1)
     assert found.table.to_pydict() == {"key": [2, 4, 8]}
     assert [*found.counts.values()] == [2, 2, 3]
 
 
 def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
     keys = np.array([5, (1 << ID_BITS) | 7, (2 << ID_BITS) | 7, -1])
-    moved = to_sites(keys, ["a", "b", "c"], ["b", "x"])
+    moved = rekey(keys, ["a", "b", "c"], ["b", "x"])
     assert moved[1] == 7
     assert (moved[[0, 2, 3]] < 0).all()
     assert len(set(moved.tolist())) == 4

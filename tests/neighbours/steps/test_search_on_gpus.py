@@ -13,7 +13,7 @@ from dupq.job import cluster
 from dupq.job.gpus import Gpus
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import Questions, Span
-from dupq.neighbours.steps.search_all import gpus_of_search
+from dupq.neighbours.steps.search_all import gpus_for_search
 
 
 @pytest.mark.parametrize("scope", ["all", "site"])
@@ -41,9 +41,9 @@ def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
     auto = replace(search_request(), gpus=Gpus(None))
     caplog.set_level("INFO")
-    assert (gpus_of_search(auto, large), gpus_of_search(auto, [])) == (2, 0)
-    assert gpus_of_search(replace(auto, measure=Measure("cosine", 1.0, -0.5)), large) == 0
+    assert (gpus_for_search(auto, large), gpus_for_search(auto, [])) == (2, 0)
+    assert gpus_for_search(replace(auto, measure=Measure("cosine", 1.0, -0.5)), large) == 0
     assert not caplog.messages
-    assert gpus_of_search(auto, small) == 0
+    assert gpus_for_search(auto, small) == 0
     assert caplog.messages == ["searched by CPUs, some 0 s; a GPU would take 8 s"]
-    assert gpus_of_search(replace(auto, gpus=Gpus(1)), small) == 1
+    assert gpus_for_search(replace(auto, gpus=Gpus(1)), small) == 1
