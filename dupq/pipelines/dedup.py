@@ -102,11 +102,11 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     made = run.make("texts", make_texts_since, questions, files.texts_made_as, settings.text, len(job.skipped), earlier)
     rows, texts = run.records[-1]["rows_out"], made.texts
     check_rows(job.gates, rows, job.previous, run.uri)
-    parts, near, language = partitions(rows), settings.near_duplicates, settings.text.language
-    terms = run.make("terms", make_terms, texts, questions, language, parts)
+    partition_count, near, language = partitions(rows), settings.near_duplicates, settings.text.language
+    terms = run.make("terms", make_terms, texts, questions, language, partition_count)
 
     people, bundles = judged(opened.verdicts, sites, VERDICTS_FILE), bundles_of(made)
-    signed = run.make("signatures", make_signatures, bundles, near, sites, parts, folder="near_duplicates")
+    signed = run.make("signatures", make_signatures, bundles, near, sites, partition_count, folder="near_duplicates")
     to_compare = bundles, signed, terms.rarities, near, language, people.pairs(DIFFERENT)
     copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
 
@@ -116,7 +116,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     encoded = run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus, previous, earlier()))
 
     measure, k = read_measure(encoder), settings.neighbours.k
-    request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
+    request = SearchRequest(sites.names, settings.neighbours, measure, partition_count, gpus)
     run.do("neighbours", search, opened.shards, request, previous)
     lists = stored_lists(files)
 
@@ -127,7 +127,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
     dropped = "work/neighbours/tiles"
     run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
-    scored, around = run.make("pairs", score_pairs, directed_in(files.directed, parts), terms, scale)
+    scored, around = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
 
     if opened.teacher is not None:
         reading = teacher.Reading(opened.teacher, settings.text.code, sites.names)
@@ -138,8 +138,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
     candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
-    wanted = settings.calibration.precision, settings.clusters.threshold
-    thresholds, labels, held = run.make("partition", decide, candidates, wanted, texts, known, measure, scale)
+    criterion = settings.calibration.precision, settings.clusters.threshold
+    thresholds, labels, held = run.make("partition", decide, candidates, criterion, texts, known, measure, scale)
     decided = Decided(labels, scored, held.joined, copies.verified, thresholds["chosen"]["threshold"])
     linked = scale.model.linked_share if model["development_links"] else 0.0  # unknown without such links
     work = Work(settings.clusters.worklist, rows, k, language, linked)

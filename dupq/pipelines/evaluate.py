@@ -6,7 +6,7 @@ some 4 kB per question.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,6 @@ from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.steps import make_distinct_texts
-
-Content = TypeVar("Content")
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
@@ -111,13 +109,13 @@ def systems(archive: Archive, language: str) -> dict[str, Scorer]:
 
 
 @dataclass(frozen=True)
-class _Files(Generic[Content]):
+class _Files:
     """The contents of a folder's files as `read` returns them. Each iteration reads them again."""
 
     folder: str
-    read: Callable[[str], Content]
+    read: Callable[[str], Any]
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[Any]:
         return (self.read(file.uri) for file in storage.list_files(self.folder, ".parquet"))
 
 
