@@ -1,4 +1,4 @@
-"""Which files a table of an archive consists of: what its ingest recorded, whatever else lies there."""
+"""The files of a table: those that ingest recorded, whatever else is in the folder."""
 
 import logging
 from pathlib import Path
@@ -28,7 +28,7 @@ def relative(table: Path | str) -> list[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Two sites with records, each with two shards of questions and one of links."""
+    """Write two sites with records, each with two shards of questions and one of links."""
     for site in (A, B):
         names = [("questions", "part-0.parquet"), ("questions", "part-1.parquet"), ("links", "part-0.parquet")]
         record(tmp_path, site, {write(tmp_path, table, site, name): 5 for table, name in names})

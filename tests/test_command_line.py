@@ -1,4 +1,4 @@
-"""The options that all jobs share, and those of ingest that have to be looked at first."""
+"""The options that all jobs share, and those of ingest that are checked first."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""`dupq export`: each format read back by another reader, what it refuses, what it leaves, and S3."""
+"""`dupq export`: each format read by another reader, refused inputs, leftovers after errors, and S3."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ OWN = {(CS, 5): FORMULA, (CS, 6): LINES, (CS, 7): BELLS}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of hostile titles, exported to all formats beside it, each by its name."""
+    """A run with hostile titles, exported to each format, in folders with the formats' names."""
     made = tmp_path_factory.mktemp("export")
     with pytest.MonkeyPatch.context() as patch:
         for key, title in OWN.items():

@@ -13,7 +13,7 @@ from dupq.runs.reader import TableView
 
 
 def groups(clusters: TableView) -> set[frozenset[tuple[str, int]]]:
-    """The clusters of two and more."""
+    """Return the clusters of two and more questions."""
     found: dict[str, set[tuple[str, int]]] = {}
     for row in clusters.arrow(filter=pc.field("cluster_size") > 1).to_pylist():
         found.setdefault(row["cluster_id"], set()).add((row["site"], row["question_id"]))

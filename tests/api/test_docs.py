@@ -34,14 +34,14 @@ CHECKS = {"docs/python.md": of_python, "docs/export.md": of_export}
 
 
 class Python(NamedTuple):
-    """A Python block, and what the page says that it prints; None: the page does not say."""
+    """A Python block, and the output that the page shows; None: it shows none."""
 
     code: str
     printed: str | None
 
 
 def shown(page: Path) -> list[Python | Command]:
-    """The Python blocks of a page, and its commands that are run, in their order."""
+    """Return the Python blocks of a page and its commands that are run, in their order."""
     found: list[Python | Command] = []
     for block, after in itertools.pairwise([*blocks(page.read_text()), Block("", [])]):
         if block.language == "python":

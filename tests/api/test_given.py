@@ -1,4 +1,4 @@
-"""What Python gives as texts, tables, questions, paths and numbers: it is right, or one line says what is not."""
+"""The arguments of the Python API, of every kind: they are read, or one line says what is wrong."""
 
 from collections.abc import Callable
 from pathlib import Path

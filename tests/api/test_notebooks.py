@@ -25,7 +25,7 @@ SHOWN = {
 
 @pytest.fixture(scope="module")
 def nights(small_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two runs, as nights leave them: the loose one is the last."""
+    """A folder of two runs, as two nights leave it; the later run has the lower threshold."""
     folder = tmp_path_factory.mktemp("nights") / "runs"
     for run in (small_runs.strict, small_runs.loose):
         shutil.copytree(run, folder / storage.name(run))
@@ -35,7 +35,7 @@ def nights(small_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def executed(path: Path, monkeypatch: pytest.MonkeyPatch, runs: str) -> str:
-    """What the cells of a notebook show on a run, after running all of them."""
+    """Return what the cells of a notebook show on a run."""
     monkeypatch.setenv("DUPQ_RUN", runs)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the kernel's folder is another
     notebook = nbformat.read(path, as_version=4)

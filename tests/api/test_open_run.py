@@ -1,4 +1,4 @@
-"""A run's tables, opened in a notebook: no more is imported or read than is asked for."""
+"""A run's tables, opened in a notebook: only what is used is imported and read."""
 
 import importlib.util
 import math

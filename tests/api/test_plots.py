@@ -17,7 +17,7 @@ def run(small_runs) -> Run:
 
 
 def rows(chart: object) -> list[dict]:
-    """The values of a chart, of its first layer where it has several."""
+    """Return the values of a chart, or of its first layer."""
     held = json.loads(chart.to_json())  # type: ignore[attr-defined]
     return held.get("layer", [held])[0].get("data", held.get("data"))["values"]
 

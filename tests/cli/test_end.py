@@ -1,4 +1,4 @@
-"""What is left of a job that failed: the process as a user starts it."""
+"""What a failed job leaves, as a process that a user starts."""
 
 import json
 import signal
@@ -81,7 +81,7 @@ ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}
 
 
 def after(number: signal.Signals, where: str, run: Path) -> tuple[int, str, str]:
-    """The exit code, the one line, and the state of the run of a job that gets a signal."""
+    """Return the exit code, the one line, and the run's state of a job that gets a signal."""
     command = [sys.executable, "-c", SIGNALLED, str(run), str(int(number)), where]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.count("\n") == 1, ended.stderr

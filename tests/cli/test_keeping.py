@@ -19,7 +19,7 @@ def dupq(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
-    """Three finished runs and the pointer to the last."""
+    """Write three finished runs and the pointer to the last."""
     for number in (1, 2, 3):
         run = f"{tmp_path}/{number:016x}"
         storage.write_bytes(f"{run}/stages/texts.json", b"{}")

@@ -1,4 +1,4 @@
-"""The command `dupq plan`: the times of a run, grown, and what it cannot be told from."""
+"""The command `dupq plan`: the times of a run, extrapolated, and the runs that it refuses."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Judging a worklist in a terminal: what is shown, what is kept, and that a killed process loses nothing."""
+"""Judging a worklist in a terminal: what is shown and saved, and that a killed process loses nothing."""
 
 import io
 import subprocess

@@ -3,4 +3,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _quick(quick: None) -> None:
-    """In all tests of this folder."""
+    """Used by all tests of this folder."""

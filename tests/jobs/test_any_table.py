@@ -1,4 +1,4 @@
-"""Tables of any origin become an archive, and one of them clusters, as `dupq from-dump` does it, without Ray."""
+"""Tables of any origin become an archive, and one goes on to clusters by `dupq from-dump`, without Ray."""
 
 import csv
 import gzip
@@ -34,7 +34,7 @@ def write_csv(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def write(folder: Path, form: str) -> Path:
-    """The FAQ in some form, as a file or a folder of 20."""
+    """Write the FAQ in some form, as a file or as a folder of 20."""
     rows, path = faq(), folder / f"faq.{form}"
     if form == "csv":
         write_csv(path, rows)

@@ -1,4 +1,4 @@
-"""Dumps whose damage is found while they are read, and clusters that are not there; all else is in bad_inputs/."""
+"""Dumps whose damage shows only while they are read, and Ray clusters that do not exist; the rest is in bad_inputs/."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ QUESTION = '  <row Id="{}" PostTypeId="1" Title="How to bake" Body="&lt;p&gt;Bre
 
 
 def start(*arguments: object) -> tuple[int, str]:
-    """The exit code and stderr of an ingest as a user starts it."""
+    """Return the exit code and stderr of an ingest, started as a user does."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")}
     command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -27,7 +27,7 @@ def start(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for the dump of a site that this process ingests, without Ray."""
+    """Return a folder for the dump of a site that this process ingests, without Ray."""
     monkeypatch.setattr(cluster, "connect", lambda address: None)
     folder = tmp_path / "bread.example.com"
     folder.mkdir()
@@ -86,7 +86,7 @@ def test_too_many_broken_rows_fail_the_run_and_say_where_they_are(
 
 
 def test_no_cluster_where_one_is_named(tmp_path: Path) -> None:
-    """A process of its own, as it does not wait for its threads."""
+    """In another process, since the job does not wait for its threads."""
     (tmp_path / "Posts.xml").write_text(f"{HEAD}<posts>\n{QUESTION.format(1)}</posts>\n")
     ended = start("--dump", tmp_path / "Posts.xml", "--output", tmp_path / "out", "--ray", "127.0.0.1:1")
     assert_one_line(ended, 6, "no Ray cluster")

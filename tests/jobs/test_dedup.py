@@ -41,14 +41,14 @@ def job(sample: TrainedSample, output: Path, **changes: object) -> DedupJob:
 
 @pytest.fixture(scope="module")
 def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> Run:
-    """With Ray; most others are without it."""
+    """The run by Ray; most others run without it."""
     return dedup(job(trained_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK,)))
 
 
 @pytest.fixture(scope="module")
 @without_ray()
 def joining(run: Run, trained_sample: TrainedSample) -> Run:
-    """With a threshold from which some hundred pairs of the encoder may join: few or none are sure enough here."""
+    """A run with a threshold at which some hundred pairs of the encoder join: at the usual one hardly any do here."""
     pairs = table(run, "pairs")
     probabilities = pairs.filter(pc.equal(pairs["source"], "encoder"))["probability"].to_numpy()
     threshold = float(np.quantile(probabilities, 0.985))
@@ -59,12 +59,12 @@ def joining(run: Run, trained_sample: TrainedSample) -> Run:
 @pytest.fixture(scope="module")
 @without_ray()
 def small_run(small_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """With a threshold from which a few dozen pairs of the encoder join."""
+    """A run with a threshold at which a few dozen pairs of the encoder join."""
     return dedup(job(small_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK, JOINING)))
 
 
 def threshold_of(run: Run) -> str:
-    """As it is given to a run."""
+    """Return the threshold of a run as an assignment."""
     return f"clusters.threshold={storage.read_json(run.path('config.json'))['clusters']['threshold']}"
 
 
@@ -94,13 +94,13 @@ def test_pairs_hold_none_twice_none_with_itself_and_the_smaller_key_left(run: Ru
 
 
 def sure(pairs: pa.Table, metrics: dict) -> pa.Table:
-    """The pairs that may join: verified ones, and the encoder's from the threshold on."""
+    """Return the pairs that may join: verified ones, and the encoder's above the threshold."""
     probable = pc.greater_equal(pairs["probability"], pa.scalar(metrics["threshold"], pa.float32()))
     return pairs.filter(pc.or_(pc.not_equal(pairs["source"], "encoder"), probable))
 
 
 def groups(run: Run) -> list[list[int]]:
-    """The clusters of two and more."""
+    """Return the clusters of two and more questions."""
     clusters = table(run, "clusters").to_pandas()
     found = clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(sorted).tolist()
     return sorted(found)
@@ -173,7 +173,7 @@ def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics
 
 
 def test_pairs_are_as_probable_as_where_the_run_was_calibrated(run: Run) -> None:
-    """Though their evidence is gathered there from a sample's lists, and for all pairs part by part."""
+    """Although calibration gathers the evidence from a sample's lists, and `pairs` from all pairs, by partition."""
     sampled = pq.read_table(run.path("work", "calibration", "pairs", "part-00000.parquet"))
     pairs = table(run, "pairs")
     pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
@@ -203,7 +203,7 @@ def test_embeddings_are_plain_lists_of_float16_that_other_tools_can_read(run: Ru
 
 
 def test_every_exact_neighbour_is_there(run: Run) -> None:
-    """Against a full sort over the saved embeddings, for some questions."""
+    """Compare some questions with a full sort over the saved embeddings."""
     saved = table(run, "embeddings")
     ids, vectors = saved["question_id"].to_numpy(), np.array(saved["embedding"].to_pylist(), np.float64)
     nonzero = np.linalg.norm(vectors, axis=1) > 0
@@ -444,7 +444,7 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
 def test_a_job_that_is_started_again_after_its_run_became_the_latest_makes_no_other_run(
     small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    """Every night's command names the folder of runs as --previous."""
+    """The command of each night names the folder of runs as --previous."""
     shutil.copytree(small_run.uri, tmp_path / small_run.run_id)
     storage.write_json(f"{tmp_path}/latest.json", {"run_id": small_run.run_id, "run": f"{tmp_path}/{small_run.run_id}"})
     night = {"previous": str(tmp_path), "assignments": (JOINING, "neighbours.k=9")}
@@ -463,7 +463,7 @@ def test_a_job_that_is_started_again_after_its_run_became_the_latest_makes_no_ot
 def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
     small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    """The earlier one lacks a thirtieth of the questions."""
+    """The earlier run lacks a thirtieth of the questions."""
     for file in storage.list_files(small_sample.questions):
         rows = pq.read_table(file.uri)
         kept = rows.filter(pc.not_equal(pc.bit_wise_and(rows["question_id"], 31), 0))
@@ -503,7 +503,7 @@ def members_by_id(run: Run) -> dict[str, frozenset[int]]:
 def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
     trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both another night's run and an ingest of another site."""
+    """Another night's run, and an ingest of another site, end meanwhile."""
     earlier = fabricated_run.build_run(str(tmp_path))
     shutil.copytree(earlier, tmp_path / "runs" / "later")
     questions = tmp_path / "archive" / "questions"

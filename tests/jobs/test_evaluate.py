@@ -1,4 +1,4 @@
-"""The evaluation job: what it may be told, and that it measures what it was asked for and nothing else."""
+"""The evaluation job: its inputs, and that it measures only the named tables."""
 
 import dataclasses
 import shutil
@@ -93,7 +93,7 @@ def test_an_encoder_that_is_replaced_after_the_check_is_refused(trained_sample: 
 def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name_of_the_other(
     before: str, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replaced before it is copied it is refused; afterwards the copy is read."""
+    """If it is replaced before it is copied, the job fails; after that, the job reads the copy."""
     others = another_encoder(trained_sample.encoder, tmp_path / "other")
     shutil.copytree(trained_sample.encoder, tmp_path / "encoder")
     asked = dataclasses.replace(
@@ -126,7 +126,7 @@ def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name
 
 
 def another_encoder(encoder: str, folder: Path) -> str:
-    """One with other weights."""
+    """Write an encoder with other weights, and return its URI."""
     saved = load(encoder)
     with torch.no_grad():
         saved.network.words.weight.mul_(-1)

@@ -1,4 +1,4 @@
-"""Jobs over an archive whose language nobody names: it is found out, kept with the encoder, and told."""
+"""Jobs over an archive whose language is not named: it is determined, saved with the encoder, and logged."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a run must reach to be the latest one."""
+"""The gates that a run must pass to become the latest one."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ UNMEASURED = {**METRICS, "links": None, "drift": None}
 
 
 def refusal(gates: Gates, metrics: dict[str, Any]) -> str:
-    """Why a run with these metrics is refused; "" if it passes."""
+    """Return why a run with these metrics is refused; "" if it passes."""
     try:
         check_gates(gates, metrics, "/runs/7")
     except DupqError as error:
@@ -88,7 +88,7 @@ def test_the_first_gate_that_a_run_does_not_pass_is_named(gates: Gates, named: s
 
 
 def rows_refusal(tmp_path: Path, share: float | None, questions: int) -> str:
-    """Why an archive of so many questions is refused after a run of 1,000; "" if it is not."""
+    """Return why an archive of `questions` is refused after a run of 1,000; "" if it is not."""
     storage.write_json(f"{tmp_path}/metrics.json", {"questions": 1_000})
     try:
         check_rows(Gates(min_rows_share=share), questions, str(tmp_path), "/runs/7")

@@ -29,7 +29,7 @@ STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of six segments, in two units, with rejects in some of them."""
+    """Write a site of six segments, in two units, some with rejects."""
     folder = tmp_path_factory.mktemp("dump")
     big_archive.write_archive(folder, size=86_000_000, seed=5, site=SITE)
     posts = folder / SITE / "Posts.xml"

@@ -40,7 +40,7 @@ def body(content: bytes) -> bytes:
 
 
 def every_way(content: bytes, file_format: Format) -> Contents:
-    """What is read, which is the same whatever the segments and also the slow way."""
+    """Return what is read, after checking that segments and the slow reader give the same."""
     contents = read(content, file_format)
     for other in (read(content, file_format, 1), read(content, file_format, 64), read_slowly(content, file_format)):
         assert comparable(other) == comparable(contents)
@@ -48,7 +48,7 @@ def every_way(content: bytes, file_format: Format) -> Contents:
 
 
 def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> Contents:
-    """What is read of `bad` between good rows, which are there and unchanged."""
+    """Return what is read of `bad` between good rows, after checking that these are unchanged."""
     good = (LINKS_BEFORE, LINKS_AFTER) if file_format is LINKS else (BEFORE, AFTER)
     contents = every_way(document(good[0] + bad + good[1], file_format.root), file_format)
     alone = read(document(good[0] + good[1], file_format.root), file_format)
@@ -59,7 +59,7 @@ def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> Contents:
 
 
 def counts(contents: Contents, good: int = 2) -> dict[str, int]:
-    """What was counted besides the good rows."""
+    """Return the counts without those of the good rows."""
     table = "links" if "links" in contents.tables else "questions"
     found = dict(contents.counts)
     found[table] -= good

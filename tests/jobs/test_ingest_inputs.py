@@ -1,4 +1,4 @@
-"""The ingest job on what dumps may be made of: long texts, damaged archives among others, its own output."""
+"""The ingest job on unusual dumps: long texts, one damaged archive among others, its own output."""
 
 import json
 from pathlib import Path

@@ -31,7 +31,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of three segments."""
+    """Write a site of three segments."""
     folder = tmp_path_factory.mktemp("dump")
     big_archive.write_archive(folder, size=36_000_000, seed=6, site=SITE)
     return folder / SITE
@@ -47,7 +47,7 @@ def archive(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., dict]:
-    """Ingests the dumps in `tmp_path`/dumps, first one site of 300 questions, into `tmp_path`/out."""
+    """Return a function that ingests `tmp_path`/dumps, which has a site of 300 questions, into `tmp_path`/out."""
     write_site(tmp_path, "a.example.com", seed=1)
 
     def run(*assignments: str) -> dict:
@@ -197,7 +197,7 @@ def test_other_shards_replace_all_of_the_old_ones(small: Callable[..., dict], tm
 def test_killed_while_it_is_published_a_site_is_the_old_or_the_new_one(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each change of the archive while a later dump takes the place of an earlier one."""
+    """At each change of the archive while a later dump replaces an earlier one."""
     changes = ("move", "delete", "delete_folder", "write_json")
     place, out = f"{tmp_path}/out", tmp_path / "out"
     small("ingest.shard_rows=100")
@@ -231,7 +231,7 @@ def test_killed_while_it_is_published_a_site_is_the_old_or_the_new_one(
 
 
 def read_questions(archive: str) -> list[dict]:
-    """The rows that a job reads."""
+    """Return the rows that a job reads."""
     shards, _ = question_shards(f"{archive}/questions")
     return [row for shard in shards for row in storage.read_table(shard.uri).to_pylist()]
 

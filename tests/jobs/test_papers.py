@@ -1,4 +1,4 @@
-"""The papers' tables, which a package of their own measures: one of them, and what is said without that package."""
+"""The papers' tables, which dupq_papers measures: one table, and the error without that package."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run is named by the contents of what it reads, wherever that is."""
+"""A run is named by the contents of its inputs, not by where they are."""
 
 import json
 import shutil
@@ -19,12 +19,12 @@ Name = Callable[[Callable[[], object]], str]
 
 
 class Opened(Exception):  # noqa: N818
-    """A run was opened, and nothing is done."""
+    """Raised when a run was opened, so that nothing is done."""
 
 
 @pytest.fixture
 def name(monkeypatch: pytest.MonkeyPatch) -> Name:
-    """The name of the run that a job opens."""
+    """Return a function that returns the name of the run that a job opens."""
 
     def held(run: Run) -> NoReturn:
         raise Opened(run.run_id)

@@ -1,4 +1,4 @@
-"""Archives of several sites, of which one comes later or is left out: keys are numbered by all sites of a run."""
+"""Archives of several sites, one of which is added later or left out: all sites of a run number its keys."""
 
 import shutil
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ SETTINGS = ("calibration.unfit=continue", "calibration.sample=40", "calibration.
 
 
 class Archive:
-    """A folder of questions, to which sites are added."""
+    """A folder of questions to which sites can be added."""
 
     def __init__(self, folder: Path) -> None:
         sample = write_sample(folder / "dump", questions=150)
@@ -35,7 +35,7 @@ class Archive:
         self._rows = pq.ParquetFile(storage.list_files(f"{folder}/ingested/questions", ".parquet")[0].uri).read()
 
     def add(self, site: str) -> None:
-        """A third of the questions, of each site another one."""
+        """Add a site with a third of the questions, another third for each site."""
         place = self.folder / "questions" / f"site={site}" / "part-00000.parquet"
         place.parent.mkdir(parents=True)
         pq.write_table(self._rows.slice(SITES.index(site) * 50, 50), place)
@@ -47,7 +47,7 @@ class Archive:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
-    """One before there was the first site, and one with verdicts on it that leaves this site out."""
+    """Two runs: one before the first site was added, and one with verdicts on it that leaves this site out."""
     with without_ray():
         archive = Archive(tmp_path_factory.mktemp("sites"))
         for site in SITES[1:]:

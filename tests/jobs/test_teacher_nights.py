@@ -1,4 +1,4 @@
-"""Jobs with a teacher, whose model is a stand-in."""
+"""Jobs with a teacher; its model is a stand-in."""
 
 from pathlib import Path
 

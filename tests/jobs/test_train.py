@@ -40,7 +40,7 @@ def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, tmp_pat
 
 
 def bread(folder: Path) -> tuple[str, str]:
-    """An archive of 60 questions without links; the URIs of its questions and links."""
+    """Write an archive of 60 questions without links, and return the URIs of its questions and links."""
     site = folder / "bread.example.com"
     site.mkdir()
     words = ["rye", "wheat", "oats", "salt", "yeast", "oven", "stone", "crust", "crumb", "water"]

@@ -1,4 +1,4 @@
-"""Workers and jobs that are killed at random moments, and a training of everything that it can be given."""
+"""Workers and jobs that are killed at random moments, and a training with every kind of input."""
 
 import functools
 import os
@@ -102,7 +102,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
 
 
 def workers_of_this_process(title: bytes) -> Iterator[int]:
-    """The pids of Ray's processes of this title that descend from this process: other sessions may have some too."""
+    """Return the pids of Ray's processes with this title that descend from this process; others may run here too."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and title in _read(entry / "cmdline"):
             above = int(entry.name)
@@ -150,7 +150,7 @@ def _soon_ended() -> Iterator[None]:
 def trained_together(
     _soon_ended: None, archive: Archive, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[int], Path]:
-    """The folder of what so many workers have trained that nobody disturbed."""
+    """Return the folder that undisturbed workers have trained."""
 
     @functools.cache
     def trained(workers: int) -> Path:
@@ -176,7 +176,7 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The only one, a task, or one of two; losses and weights are those of workers that nobody killed."""
+    """The only worker, a task, or one of two; losses and weights equal those of undisturbed workers."""
     killed: list[int] = []
     is_trained = threading.Event()
     undisturbed = trained_together(workers)

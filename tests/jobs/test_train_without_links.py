@@ -51,7 +51,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture(scope="module", autouse=True)
 def _more_titles_set_apart() -> Iterator[None]:
-    """Of so few questions the usual share would be too few to measure by."""
+    """Hold out more titles than usual: the usual share of so few questions is too small to measure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(development, "TITLES_SHARE", 0.1)
         yield
@@ -60,7 +60,7 @@ def _more_titles_set_apart() -> Iterator[None]:
 @pytest.fixture(scope="module")
 @without_ray()
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """From the sample's dump without PostLinks.xml, by `from_dump`."""
+    """The archive of the sample's dump without PostLinks.xml, by `from_dump`."""
     folder, kept = tmp_path_factory.mktemp("unlinked"), Kept()
     with py7zr.SevenZipFile(write_sample(folder / "packed", QUESTIONS).archive) as packed:
         packed.extractall(folder / "dump")
@@ -82,7 +82,7 @@ def trained(archive: Archive, output: Path, links: str | None = None, *more: str
 
 
 def same(one: Description, other: Description) -> bool:
-    """Of another run, but the same in all else."""
+    """Return whether two descriptions differ only in their run."""
     return {**one, "run_id": ""} == {**other, "run_id": ""}
 
 
@@ -127,7 +127,7 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_table_without_duplicates_gives_the_encoder_of_none(archive: Archive, tmp_path: Path) -> None:
-    """The fixture's is of a table of no rows."""
+    """The fixture's encoder was trained with a links table without rows."""
     (place,) = Path(archive.links).rglob("*.parquet")
     assert pq.read_metadata(place).num_rows == 0
     ids = pq.read_table(archive.questions)["question_id"].to_pylist()

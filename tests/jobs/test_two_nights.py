@@ -1,4 +1,4 @@
-"""Two nights over the sample archive: what people judge on the worklist of the first holds in the second."""
+"""Two nights over the sample archive: verdicts on the first night's worklist hold in the second."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SETTINGS = ("calibration.unfit=continue", "calibration.sample=50", "neighbours.k
 
 @dataclass(frozen=True)
 class Nights:
-    """Two runs, and what was judged between them."""
+    """Two runs, and the verdicts between them."""
 
     archive: tuple[str, str, str]
     first: Run
@@ -141,14 +141,14 @@ def test_the_sheet_is_the_table_to_be_filled_in(nights: Nights) -> None:
 
 @without_ray()
 def test_the_same_job_again_is_the_same_run(nights: Nights) -> None:
-    """Though its earlier run, the latest one, is now itself."""
+    """Although the latest run, which it names as the earlier one, is now itself."""
     runs = str(Path(nights.second.uri).parent)
     assert dedup(nights.job(runs, previous=runs)).uri == nights.second.uri
 
 
 @without_ray()
 def test_verdicts_are_carried_on_and_later_ones_win(nights: Nights, tmp_path: Path) -> None:
-    """By the earlier run, where the folder of runs has none."""
+    """The earlier run keeps them, if the folder of runs has no verdicts."""
     given = tmp_path / "given.tsv"
     taken_back, kept = nights.verdicts[0], nights.verdicts[1:]
     given.write_text(format_verdicts([taken_back._replace(verdict="unsure")]))

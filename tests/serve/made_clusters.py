@@ -1,4 +1,4 @@
-"""A run with many random clusters, for the index: pairs of all kinds, titles of few words, some changes."""
+"""A run with many random clusters: pairs of all kinds, titles of few words, some changes."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ WORDS = ["How", "tree", "AVL-Tree", "graph", "مسألة", "Ähren", "c++", "x",
 
 
 def build_many(folder: str, clusters: int = 300, seed: int = 5) -> str:
-    """The fabricated run with other tables; its URI."""
+    """Write the fabricated run with other tables, and return its URI."""
     generator = np.random.default_rng(seed)
     run = build_run(folder)
     sizes = np.minimum(2 + generator.geometric(0.4, clusters), 30)
@@ -53,7 +53,7 @@ def _rows(own: list[Key]) -> list[dict]:
 
 
 def _edges(own: list[Key], generator: np.random.Generator) -> list[dict]:
-    """A path through the questions, and some more pairs."""
+    """Return pairs that form a path through the questions, and some more."""
     ends = {*pairwise(own), *((own[0], other) for other in own[2:] if generator.random() < 0.3)}
     rows = []
     for left, right in sorted(ends):

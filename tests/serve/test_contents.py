@@ -1,4 +1,4 @@
-"""What is asked of a run, against its own tables and the report's data; and who may ask."""
+"""The answers of the server, compared with the run's tables and the report's data; and whom it refuses."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
 
 
 def facts_of(run: Run) -> list[dict]:
-    """What the tables say of each cluster, put together row by row."""
+    """Collect the facts of each cluster from the tables, row by row."""
     titles = {
         (row["site"], row["question_id"]): row["title"]
         for row in run.questions.arrow(["site", "question_id", "title"]).to_pylist()

@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-c", "from dupq.cli import command; command()", "ser
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """A server of the explored run, with a folder of temporary files; its address."""
+    """Start a server of the explored run with its own temporary folder, and yield its address."""
     folder = tmp_path_factory.mktemp("served")
     run, work = build_explored_run(str(folder)), folder / "work"
     work.mkdir()
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 @pytest.fixture
 def opened(browser: Any, served: SimpleNamespace) -> Iterator[Any]:
-    """The page. At its end nothing was complained of, and nobody but the server was asked."""
+    """Yield the page, then check that it had no errors and made requests only to the server."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page, wrong = context.new_page(), []
     page.on("console", lambda message: wrong.append(message.text))
@@ -161,7 +161,7 @@ def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server, in this process, of a run with more than a page holds at once."""
+    """Yield the address of a server in this process, of a run with more clusters than one page."""
     folder = tmp_path_factory.mktemp("many")
     run, listening = open_run(build_many(str(folder))), queue.Queue[serve.Server]()
     thread = threading.Thread(target=serve.serve, args=(run, 0, listening.put))
@@ -267,7 +267,7 @@ def test_a_run_without_its_archive_shows_its_clusters(tmp_path: Path) -> None:
 
 
 def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None:
-    """The last test, as it ends the server."""
+    """The last test, since it ends the server."""
     assert list(served.work.iterdir())
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(timeout=20) == TERMINATED

@@ -60,7 +60,7 @@ def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
 def test_settings_of_the_papers_are_left_out_where_they_are_as_usual_and_need_their_package_where_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Encoders that were saved when these were settings of dupq have them."""
+    """Encoders that were saved when dupq had these settings still load."""
     saved = config.to_dict(Settings())
     saved["text"] |= {"dates": "kept", "tokens": "words"}
     saved["training"] |= {"loss": "softmax", "optimizer": "adam", "pairs": 0, "best_epoch": "accuracy"}
