@@ -21,7 +21,7 @@ from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.step import Counts
 from dupq.job.tasks import run_tasks
-from dupq.links import known_duplicates, read_lines
+from dupq.links import known_duplicates, read_pairs
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.pipelines.opening import open_evaluation
 from dupq.runs import progress
@@ -75,7 +75,7 @@ def measure_archive(archive: Archive, settings: Settings, tables: tuple[str, ...
     sites, keys, encoder = Sites(archive.sites), all_keys(archive.texts), archive.encoder
     labels = others = seen_before = None
     if is_pair_file(archive.links):
-        labels = usable(*read_lines(storage.read_bytes(archive.links), sites, archive.links), keys)
+        labels = usable(*read_pairs(storage.read_bytes(archive.links), sites, archive.links), keys)
         links, others = labels.duplicates, labels.others
     else:
         links = known_duplicates(archive.links, sites)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dupq.encoders.encoding import build
 from dupq.errors import DupqError
-from dupq.links import read_lines, read_pairs, split_links
+from dupq.links import read_pairs, split_links
 from dupq.settings import config
 from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import Sites
@@ -138,21 +138,22 @@ SITES = Sites(["a.example.com", "b.example.com"])
 def test_a_pair_file_names_questions_by_site_or_by_id_alone() -> None:
     content = "\ufeffa.example.com/7\ta.example.com/3\r\n\nb.example.com/1\ta.example.com/3\t0\n"
     content += "a.example.com/3\ta.example.com/7\t1\n"
-    duplicates, others = read_pairs(content.encode(), SITES, "f.tsv")
-    first = SITES.pack("a.example.com", np.array([3, 7]), "")
-    assert duplicates.tolist() == [first.tolist()]
-    assert others.tolist() == [[first[0], SITES.pack("b.example.com", np.array([1]), "")[0]]]
-    alone = read_pairs(b"7\t3\n5\t6\t0\n", Sites(["one.example.com"]), "f.tsv")
-    assert [side.tolist() for side in alone] == [[[3, 7]], [[5, 6]]]
-    assert [side.shape for side in read_pairs(b"", SITES, "f.tsv")] == [(0, 2), (0, 2)]
+    pairs, labels = read_pairs(content.encode(), SITES, "f.tsv")
+    first = SITES.pack("a.example.com", np.array([3, 7]), "").tolist()
+    other = int(SITES.pack("b.example.com", np.array([1]), "")[0])
+    assert pairs.tolist() == [first, [first[0], other], first]
+    assert labels.tolist() == [True, False, True]
+    pairs, labels = read_pairs(b"7\t3\n5\t6\t0\n", Sites(["one.example.com"]), "f.tsv")
+    assert (pairs.tolist(), labels.tolist()) == ([[3, 7], [5, 6]], [True, False])
+    assert [column.shape for column in read_pairs(b"", SITES, "f.tsv")] == [(0, 2), (0,)]
 
 
 def test_a_heading_is_passed_over_and_lines_keep_their_order() -> None:
     content = b"qid1\tqid2\tis_duplicate\n7\t3\n5\t6\t0\n7\t3\t0\n"
-    pairs, labels = read_lines(content, Sites(["one.example.com"]), "f.tsv")
+    pairs, labels = read_pairs(content, Sites(["one.example.com"]), "f.tsv")
     assert (pairs.tolist(), labels.tolist()) == ([[3, 7], [5, 6], [3, 7]], [True, False, False])
     with pytest.raises(DupqError, match="line 2"):
-        read_lines(b"qid1\tqid2\nqid1\tqid2\n", Sites(["one.example.com"]), "f.tsv")
+        read_pairs(b"qid1\tqid2\nqid1\tqid2\n", Sites(["one.example.com"]), "f.tsv")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def gather_pairs(run: Run, uris: tuple[str, ...], sites: Sites) -> Table:
 
 def pairs_of_file(uris: tuple[str, ...], sites: list[str], part: int) -> pa.Table:
     """Return PAIRS of one of some pair files."""
-    return _table_of(*read_pairs(storage.read_bytes(uris[part]), Sites(sites), uris[part]))
+    pairs, is_duplicate = read_pairs(storage.read_bytes(uris[part]), Sites(sites), uris[part])
+    return pa.table([*pairs.T, is_duplicate], schema=PAIRS)
 
 
 def distinct_pairs(pairs: pa.Table) -> Counted:

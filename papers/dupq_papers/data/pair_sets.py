@@ -13,7 +13,7 @@ import pyarrow as pa
 from dupq.archive import question_shards, read_shard
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Labels, usable
-from dupq.links import known_duplicates, read_lines
+from dupq.links import known_duplicates, read_pairs
 from dupq.settings.sections import TextSettings
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites, parse_id
@@ -58,7 +58,7 @@ def archive(questions: str, links: str, settings: TextSettings) -> PairSet:
 
 
 def quora(questions: str, pairs: str, settings: TextSettings) -> PairSet:
-    """Questions (lines of an id and a text, perhaps packed by xz) and labelled pairs of ids, as in `read_lines`.
+    """Questions (lines of an id and a text, perhaps packed by xz) and labelled pairs of ids, as in `read_pairs`.
 
     Keys are the ids; a question is its title alone. Raises DupqError naming file and line.
     """
@@ -70,7 +70,7 @@ def quora(questions: str, pairs: str, settings: TextSettings) -> PairSet:
         texts[key] = fields[1]
     keys = np.array(list(texts), np.int64)
     collection = _collection(keys, list(texts.values()), [""] * len(keys), settings)
-    ends, is_duplicate = read_lines(read_text(pairs).encode(), Sites(["quora"]), pairs)
+    ends, is_duplicate = read_pairs(read_text(pairs).encode(), Sites(["quora"]), pairs)
     return PairSet(collection, usable(ends, is_duplicate, collection.keys))
 
 
