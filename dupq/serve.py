@@ -151,7 +151,7 @@ class Contents:
             "sites": [explorer.site_data(site) for site in self._sites],
             "questions": self._questions(keys),
             "review": [[indices[pair.left], indices[pair.right], pair.verdict] for pair in review],
-            "worklist": [explorer.to_judge(row, indices.__getitem__) for row in work],
+            "worklist": [explorer.worklist_data(row, indices.__getitem__) for row in work],
             "verdicts": queries.verdicts_file(self.run),
         }
 

@@ -267,8 +267,8 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
     before = identity.read_clusters(run.clusters.place, sites)
     keys, clusters = with_represented((members, representatives), solved)
-    ids = identity.cluster_ids(identity.Grouping(keys, clusters), before).of(clusters)
-    changed = identity.changes(identity.Grouping(keys, ids), before, sites)
+    ids = identity.cluster_ids(identity.Clustering(keys, clusters), before)
+    changed = identity.changes(identity.Clustering(keys, ids), before, sites)
     return Decision(
         cut,
         int(chosen["pairs"]),

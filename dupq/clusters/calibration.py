@@ -1,21 +1,20 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
-A logistic model over scale-free evidence (`dupq/clusters/evidence.py`), learned from pairs of several sites that were
-judged by reading
-(prior.json). An archive's own links and verdicts move its intercept, a slope that all coefficients share, and each
-coefficient: archives differ most in how common duplicates are and in how well evidence separates them from others. All
-have Gaussian priors: few links move little. An archive unlike the prior's sites that has many links may go further
-(`fit`).
+The model is logistic, over scale-free evidence (`dupq/clusters/evidence.py`), and was learned from pairs of several
+sites that people judged by reading (prior.json). An archive's own links and verdicts move its intercept, each
+coefficient, and a slope that all coefficients share: archives differ most in how common duplicates are and in how well
+evidence separates them from others. All have Gaussian priors, so few links move little. An archive that is unlike the
+prior's sites and has many links may move further (`fit`).
 
-Own pairs count only where the prior thinks a duplicate possible (NEAR): the many pairs far below decide nothing, and a
-model that is a little wrong there would be bent by their number.
+Own pairs count only where the prior thinks a duplicate possible (NEAR). The many pairs far below decide nothing, and
+their number would bend a model that is a little wrong there.
 
-Known duplicates are incomplete: only a share of the duplicates is linked, so an unlinked pair may still be one. The
-likelihood accounts for that (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with probability
-share x p. The share is fitted too, with a wide Beta prior.
+People link only a share of the duplicates, so an unlinked pair may still be one. The likelihood accounts for that
+(Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with probability share x p. The share is fitted
+too, with a wide Beta prior.
 
-Linked pairs are sampled more densely than others; as in case-control studies the log of the ratio of both rates is
-added to the log-odds (King and Zeng 2001, section 4.1), so that they do not make pairs look likelier.
+Linked pairs are sampled more densely than others. As in case-control studies, the log of the ratio of both rates is
+added to the log-odds (King and Zeng 2001, section 4.1), so that the sample does not make pairs look likelier.
 """
 
 import importlib.resources
@@ -36,7 +35,7 @@ from dupq.storage import read_as
 FEATURES = (
     "place",  # log-odds that the best score of a random question is lower than this score
     "lift",  # of the side that lists the other more clearly; 0 where neither does
-    "rank",  # ln of the worse one, k + 1 where a side does not list the other
+    "rank",  # ln of the worse rank; k + 1 where a side does not list the other
     "title_cosine",
     "title_least",
     "text_cosine",
@@ -50,10 +49,10 @@ FEATURES = (
     "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
     "other_formulas",
     "same_asker",
-    "same_asker_alike",  # same_asker x text_cosine: who asks again, and who asks on
+    "same_asker_alike",  # same_asker x text_cosine: asks again, or asks a follow-up
     "cites",
 )
-KINDS = {  # of evidence, in a reader's words, and the features of each; every feature is of one kind
+KINDS = {  # kinds of evidence in a reader's words, with their features; each feature is of one kind
     "the encoder's score": ("place",),
     "nearer than other neighbours": ("lift",),
     "rank among the nearest": ("rank",),
@@ -68,14 +67,14 @@ KINDS = {  # of evidence, in a reader's words, and the features of each; every f
     "one links to the other": ("cites",),
     "how rare duplicates are": (),  # the intercept
 }
-NEAR = 0.01  # probability by the prior from which an unjudged pair counts
+NEAR = 0.01  # the prior's probability from which an unjudged pair counts
 _SAME_WORDS = 0.9
-_NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
-_LEAST_PLACE = -6.0
+_NO_TAGS = 0.4  # Jaccard coefficient of pairs without tags: the mean of near neighbours on other sites
+_LEAST_LOG_ODDS = -6.0
 _MOST_DEVIATIONS = 3.0
-_MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads
-_PRICE = 3.0  # nats for each doubling: more than a site with a handful of links has for one
-_STEP = 1e-4  # for second derivatives, in units of the spreads
+_MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads that are tried
+_PRICE = 3.0  # nats per doubling: more than a handful of links gains by one
+_STEP = 1e-4  # of second derivatives, in units of the spreads
 
 
 class Prior(NamedTuple):
@@ -84,16 +83,16 @@ class Prior(NamedTuple):
     centres: np.ndarray  # (F,): subtracted from the features
     scales: np.ndarray  # (F,): divisors of the features
     coefficients: np.ndarray  # (F + 1,): the last is the intercept
-    intercept_spread: float  # standard deviation of an archive's own intercept round that one
-    slope_spread: float  # of the log of its own slope round 0
-    coefficient_spread: float  # of each of its own coefficients round that slope's
-    linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
-    teacher: np.ndarray  # (3,): of a teacher's evidence; see `teacher_features`
+    intercept_spread: float  # standard deviation of an archive's intercept round the prior's
+    slope_spread: float  # of the log of its slope round 0
+    coefficient_spread: float  # of each of its coefficients round the prior's times the slope
+    linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
+    teacher: np.ndarray  # (3,): coefficients of `teacher_features` and an intercept
     sites: tuple[str, ...] = ()  # that it was learned on
 
     @property
     def model(self) -> "Model":
-        """The model of an archive of which nothing is known."""
+        """The model of an archive without links or verdicts."""
         return Model(self.centres, self.scales, self.coefficients, _mean(self.linked))
 
 
@@ -103,35 +102,35 @@ class Labelled(NamedTuple):
     features: np.ndarray
     labels: np.ndarray  # bool: linked, or judged to be duplicates
     weights: np.ndarray  # float64
-    is_judged: np.ndarray  # bool: by a person, who also labels pairs that are not duplicates
-    log_rates: np.ndarray  # ln of how much likelier a linked pair came into the sample than another one
+    is_judged: np.ndarray  # bool: a person gave the label, which may also be no duplicates
+    log_rates: np.ndarray  # ln of how much likelier a linked pair is sampled than another one
 
 
 @dataclass(frozen=True)
 class Model:
-    """The probability of a pair by its features."""
+    """The model that gives the probability of a pair by its features."""
 
     centres: np.ndarray
     scales: np.ndarray
     coefficients: np.ndarray  # (F + 1,)
-    linked_share: float  # of the duplicates, the share that is linked
+    linked_share: float  # share of the duplicates that is linked
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
-        """The probability that each pair is a duplicate (float64, (n,))."""
+        """Return the probability that each pair is a duplicate (float64, (n,))."""
         return np.asarray(expit(self.log_odds(features)))
 
     def log_odds(self, features: np.ndarray) -> np.ndarray:
-        """The same as log-odds."""
+        """Return the same as log-odds."""
         return np.asarray(designed(features, self.centres, self.scales) @ self.coefficients)
 
     def added(self, features: np.ndarray) -> np.ndarray:
         """Return what each of KINDS adds to the log-odds of each pair (float64, (n, kinds))."""
         terms = designed(features, self.centres, self.scales) * self.coefficients
-        own = [[FEATURES.index(name) for name in names] or [len(FEATURES)] for names in KINDS.values()]
-        return np.stack([terms[:, columns].sum(axis=1) for columns in own], axis=1)
+        columns = [[FEATURES.index(name) for name in names] or [len(FEATURES)] for names in KINDS.values()]
+        return np.stack([terms[:, indices].sum(axis=1) for indices in columns], axis=1)
 
     def to_dict(self) -> dict[str, object]:
-        """For a JSON file."""
+        """Return the model as JSON."""
         return {
             "features": list(FEATURES),
             **{name: getattr(self, name).tolist() for name in ("centres", "scales", "coefficients")},
@@ -140,7 +139,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Model":
-        """What `to_dict` gave."""
+        """Return the model of a dict that `to_dict` made."""
         centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
         return cls(centres, scales, coefficients, float(values["linked_share"]))
 
@@ -148,9 +147,9 @@ class Model:
 class Calibrated(TypedDict):
     """calibration.json: the model of a run, and what it rests on."""
 
-    model: dict[str, object]  # of `Model.to_dict`
+    model: dict[str, object]  # `Model.to_dict`
     reference: list[float]  # best scores of questions, ascending
-    floor: float | None  # score from which all pairs are wanted; None: from none
+    floor: float | None  # score from which all pairs become candidates; None: no score
     development_links: int
     judged_pairs: int
     development_sets: int
@@ -161,14 +160,14 @@ class Calibrated(TypedDict):
 
 
 def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int) -> np.ndarray:
-    """The features (float64, (n, F)) of rows of COMPARED, with the rows of AROUND of their questions.
+    """Return the features (float64, (n, F)) of rows of COMPARED, given the rows of AROUND of their questions.
 
-    `reference` are the best scores of random questions (see `places_of`); `k` is the length of lists.
+    `reference` are the best scores of random questions, ascending; a question lists `k` others.
     """
     of = {name: pairs[name].to_numpy() for name in pairs.column_names}
     ranks = [np.where(rank > 0, rank, k + 1) for rank in (of["rank_left"], of["rank_right"])]
     columns = (
-        places_of(of["similarity"].astype(np.float64), reference),
+        score_log_odds(of["similarity"].astype(np.float64), reference),
         np.maximum(of["lift_left"], of["lift_right"]),
         np.log(np.maximum(*ranks)),
         *(of[name] for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")),
@@ -186,39 +185,39 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
     return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
 
-def places_of(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """The place of each score (float64) among `reference`, the best scores of random questions, sorted.
+def score_log_odds(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return the log-odds (float64) that the best score of a random question is lower than each score.
 
-    That is the log-odds of the share of them that is lower. The reference rises with the size of the archive, so a
-    score that unrelated questions reach in a large archive counts less there than in a small one.
+    `reference` are best scores of random questions, ascending. They rise with the size of the archive, so a score that
+    unrelated questions reach in a large archive counts less there than in a small one.
     """
     lower = np.searchsorted(reference, scores, "left")
-    return np.maximum(np.log((lower + 1.0) / (len(reference) - lower + 1.0)), _LEAST_PLACE)
+    return np.maximum(np.log((lower + 1.0) / (len(reference) - lower + 1.0)), _LEAST_LOG_ODDS)
 
 
 def fit(labelled: Labelled, prior: Prior) -> Model:
     """Return the model with the highest posterior density, given the prior and this archive's labelled pairs.
 
-    How far an archive may lie from the prior's sites is fitted too: of some multiples of the prior's spreads the one
-    whose marginal likelihood is highest, less a price for each doubling. Four links never pay it; hundreds of clear
-    ones do.
+    How far an archive may differ from the prior's sites is fitted too: the multiple of the prior's spreads with the
+    highest marginal likelihood wins, less a price for each doubling. Four links never pay it; hundreds of clear ones
+    do.
     """
     rows = labelled.is_judged | (prior.model.probabilities(labelled.features) >= NEAR)
     if not rows.any():
         return prior.model
     near = Labelled(*(column[rows] for column in labelled))
     fits = [_fit_within(multiple, near, prior) for multiple in _MULTIPLES]
-    return max(fits, key=lambda found: found[1])[0]
+    return max(fits, key=lambda fitted: fitted[1])[0]
 
 
 def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Model, float]:
     """Fit with `multiple` times the prior's spreads; return the model and its log marginal likelihood, less the price.
 
-    The likelihood is Laplace's approximation (MacKay 1992, "Bayesian interpolation", section 3). Parameters are in
-    units of their spreads: log of the slope, a move of each coefficient, one of the intercept; last the linked
-    share's log-odds.
+    The likelihood is Laplace's approximation (MacKay 1992, "Bayesian interpolation", section 3). Parameters, in units
+    of their spreads: the log of the slope, moves of each coefficient and of the intercept; last, the log-odds of the
+    linked share.
     """
-    from scipy.optimize import minimize  # half a second to import, and most processes never fit
+    from scipy.optimize import minimize  # importing it takes half a second, and most processes never fit
 
     design = designed(labelled.features, prior.centres, prior.scales)
     slopes, intercept = prior.coefficients[:-1], prior.coefficients[-1]
@@ -250,9 +249,9 @@ def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Mode
 
 
 def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-    """The loss of labelled pairs, and its gradient by the coefficients and by the log-odds of the linked share.
+    """Return the loss of labelled pairs, and its gradient by the coefficients and the log-odds of the linked share.
 
-    `design` (n, F + 1) are their scaled features and ones.
+    `design` (n, F + 1) holds their scaled features and a column of ones.
     """
     share, p = expit(parameters[-1]), expit(design @ parameters[:-1])
     linked = np.where(labelled.is_judged, 1.0, share)
@@ -265,10 +264,10 @@ def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: 
 
 
 def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Features, scaled and clipped at three standard deviations, with a column of ones for the intercept.
+    """Return features, scaled and clipped at three standard deviations, with a column of ones for the intercept.
 
-    Clipped, so that a value far outside the prior's data (an announcement repeated word for word each year) counts as
-    strong evidence and not as ten times that.
+    So a value far outside the prior's data, such as an announcement repeated word for word each year, counts as strong
+    evidence, but not as ten times that.
     """
     scaled = np.clip((features - centres) / scales, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
     return np.concatenate([scaled, np.ones((len(features), 1))], axis=1)
@@ -279,10 +278,10 @@ def _mean(beta: tuple[float, float]) -> float:
 
 
 def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
-    """The archive's own share of the decision: 0 if the model is the prior, near 1 if they are far apart.
+    """Return the archive's share of the decision: 0 if the model is the prior, near 1 if they are far apart.
 
-    The distance of the log-odds of both against how far the prior's own spread would let them differ, over pairs, each
-    by how open it is (p (1 - p)): how unlikely the unlikely ones are decides nothing.
+    It compares the distance of the log-odds of both models with the distance that the prior's spread allows. Pairs
+    count by how open they are, p (1 - p): how unlikely the unlikely pairs are decides nothing.
     """
     if not len(features):
         return 0.0
@@ -296,13 +295,13 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
 
 
 _SHIPPED = importlib.resources.files("dupq") / "clusters"
-OF_TITLES = str(_SHIPPED / "titles_prior.json")  # of pairs of titles without bodies, judged by them alone
+OF_TITLES = str(_SHIPPED / "titles_prior.json")  # learned from titles without bodies
 _REMEDY = "make it anew with benchmarks/prior.py"
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Entries(TypedDict):
-    """The file."""
+    """A prior's file."""
 
     features: list[str]
     centres: list[FiniteFloat]
@@ -317,15 +316,15 @@ class _Entries(TypedDict):
 
 
 def read_prior(uri: str = "") -> Prior:
-    """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
-    place = uri or str(_SHIPPED / "prior.json")
-    values = read_as(place, _Entries, _REMEDY)
+    """Return the prior at `uri`, or dupq's own. Raises DupqError if it was made for other features."""
+    uri = uri or str(_SHIPPED / "prior.json")
+    values = read_as(uri, _Entries, _REMEDY)
     if tuple(values["features"]) != FEATURES:
-        raise DupqError(f"{place}: made for other features; {_REMEDY}")
+        raise DupqError(f"{uri}: made for other features; {_REMEDY}")
     columns = [values[name] for name in ("centres", "scales", "coefficients", "linked", "teacher")]
     features = len(FEATURES)
     if [len(column) for column in columns] != [features, features, features + 1, 2, 3]:
-        raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
+        raise DupqError(f"{uri}: not as many numbers as there are features; {_REMEDY}")
     centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
     return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
@@ -333,41 +332,41 @@ def read_prior(uri: str = "") -> Prior:
 
 # A teacher's cosine as evidence: it moves the log-odds that all other evidence gives a pair.
 #
-# A logistic model over two features, learned on other sites (prior.json) and moved by this archive's known duplicates
-# and verdicts as the first one is. Cosines of models differ in mean and spread, and so do archives; so a cosine counts
-# in standard deviations over the pairs that a run is calibrated on.
+# This is a logistic model over two features. Like the first one it was learned on other sites (prior.json) and is moved
+# by this archive's known duplicates and verdicts. Models and archives differ in the mean and the spread of cosines, so
+# a cosine counts in standard deviations over the pairs that a run is calibrated on.
 
-SCALES = np.array([3.0, 1.0])  # of log-odds and scaled cosine, which `designed` clips at three: certain is 9
+SCALES = np.array([3.0, 1.0])  # of log-odds and scaled cosine; `designed` clips at three, so certain is 9
 _CENTRES, _LEAST_SPREAD = np.zeros(2), 1e-3
 
 
 class TeacherModel(NamedTuple):
-    """How much a teacher's cosine says in this archive."""
+    """The model that adds a teacher's cosine to all other evidence."""
 
-    mean: float  # of its cosines
+    mean: float  # of cosines in this archive
     spread: float  # their standard deviation
-    log_odds: float  # coefficient of those by all other evidence, divided by SCALES
-    cosine: float  # coefficient of the scaled one
+    log_odds: float  # coefficient of the log-odds by all other evidence, divided by SCALES
+    cosine: float  # coefficient of the scaled cosine
     intercept: float
 
     def probabilities(self, p: np.ndarray, cosines: np.ndarray) -> np.ndarray:
-        """The probability (float64) of pairs that have `p` by all other evidence; the same where a cosine is NaN."""
+        """Return the probability (float64) of pairs that have `p` by all other evidence; `p` if a cosine is NaN."""
         is_read = np.isfinite(cosines)
         features = teacher_features(p[is_read], cosines[is_read], self.mean, self.spread)
-        found = p.astype(np.float64)
-        found[is_read] = expit(designed(features, _CENTRES, SCALES) @ [self.log_odds, self.cosine, self.intercept])
-        return found
+        moved = p.astype(np.float64)
+        moved[is_read] = expit(designed(features, _CENTRES, SCALES) @ [self.log_odds, self.cosine, self.intercept])
+        return moved
 
 
 def teacher_features(p: np.ndarray, cosines: np.ndarray, mean: float, spread: float) -> np.ndarray:
-    """Log-odds and scaled cosines (float64, (n, 2)) of pairs."""
+    """Return log-odds and scaled cosines of pairs (float64, (n, 2))."""
     return np.stack([logit(np.clip(p.astype(np.float64), 1e-9, 1 - 1e-9)), (cosines - mean) / spread], axis=1)
 
 
 def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: Prior) -> TeacherModel:
-    """The model of this archive, from the pairs of its calibration: labels, `p` by all other evidence, cosines.
+    """Fit the model to this archive's calibration pairs: labels, `p` by all other evidence, and cosines.
 
-    Pairs whose cosine is NaN tell nothing; without any other the model is the prior's.
+    Pairs whose cosine is NaN are left out; without any other pair the model is the prior's.
     """
     rows = np.flatnonzero(np.isfinite(cosines))
     if not len(rows):
@@ -375,5 +374,5 @@ def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: P
     p, cosines = p[rows], cosines[rows].astype(np.float64)
     mean, spread = float(cosines.mean()), max(float(cosines.std()), _LEAST_SPREAD)
     read = Labelled(teacher_features(p, cosines, mean, spread), *(column[rows] for column in labelled[1:]))
-    own = prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
-    return TeacherModel(mean, spread, *fit(read, own).coefficients.tolist())
+    start = prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
+    return TeacherModel(mean, spread, *fit(read, start).coefficients.tolist())

@@ -1,5 +1,6 @@
-"""Connected components of a graph of questions, on verified edges only; what people said of pairs, as constraints on
-them; and how well its edges hold a cluster together.
+"""Connected components of a graph of questions, and the constraints that people's verdicts put on them.
+
+Only verified edges are followed. `cluster_statistics` says how well its edges hold a cluster together.
 """
 
 from collections import defaultdict
@@ -7,46 +8,51 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
-from dupq.kernel_cache import numba
-from dupq.text.keys import are_among, distinct
+from dupq.text.keys import are_among, distinct, pairs_among
 
-_EDGES_AT_ONCE = 1 << 20
-_EDGES_HELD = 1 << 22  # before those of some parts become a forest
+_EDGES_HELD = 1 << 22  # before they are reduced to a forest
 
 
 def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The questions that `edges` touch, and for each the smallest key of its component.
+    """Return the questions that `edges` touch (sorted), and for each the smallest key of its component.
 
-    `edges` is int64 of shape (m, 2). Both results are int64 and sorted by question. The answer does not depend on the
-    order of the edges. Union-find over the numbered questions; memory: 24 bytes a question beside the edges, and 16 an
-    edge while the questions are numbered.
+    `edges` is int64 of shape (m, 2), in any order; both results are int64. Memory: some 50 bytes an edge.
     """
     members = distinct(edges)
-    parents = np.arange(len(members))
-    for start in range(0, len(edges), _EDGES_AT_ONCE):
-        ends = np.searchsorted(members, edges[start : start + _EDGES_AT_ONCE])
-        _unite(parents, ends)
-    _flatten(parents)
-    return members, members[parents]
+    return members, members[connected(len(members), np.searchsorted(members, edges))]
+
+
+def connected(count: int, pairs: np.ndarray) -> np.ndarray:
+    """Return for each of the nodes 0 to `count` - 1 the smallest node of its component (int64).
+
+    `pairs` are nodes (int64, shape (m, 2)).
+    """
+    graph = sparse.coo_array((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    groups, labels = connected_components(graph.tocsr(), directed=False)
+    smallest = np.zeros(groups, np.int64)
+    smallest[labels[::-1]] = np.arange(count)[::-1]  # the last assignment to an index counts
+    return smallest[labels]
 
 
 def forest(edges: np.ndarray) -> np.ndarray:
-    """The fewest edges (int64, shape (m, 2)) with the same components: each question with the smallest of its own."""
+    """Return the fewest edges (int64, shape (m, 2)) with the same components: each question with the smallest one."""
     members, smallest = components(edges)
     is_joined = members != smallest
     return np.stack([smallest[is_joined], members[is_joined]], axis=1)
 
 
-def forest_of(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """A forest with the components of the edges of all parts, or some more edges.
+def forest_of(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """Return edges with the components of all edges in `arrays`: a forest, perhaps with some edges more.
 
-    Memory: some parts, or three times the forest: 48 bytes a question in it, however many edges there are.
+    Memory: that of the largest arrays, or three times the forest: 48 bytes a question in it, however many edges.
     """
     held, count, most = [np.zeros((0, 2), np.int64)], 0, _EDGES_HELD
-    for part in parts:
-        held.append(part)
-        count += len(part)
+    for edges in arrays:
+        held.append(edges)
+        count += len(edges)
         if count > most:
             held = [forest(np.concatenate(held))]
             count = len(held[0])
@@ -55,7 +61,7 @@ def forest_of(parts: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
-    """For each key the question that represents it; `members` is sorted."""
+    """Return the representative of each key, or the key itself if it is not among the sorted `members`."""
     if not len(members):
         return keys
     indices = np.minimum(np.searchsorted(members, keys), len(members) - 1)
@@ -65,50 +71,24 @@ def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarr
 def with_represented(
     representatives: tuple[np.ndarray, np.ndarray], solved: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The questions of clusters of two and more (sorted keys), and the smallest key of each one's cluster.
+    """Return the questions of clusters of two and more (sorted keys), and the smallest key of each one's cluster.
 
-    Both arguments are sorted keys with a key for each: its representative, and the first of a representative's cluster.
+    `representatives` are sorted keys and their representatives; `solved` sorted representatives and their clusters.
     """
     keys = distinct(np.concatenate([representatives[0], solved[0]]))
-    labelled = represented(represented(keys, *representatives), *solved)
-    _, first, indices, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
-    kept = sizes[indices] > 1
-    return keys[kept], keys[first][indices][kept]  # keys are sorted, so the first of a cluster is its smallest
-
-
-@numba.njit(nogil=True, cache=True)
-def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
-    """Join the components of both ends of each edge; a root is always the smallest number of its component."""
-    for edge in range(len(edges)):
-        left, right = _root(parents, edges[edge, 0]), _root(parents, edges[edge, 1])
-        if left < right:
-            parents[right] = left
-        else:
-            parents[left] = right
-
-
-@numba.njit(nogil=True, cache=True)
-def _root(parents: np.ndarray, index: int) -> int:
-    """Return the root of a node of a forest; `parents` is that of each, its own of a root."""
-    while parents[index] != index:
-        parents[index] = parents[parents[index]]  # path halving
-        index = parents[index]
-    return index
-
-
-@numba.njit(nogil=True, cache=True)
-def _flatten(parents: np.ndarray) -> None:
-    for index in range(len(parents)):  # a parent is smaller than its child, so it is flat already
-        parents[index] = parents[parents[index]]
+    labels = represented(represented(keys, *representatives), *solved)
+    _, first, indices, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    is_shared = sizes[indices] > 1
+    return keys[is_shared], keys[first][indices][is_shared]  # keys are sorted: the first of a cluster is its smallest
 
 
 class Constraints(NamedTuple):
-    """Pairs of representatives (int64 keys, shape (m, 2), left < right, each once)."""
+    """Pairs of representatives (int64 keys, shape (m, 2), left < right, each once) that people decided."""
 
-    joined: np.ndarray  # those that join at any probability
-    is_verdict: np.ndarray  # bool: people judged them, or others that they represent, to be the same; else a known link
-    apart: np.ndarray  # those that must not get into one cluster, directly or through others
-    contradicting: int  # pairs that were judged to be the same, which those that must be apart forbid
+    joined: np.ndarray  # they join at any probability
+    is_verdict: np.ndarray  # bool: `joined` by a verdict, perhaps on questions that they represent; else by a link
+    apart: np.ndarray  # they must not get into one cluster, not even through other questions
+    contradicting: int  # pairs judged to be the same that `apart` forbids
 
 
 def constraints(
@@ -118,63 +98,61 @@ def constraints(
     keys: np.ndarray,
     represent: Callable[[np.ndarray], np.ndarray],
 ) -> Constraints:
-    """The constraints by verdicts and known links (pairs of keys, shape (m, 2)) on the questions that represent others.
+    """Return the constraints that verdicts and known links (pairs of keys, shape (m, 2)) put on representatives.
 
-    Pairs with a question that is not among the sorted `keys` count for nothing. Where not all others can hold, `apart`
-    wins over `same`, and both over `links`; of pairs that are alike the smaller one.
+    Pairs with a question that is not among the sorted `keys` are ignored. Where pairs contradict one another, `apart`
+    wins over `same`, both win over `links`, and otherwise the smaller pair wins.
     """
-    same, links, apart = (
-        _between(represent(pairs[are_among(keys, pairs).all(axis=1)])) for pairs in (same, links, apart)
-    )
-    every, first = np.unique(np.concatenate([same, links]), axis=0, return_index=True)
+    same, links, apart = (_distinct(represent(pairs_among(keys, pairs))) for pairs in (same, links, apart))
+    pairs, first = np.unique(np.concatenate([same, links]), axis=0, return_index=True)
     is_verdict = first < len(same)
     order = np.argsort(~is_verdict, kind="stable")
-    every, is_verdict = every[order], is_verdict[order]
-    kept = joinable(every, apart)
-    return Constraints(every[kept], is_verdict[kept], apart, int((is_verdict & ~kept).sum()))
+    pairs, is_verdict = pairs[order], is_verdict[order]
+    may_join = joinable(pairs, apart)
+    return Constraints(pairs[may_join], is_verdict[may_join], apart, int((is_verdict & ~may_join).sum()))
 
 
-def _between(pairs: np.ndarray) -> np.ndarray:
-    """Pairs with the smaller key on the left, each once, without those of a question with itself."""
+def _distinct(pairs: np.ndarray) -> np.ndarray:
+    """Return pairs with the smaller key on the left, each once, without pairs of a question with itself."""
     pairs = np.unique(np.sort(pairs, axis=1), axis=0)
     return pairs[pairs[:, 0] != pairs[:, 1]]
 
 
 def joinable(edges: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Which of `edges` may join their ends (bool, (m,)), one after the other, if no pair of `apart` is to be joined.
+    """Return which `edges`, taken in order, may join their ends (bool, (m,)) without joining a pair of `apart`.
 
-    Both are int64 keys, shape (m, 2). Only the edges of components that hold such a pair are gone through one by one.
+    Both are int64 keys, shape (m, 2). Only components that would join such a pair are gone through edge by edge.
     """
     is_joinable = np.ones(len(edges), bool)
     members, smallest = components(edges)
-    inside = apart[are_among(members, apart).all(axis=1)]
+    inside = pairs_among(members, apart)
     owners = smallest[np.searchsorted(members, inside)]
     torn = np.unique(owners[owners[:, 0] == owners[:, 1], 0])
     rows = np.flatnonzero(are_among(torn, smallest[np.searchsorted(members, edges[:, 0])]))
     from networkx.utils import UnionFind
 
     sets = UnionFind()
-    foes = defaultdict[int, set[int]](set)  # of each root, the roots that it must not be joined with
+    foes = defaultdict[int, set[int]](set)  # roots that a root must not be joined with
     for left, right in inside.tolist():
         foes[left].add(right)
         foes[right].add(left)
     for row, (left, right) in zip(rows.tolist(), edges[rows].tolist(), strict=True):
-        one, other = sets[left], sets[right]
-        if other in foes[one]:
+        left, right = sets[left], sets[right]
+        if right in foes[left]:
             is_joinable[row] = False
-        elif one != other:
-            sets.union(one, other)
-            kept = sets[one]
-            lost = other if kept == one else one
-            for foe in foes.pop(lost, ()):
-                foes[foe].discard(lost)
-                foes[foe].add(kept)
-                foes[kept].add(foe)
+        elif left != right:
+            sets.union(left, right)
+            root = sets[left]
+            absorbed = right if root == left else left
+            for foe in foes.pop(absorbed, ()):
+                foes[foe].discard(absorbed)
+                foes[foe].add(root)
+                foes[root].add(foe)
     return is_joinable
 
 
 class ClusterStatistics(NamedTuple):
-    """A column a field, a row a cluster; see tables.CLUSTER_STATS."""
+    """Columns of CLUSTER_STATS, with a row per cluster."""
 
     clusters: np.ndarray
     sizes: np.ndarray
@@ -185,12 +163,12 @@ class ClusterStatistics(NamedTuple):
 
 
 def cluster_statistics(clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray) -> ClusterStatistics:
-    """Of each cluster, sorted by cluster.
+    """Return the statistics of each cluster, sorted by cluster.
 
-    Row i of `edges` (int64, shape (m, 2), no repeats) is inside cluster `clusters[i]`; no question is in two
-    clusters. The answer does not depend on the order of the edges. Memory: about 1 kB an edge.
+    Row i of `edges` (int64, shape (m, 2), no repeats) is inside cluster `clusters[i]`; no question is in two clusters.
+    The order of the edges makes no difference. Memory: about 1 kB an edge.
     """
-    import networkx as nx  # which takes .2 s, in no other task
+    import networkx as nx  # importing it takes .2 s, and no other task needs it
 
     names, owners = np.unique(clusters, return_inverse=True)
     members, ends = np.unique(edges, return_inverse=True)
@@ -201,6 +179,6 @@ def cluster_statistics(clusters: np.ndarray, edges: np.ndarray, probabilities: n
     counts = np.bincount(owners, minlength=len(names))
     weakest = np.full(len(names), np.inf, probabilities.dtype)
     np.minimum.at(weakest, owners, probabilities)
-    only_paths = np.array(list(nx.bridges(nx.Graph(ends.tolist()))), np.int64).reshape(-1, 2)
-    bridges = np.bincount(of_members[only_paths[:, 0]], minlength=len(names))
-    return ClusterStatistics(names, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridges)
+    bridges = np.array(list(nx.bridges(nx.Graph(ends.tolist()))), np.int64).reshape(-1, 2)
+    bridge_counts = np.bincount(of_members[bridges[:, 0]], minlength=len(names))
+    return ClusterStatistics(names, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts)

@@ -1,7 +1,8 @@
-"""From the neighbours of questions to pairs with a probability, and from these to clusters: at a threshold, components
-of sure pairs, and of each the best partition. The likeliest pairs that are not joined make the worklist.
+"""From the neighbours of questions to pairs with a probability, and from these to clusters.
 
-In components up to a size, pairs that no question lists are scored too; in larger ones they count as least likely.
+Pairs above a threshold connect questions to components, and each component is split into its best partition. Up to a
+size of the component, pairs that neither question lists are scored for that too; in larger ones they count as the least
+likely. The likeliest pairs that are not joined make the worklist.
 
 lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
 NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
@@ -19,31 +20,32 @@ from scipy.special import logit
 from typing_extensions import TypedDict
 
 from dupq.clusters.calibration import Calibrated, Model, features_of
-from dupq.clusters.components import components
+from dupq.clusters.components import components, connected
 from dupq.clusters.evidence import UNLISTED, Shared, Words, listing_of
-from dupq.clusters.partition import connected, partition
+from dupq.clusters.partition import partition
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import rule_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.keys import are_among, indices_among
-from dupq.text.questions import Terms, terms_of
+from dupq.text.keys import are_among, indices_among, pairs_among
+from dupq.text.languages import is_stop_word, stems
+from dupq.text.questions import Terms, bucket_of, terms_of
 
 if TYPE_CHECKING:
     from dupq.neighbours.candidates import Nearest
 
-_NO_RANK = np.iinfo(np.int32).max  # after all others
+_NO_RANK = np.iinfo(np.int32).max  # sorts last
 
 
 class Scale(NamedTuple):
-    """How evidence becomes a probability."""
+    """What turns evidence into a probability."""
 
     model: Model
-    reference: np.ndarray
-    k: int
+    reference: np.ndarray  # best scores of questions, ascending
+    k: int  # neighbours of a question
 
 
 def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
-    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
+    """Return the lists of the questions `keys` as rows of NEIGHBOURS."""
     scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
     rows, ranks = np.nonzero(nearest.others >= 0)
     lists = nearest.others, scores, listing_of(scores, measure.highest).lifts
@@ -53,7 +55,7 @@ def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
 
 
 def undirected(directed: pa.Table) -> pa.Table:
-    """Rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
+    """Return rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
     queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
     left, right = np.minimum(queries, others), np.maximum(queries, others)
     ranks = directed["rank"].fill_null(_NO_RANK).to_numpy()
@@ -62,24 +64,24 @@ def undirected(directed: pa.Table) -> pa.Table:
     first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
     pairs = np.cumsum(first) - 1
     columns: list[np.ndarray] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
-    listed = ranks != _NO_RANK
-    values = [ranks, directed["lift"].to_numpy()[order]]
-    for is_mine in (queries == left, queries == right):
-        rows = np.flatnonzero(listed & is_mine)
-        for value, empty in zip(values, (UNLISTED, 0.0), strict=True):
-            column = np.full(int(first.sum()), empty, value.dtype)
-            column[pairs[rows]] = value[rows]
+    is_listed = ranks != _NO_RANK
+    lifts = directed["lift"].to_numpy()[order]
+    for side in (left, right):
+        rows = np.flatnonzero(is_listed & (queries == side))
+        for values, empty in ((ranks, UNLISTED), (lifts, 0.0)):
+            column = np.full(int(first.sum()), empty, values.dtype)
+            column[pairs[rows]] = values[rows]
             columns.append(column)
     return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
 
 
 def scale_of(calibration: Calibrated, k: int) -> Scale:
-    """Return the model of a run, whose record is calibration.json."""
+    """Return the scale of a run from its calibration.json."""
     return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 
 
 def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
-    """Rows of COMPARED, with the rows of AROUND of their questions, as rows of SCORED."""
+    """Score rows of COMPARED, given the rows of AROUND of their questions; returns rows of SCORED."""
     p = scale.model.probabilities(features_of(pairs, around, scale.reference, scale.k))
     ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
@@ -94,43 +96,42 @@ def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
 
 
 def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.Table:
-    """Rows of COMPARED of pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
-    nothing, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
-    columns = [pairs[:, 0], pairs[:, 1], similarities, ranks, nothing, ranks, nothing, *common]
+    """Return rows of COMPARED for pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
+    lifts, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
+    columns = [pairs[:, 0], pairs[:, 1], similarities, ranks, lifts, ranks, lifts, *common]
     return pa.table([pa.array(column) for column in columns], schema=COMPARED)
 
 
 def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:
-    """The words, tags and marks of rows of TEXTS that are compared."""
-    columns = (pa.concat_arrays([pa.array([], pa.string()), *texts[name].chunks]) for name in ("title", "text"))
-    titles, whole = (terms_of(column, language) for column in columns)
-    return Words(titles, whole, tags, marks)
+    """Return the words of rows of TEXTS, with their tags and marks, for a comparison."""
+    titles, bodies = (terms_of(texts[name].combine_chunks(), language) for name in ("title", "text"))
+    return Words(titles, bodies, tags, marks)
 
 
 _STEPS = 1_000  # of probability
 
 
 class Thresholds(TypedDict):
-    """The probability from which pairs join, and those for other precisions, with what is expected of each."""
+    """The threshold from which pairs join, and those for other precisions, each with its expected precision."""
 
     chosen: dict[str, float]
     others: list[dict[str, float]]
 
 
 class Histogram(NamedTuple):
-    """The candidate pairs by their probabilities, in steps of .001, and the sum of these in each; shape (1000,)."""
+    """Candidate pairs by probability, in 1,000 steps."""
 
-    pairs: np.ndarray
-    probabilities: np.ndarray  # float64
+    pairs: np.ndarray  # (1000,), how many
+    probabilities: np.ndarray  # float64, (1000,), their sum
 
     def choose(self, precision: float) -> dict[str, float]:
-        """The lowest threshold from which the expected precision is reached, 1 if there is none; see `above`."""
+        """Return the lowest threshold, with its figures, whose expected precision is enough; 1 if there is none."""
         right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
-        reached = np.flatnonzero((self.pairs > 0) & (right >= precision * pairs))
-        return {"precision": precision, **self.above(reached[0] / _STEPS if len(reached) else 1.0)}
+        is_enough = np.flatnonzero((self.pairs > 0) & (right >= precision * pairs))
+        return {"precision": precision, **self.above(is_enough[0] / _STEPS if len(is_enough) else 1.0)}
 
     def above(self, threshold: float) -> dict[str, float]:
-        """The number and expected precision of the pairs from a threshold on."""
+        """Return the number and the expected precision of the pairs from a threshold on."""
         first = min(_STEPS, int(np.ceil(threshold * _STEPS - 1e-9)))
         pairs, right = float(self.pairs[first:].sum()), float(self.probabilities[first:].sum())
         expected = right / pairs if pairs else 1.0
@@ -138,16 +139,16 @@ class Histogram(NamedTuple):
 
 
 def histogram_of(probabilities: np.ndarray) -> Histogram:
-    """Return that of the probabilities of candidate pairs."""
+    """Return the histogram of the probabilities of candidate pairs."""
     p = probabilities.astype(np.float64)
     steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
     return Histogram(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
 
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
-SCORED_SIZE = 1_000  # questions of a component of which every pair is scored; beyond it, only candidates
+SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
-Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that no question lists to their probabilities
+Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
 
 
 def decide(
@@ -159,21 +160,30 @@ def decide(
     score: Score,
     apart: np.ndarray = _NO_PAIRS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
+    """Return the questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
-    `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
-    at any probability, and pairs that are `apart` (likewise) are never in one cluster. `score` is asked for pairs that
-    are not among `pairs`, in components of three to `scored_size` questions. This is the partition stage in one
-    process. Memory: about 500 bytes a pair of components.
+    `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32). Pairs of `links` join at
+    any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among `pairs`, in
+    components of three to `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes
+    a pair in components.
     """
     keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
-    ends, are_there = indices_among(keys, pairs)
-    inside = are_there[:, 0] & are_there[:, 1]
-    inside[inside] = np.equal(*owners[ends[inside]].T)
-    held = links, apart
-    return keys, solve(keys, owners, is_scored, ends[inside], probabilities[inside], held, threshold, score)[0]
+    rows, inside = pairs_inside(keys, owners, pairs)
+    constraints = links, apart
+    return keys, solve(keys, owners, is_scored, rows, probabilities[inside], constraints, threshold, score)[0]
+
+
+def pairs_inside(keys: np.ndarray, owners: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs within one component, as indices of `keys` (int64, (n, 2)), and which they are (bool, (m,)).
+
+    `owners` are the components of the sorted `keys`; `pairs` are keys of any questions (int64, shape (m, 2)).
+    """
+    indices, are_known = indices_among(keys, pairs)
+    inside = are_known[:, 0] & are_known[:, 1]
+    inside[inside] = np.equal(*owners[indices[inside]].T)
+    return indices[inside], inside
 
 
 def solve(
@@ -182,23 +192,23 @@ def solve(
     is_scored: np.ndarray,
     listed: np.ndarray,
     probabilities: np.ndarray,
-    held: tuple[np.ndarray, np.ndarray],
+    constraints: tuple[np.ndarray, np.ndarray],
     threshold: float,
     score: Score,
 ) -> tuple[np.ndarray, int]:
-    """For each of the questions of whole components (sorted `keys`) the smallest key of its cluster.
+    """Return for each question of whole components (sorted `keys`) the smallest key of its cluster.
 
-    `owners` are their components, `is_scored` says whether `score` is asked for all pairs of these that are not
-    `listed`; their number is the second result. `listed` pairs (int64, shape (m, 2), of indices of `keys`, each once)
-    have `probabilities`. Of `held` pairs of keys the first join at any probability; the second are never in one
-    cluster, and none is connected by the first.
+    `owners` are the components of `keys`. The `listed` pairs (int64, shape (m, 2), indices of `keys`, each once) have
+    `probabilities`; where `is_scored`, `score` is called for all other pairs, and the second result is their number.
+    `constraints` are pairs of keys: the first join at any probability, the second never share a cluster, and the first
+    connect none of the second.
 
-    A cluster is split into what the listed pairs above the threshold, and the joined ones, connect: it would have
-    nothing to show for the rest.
+    A cluster is split into what joined pairs and listed pairs above the threshold connect: nothing that the run shows
+    would hold the rest together.
     """
     missing = _missing_pairs(owners, is_scored, listed)
     p = np.concatenate([probabilities, score(keys[missing])]) if len(missing) else probabilities
-    joined, apart = (np.searchsorted(keys, pairs[are_among(keys, pairs).all(axis=1)]) for pairs in held)
+    joined, apart = (np.searchsorted(keys, pairs_among(keys, pairs)) for pairs in constraints)
     firsts = connected(len(keys), joined)
     even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
     weights = logit(np.clip(p.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
@@ -212,14 +222,14 @@ def solve(
 
 
 def _missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The pairs (int64, shape (m, 2), of indices) within components that are scored, that are not among `pairs`."""
+    """Return the pairs (int64 indices, shape (m, 2)) of the components to be scored that are not among `pairs`."""
     order = np.argsort(owners, kind="stable")
     order = order[is_scored[order]]
     starts = np.flatnonzero(np.diff(owners[order])) + 1
-    found = [np.zeros((0, 2), np.int64)]
+    pairs_of_components = [np.zeros((0, 2), np.int64)]
     for indices in np.split(order, starts):
-        found.append(indices[np.stack(np.triu_indices(len(indices), 1), axis=1)])
-    every, count = np.concatenate(found), len(owners)
+        pairs_of_components.append(indices[np.stack(np.triu_indices(len(indices), 1), axis=1)])
+    every, count = np.concatenate(pairs_of_components), len(owners)
     known = np.sort(pairs[:, 0] * count + pairs[:, 1])
     return every[~are_among(known, every[:, 0] * count + every[:, 1])]
 
@@ -227,10 +237,10 @@ def _missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray)
 def _contracted(
     firsts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs between linked sets, each once with the sum of its weights: linked questions are one.
+    """Contract sets of linked questions to one node; return the pairs between them, each once, and their weights.
 
-    `firsts` is the first question of the linked set of each. Pairs of two such sets that are not listed weigh `absent`
-    each, where any of them is listed.
+    `firsts` is the first question of the set of each question. The weights of all pairs between two sets are summed up;
+    a pair that is not listed weighs `absent`. Sets without a listed pair between them are left out.
     """
     ends = np.sort(firsts[pairs], axis=1)
     apart = ends[:, 0] != ends[:, 1]
@@ -243,20 +253,20 @@ def _contracted(
 _WORD = re.compile(r"\w[\w+#]*")
 _WORDS_SHOWN = 4
 _TAGS_SHOWN = 3
-_ALIKE = 0.5  # of text_overlap: the texts share much
+_ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
 class Titled(NamedTuple):
-    """What a reader is told of a question. It is its author's: hostile text."""
+    """What a reader sees of a question. Users wrote it: hostile text."""
 
     title: str
     tags: Sequence[str]
 
 
 def likeliest(pairs: np.ndarray, probabilities: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
-    """The rows (int64) of the `most` likeliest pairs, the likeliest first, ties by key; one between two clusters.
+    """Return the rows (int64) of the `most` likeliest pairs, the likeliest first, ties by key; one per two clusters.
 
-    `pairs` are int64 keys of shape (m, 2), `clusters` (likewise) those of the questions.
+    `pairs` are int64 keys of shape (m, 2), `clusters` the clusters of their questions in the same shape.
     """
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -probabilities))
     _, first = np.unique(np.sort(clusters[order], axis=1), axis=0, return_index=True)
@@ -264,52 +274,49 @@ def likeliest(pairs: np.ndarray, probabilities: np.ndarray, clusters: np.ndarray
 
 
 def unlinked(probabilities: np.ndarray, linked_share: float) -> np.ndarray:
-    """The probabilities (float64) of pairs, given that nobody linked them.
+    """Return the probabilities (float64) of pairs, given that nobody linked them.
 
-    People link a share of the duplicates; so of pairs without a link fewer are duplicates (Bayes' rule).
+    People link a share of the duplicates, so a pair without a link is less likely to be one (Bayes' rule).
     """
     p = probabilities.astype(np.float64)
     return np.asarray(p * (1 - linked_share) / (1 - linked_share * p))
 
 
-def in_words(pair: Mapping[str, Any], left: Titled, right: Titled, questions: int, k: int, rarity: "Rarity") -> str:
-    """The evidence of a row of `pairs` for a reader: what titles, texts and tags share, and how near the two are.
+class Wording:
+    """The evidence for pairs of one archive in a reader's words."""
 
-    `questions` are those of the archive, of which each lists its `k` nearest.
-    """
-    parts = [_titles(left.title, right.title, rarity)]
-    if pair["jaccard"] is not None:
-        parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
-    if (pair["text_overlap"] or 0) >= _ALIKE:
-        parts.append("texts much alike")
-    if pair["teacher"] is not None:
-        parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")
-    if pair["rank"] is not None:
-        parts.append(f"{_ordinal(pair['rank'])}nearest of {questions:,}")
-    elif pair["source"] == "encoder":
-        parts.append(f"beyond the {k} nearest of each")
-    return "; ".join([*parts, *_tags(left.tags, right.tags)])
+    def __init__(self, language: str, rarities: np.ndarray, questions: int, k: int) -> None:
+        """`rarities` are those of terms, `questions` the size of the archive, `k` how many each question lists."""
+        self._language, self._stem, self._rarities = language, stems(language), rarities
+        self._questions, self._k = questions, k
 
+    def evidence(self, pair: Mapping[str, Any], left: Titled, right: Titled) -> str:
+        """Return what titles, texts and tags of a row of `pairs` share, and how near its questions are."""
+        parts = [self._titles(left.title, right.title)]
+        if pair["jaccard"] is not None:
+            parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
+        if (pair["text_overlap"] or 0) >= _ALIKE:
+            parts.append("texts much alike")
+        if pair["teacher"] is not None:
+            parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")
+        if pair["rank"] is not None:
+            parts.append(f"{_ordinal(pair['rank'])}nearest of {self._questions:,}")
+        elif pair["source"] == "encoder":
+            parts.append(f"beyond the {self._k} nearest of each")
+        return "; ".join([*parts, *_tags(left.tags, right.tags)])
 
-class Rarity:
-    """How much a word says in this archive."""
+    def _titles(self, left: str, right: str) -> str:
+        if " ".join(left.split()).lower() == " ".join(right.split()).lower() != "":
+            return "same title"
+        words, others = self._telling(left), self._telling(right)
+        shared = [word for stem, word in words.items() if stem in others]
+        return f"titles share {_quoted(shared[:_WORDS_SHOWN])}" if shared else "titles share no telling word"
 
-    def __init__(self, stem: Callable[[str], str], is_stop_word: Callable[[str], bool], of: Callable[[str], float]):
-        """`of` is the rarity of a stem."""
-        self.stem, self._is_stop_word, self._of = stem, is_stop_word, of
-
-    def telling(self, title: str) -> dict[str, str]:
-        """By their stems the words of a title that are no stop words, the rarest first."""
-        words = [word for word in _WORD.findall(title.lower()) if not self._is_stop_word(word)]
-        return {self.stem(word): word for word in sorted(words, key=lambda word: -self._of(self.stem(word)))}
-
-
-def _titles(left: str, right: str, rarity: Rarity) -> str:
-    if " ".join(left.split()).lower() == " ".join(right.split()).lower() != "":
-        return "same title"
-    words, others = rarity.telling(left), rarity.telling(right)
-    shared = [word for stem, word in words.items() if stem in others]
-    return f"titles share {_quoted(shared[:_WORDS_SHOWN])}" if shared else "titles share no telling word"
+    def _telling(self, title: str) -> dict[str, str]:
+        """Return the words of a title that are no stop words, by their stems, the rarest first."""
+        words = [word for word in _WORD.findall(title.lower()) if not is_stop_word(word, self._language)]
+        by_stem = {self._stem(word): word for word in words}
+        return dict(sorted(by_stem.items(), key=lambda item: -float(self._rarities[bucket_of(item[0])])))
 
 
 def _tags(left: Sequence[str], right: Sequence[str]) -> list[str]:

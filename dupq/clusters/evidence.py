@@ -1,9 +1,9 @@
 """The evidence that two questions are duplicates, as features that mean the same for every encoder and archive.
 
-Scores of an encoder have a scale of their own, which changes from training to training. So a score counts relative to
-others: to the best scores of other questions, to both questions' other neighbours, and by its rank in both directions.
-The other features are the words that the questions share, weighted by how rare they are in this archive. Titles are
-also compared with those of both questions' neighbours: where all of them say "How can I …", sharing it means little.
+Each training gives an encoder's scores another scale. So a score is seen relative to others: to the best scores of
+other questions, to those of both questions' other neighbours, and by its rank in both directions. The other features
+are shared words, weighted by how rare they are in the archive. Titles are also compared with those of both questions'
+neighbours: where all of them say "How can I …", sharing it means little.
 """
 
 import functools
@@ -19,48 +19,49 @@ import xxhash
 from dupq.kernel_cache import numba as nb
 from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.shingles import Shingles, jaccard
-from dupq.tables import AROUND
+from dupq.tables import AROUND, TERMS
+from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
 from dupq.text.questions import BUCKETS, TERM_BITS, Terms
 
-# What marks a question beside its words: what it asks, its numbers and formulas, its asker, the questions it cites.
+# Marks of a question beside its words: what it asks, its numbers and formulas, its asker, the questions that it cites.
 #
-# A mark is a kind and a hash of BUCKETS values, so that all marks of a question are one sorted list of numbers, and no
-# name is kept: an asker is a hash of the user's number on the site.
+# A mark is a kind and a hash of BUCKETS values, so the marks of a question are one sorted list of numbers. No names are
+# stored: an asker is a hash of the user's number on the site.
 
 ASKING, NUMBER, FORMULA, ASKER, CITED, SELF = range(6)  # kinds; a question has exactly one mark SELF
 
-# a dollar sign before a space, or behind one, is money or a shell's
+# a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
 _CITED = regex.compile(
     r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
 )
-_OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # cs.meta. since 2018
+_OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
 
 
 def marks_of(
     questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, sites: Sequence[str], language: str
 ) -> Terms:
-    """The marks of questions (rows of QUESTIONS with `question_id`, `title`, `body_html`, `owner`).
+    """Return the marks, each once, of questions (rows with `question_id`, `title`, `body_html`, `owner`).
 
-    `titles` are the tokens of their titles, `sites` the sites of their rows. Each mark counts once.
+    `titles` are the tokens of their titles, `sites` the sites of their rows.
     """
     columns = (questions[name].to_pylist() for name in ("question_id", "title", "body_html", "owner"))
     signs = signs_of(questions["title"]).to_pylist()
     asking = functools.cache(Asking(language, lambda word: False).said)
-    found = []
+    marks_of_rows = []
     rows = zip(titles.to_pylist(), signs, sites, *columns, strict=True)
     for words, sign, site, number, title, body, owner in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
-        if said := asking(Title(words, sign)):
-            marks.add(_mark(ASKING, said))
+        if request := asking(Title(words, sign)):
+            marks.add(_mark(ASKING, request))
         marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in(html.unescape(body)))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
         if owner and owner.isdecimal():  # else the name of a user who is gone
             marks.add(_mark(ASKER, f"{site}/{owner}"))
-        found.append(sorted(marks))
-    offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    ids = np.array([mark for marks in found for mark in marks], np.int32)
+        marks_of_rows.append(sorted(marks))
+    offsets = np.cumsum([0, *map(len, marks_of_rows)], dtype=np.int64)
+    ids = np.array([mark for marks in marks_of_rows for mark in marks], np.int32)
     return Terms(offsets, ids, np.ones(len(ids), np.uint8))
 
 
@@ -69,67 +70,97 @@ def _mark(kind: int, text: str) -> int:
 
 
 def formulas_in(text: str) -> set[str]:
-    """What stands between dollar signs, without white space."""
+    """Return what is between dollar signs, without white space."""
     return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
 
 
 def cited_in(body: str, site: str) -> set[str]:
-    """The ids of the questions of `site` that a body's HTML links to."""
-    found = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
-    return {number for host, number in found if host in ("", site)}
+    """Return the ids of the questions of `site` that a body's HTML links to."""
+    links = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
+    return {number for host, number in links if host in ("", site)}
 
 
 UNLISTED = -1  # a rank: not among the k nearest
-_SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); lengths make no difference here: b = 0
-_COSINE_UNITS = 1 << 20  # cosines are summed as integers, so that their order makes no difference
+_SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference
+_COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
 
 
 class Listing(NamedTuple):
-    """How a question lists another one, for n pairs: its rank, and its score relative to those of other neighbours."""
+    """How questions list others: the rank, and the score relative to those of the other neighbours."""
 
     ranks: np.ndarray  # int32, 1 = nearest; UNLISTED
-    lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); 0 where unlisted
+    lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); 0 if unlisted
 
 
 class Words(NamedTuple):
-    """The words and tags of n questions that are compared."""
+    """The words, tags and marks of n questions."""
 
     titles: Terms
     texts: Terms  # title and body
     tags: Terms
-    marks: Terms  # see `marks_of`
+    marks: Terms  # of `marks_of`
 
 
 class Shared(NamedTuple):
-    """What n pairs have in common (float32): cosines by rarity, and shares of the rarity of the terms of each side."""
+    """What n pairs have in common (float32). Terms are weighted by their rarity."""
 
     title_cosine: np.ndarray
-    title_least: np.ndarray  # shared terms' rarity over that of all terms of the side that has more
+    title_least: np.ndarray  # rarity of the shared terms, as a share of that of the side that has more
     text_cosine: np.ndarray
     text_least: np.ndarray
-    both_ways: np.ndarray  # BM25 of both texts for each other, of that for themselves: geometric means
+    both_ways: np.ndarray  # BM25 of the texts for each other over that for themselves: geometric means
     tags: np.ndarray  # Jaccard coefficient; NaN where neither has any
-    title_swap: np.ndarray  # the rarest term that only one title has, of the side where it is less rare, of the rarest
-    other_numbers: np.ndarray  # 1 where both titles have numbers, and not the same ones: siblings, not duplicates
-    other_asking: np.ndarray  # 1 where the titles say other things or in another order, stop words left out
-    other_formulas: np.ndarray  # where both have formulas the share of all of them that one alone has, else 0
+    title_swap: np.ndarray  # the rarest term of only one title, on the side where it is less rare; 1: the rarest of all
+    other_numbers: np.ndarray  # 1 where both titles have numbers, but not the same ones: siblings, not duplicates
+    other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
+    other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
     cites: np.ndarray  # 1 where one links to the other
 
 
+def terms_table(keys: pa.Array, words: Words) -> pa.Table:
+    """Return the words of the questions `keys` as rows of TERMS."""
+    lists = []
+    for terms in words:
+        offsets = pa.array(terms.offsets.astype(np.int32))
+        lists += [pa.ListArray.from_arrays(offsets, pa.array(column)) for column in (terms.ids, terms.counts)]
+    return pa.table([keys, *lists], schema=TERMS)
+
+
+def titles_only(table: pa.Table) -> pa.Table:
+    """Return rows of TERMS without texts, tags and marks."""
+    texts = TERMS.names.index("text_terms")
+    empty = [pa.array([[]] * len(table), field.type) for field in list(TERMS)[texts:]]
+    return pa.table([*table.columns[:texts], *empty], schema=TERMS)
+
+
+def words_of(table: pa.Table) -> tuple[RowsByKey, Words]:
+    """Return the index of rows of TERMS by key, and their words. Memory: a copy of the table."""
+    columns = [_lists(table[name]) for name in TERMS.names[1:]]
+    terms = [Terms(*ids, counts) for ids, (_, counts) in zip(columns[::2], columns[1::2], strict=True)]
+    return RowsByKey(table["key"].to_numpy()), Words(*terms)
+
+
+def _lists(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets and values of a column of lists."""
+    lists = column.combine_chunks()
+    lengths = lists.value_lengths().to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()
+
+
 def listing_of(scores: np.ndarray, highest: float) -> Listing:
-    """How each question of n lists its neighbours: `scores` (n, k) from the best on, -inf where there are no more."""
-    inside = np.isfinite(scores)
-    counts = inside.sum(axis=1, keepdims=True)
-    values = np.where(inside, scores, 0.0)
+    """Return how n questions list their neighbours: `scores` (n, k), the best first, -inf where there are fewer."""
+    is_listed = np.isfinite(scores)
+    counts = is_listed.sum(axis=1, keepdims=True)
+    values = np.where(is_listed, scores, 0.0)
     others = (values.sum(axis=1, keepdims=True) - values) / np.maximum(counts - 1, 1)
     lifts = (values - others) / np.maximum(highest - others, 1e-6)
     ranks = np.broadcast_to(np.arange(1, scores.shape[1] + 1, dtype=np.int32), scores.shape)
-    return Listing(ranks, np.where(inside, lifts, 0.0).astype(np.float32))
+    return Listing(ranks, np.where(is_listed, lifts, 0.0).astype(np.float32))
 
 
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:
-    """What the pairs of rows `left[i]`, `right[i]` of `words` share; `rarities` as of dupq.text.questions."""
+    """Return what the rows `left[i]` and `right[i]` of `words` have in common, given the `rarities` of all terms."""
     title_cosine, title_least, _ = _overlaps(*words.titles, rarities, left, right)
     text_cosine, text_least, both_ways = _overlaps(*words.texts, rarities, left, right)
     tags = Shingles(words.tags.ids, words.tags.offsets)
@@ -142,21 +173,21 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
         _swaps(words.titles.offsets, words.titles.ids, rarities, left, right),
-        *_marked(words.marks.offsets, words.marks.ids, left, right),
+        *_compared_marks(words.marks.offsets, words.marks.ids, left, right),
     )
 
 
 def title_cosines(titles: Terms, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> np.ndarray:
-    """`Shared.title_cosine` alone."""
+    """Return `Shared.title_cosine` alone."""
     cosines: np.ndarray = _overlaps(*titles, rarities, left, right)[0]
     return cosines
 
 
 def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
-    """Return how alike the title of each question is to those of the questions that it lists (AROUND), by key.
+    """Return how alike each question's title is to the titles of the questions that it lists (AROUND), by key.
 
-    `keys` (int64, (m,)) has a question once for each that it lists, `cosines` (float32, (m,)) those of both titles.
-    They are summed in units of 1 / _COSINE_UNITS.
+    `keys` (int64, (m,)) has a question once for each that it lists, `cosines` (float32, (m,)) the cosines of both
+    titles. They are summed in units of 1 / _COSINE_UNITS.
     """
     questions, rows = np.unique(keys, return_inverse=True)
     sums = np.zeros(len(questions), np.int64)
@@ -165,16 +196,16 @@ def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
 
 
 def title_leads(pairs: pa.Table, around: pa.Table) -> np.ndarray:
-    """Return how much more alike the titles of pairs are than those of either side and its other neighbours (float32).
+    """Return how much more alike the titles of pairs are than the titles of either side and its other neighbours.
 
-    `pairs` are rows of COMPARED, `around` those of AROUND of their questions; one that has none lists nobody.
+    `pairs` are rows of COMPARED, `around` rows of AROUND; a question without one lists nobody. The result is float32.
     """
     keys, sums, counts = (np.append(column.to_numpy(), 0) for column in around.sort_by("key").columns)
     cosines, means = pairs["title_cosine"].to_numpy(), []
     for side in ("left", "right"):
-        own, is_listed = pairs[side].to_numpy(), pairs[f"rank_{side}"].to_numpy() > 0
-        rows = np.searchsorted(keys[:-1], own)
-        rows = np.where(keys[rows] == own, rows, len(keys) - 1)
+        ends, is_listed = pairs[side].to_numpy(), pairs[f"rank_{side}"].to_numpy() > 0
+        rows = np.searchsorted(keys[:-1], ends)
+        rows = np.where(keys[rows] == ends, rows, len(keys) - 1)
         others = sums[rows] - np.where(is_listed, _whole(cosines), 0)
         means.append(others / _COSINE_UNITS / np.maximum(counts[rows] - is_listed, 1))
     return (cosines - (means[0] + means[1]) / 2).astype(np.float32)
@@ -188,23 +219,23 @@ def _whole(cosines: np.ndarray) -> np.ndarray:
 def _overlaps(
     offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cosine (a term counts (1 + ln count) x rarity), least share, and BM25 both ways of each pair."""
-    found = np.zeros((3, len(left)), np.float32)
-    tables = _of_counts()
+    """Return the cosine (a term counts (1 + ln count) x rarity), least share and BM25 both ways of each pair."""
+    overlaps = np.zeros((3, len(left)), np.float32)
+    tables = _count_tables()
     weights, squares, own = _weights(offsets, ids, counts, rarities, tables)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
         common, product, forth, back = _common(offsets, ids, counts, rarities, a, b, tables)
         if product > 0.0:
-            found[0, pair] = product / np.sqrt(squares[a] * squares[b])
-            found[1, pair] = common / max(weights[a], weights[b])
-            found[2, pair] = np.sqrt((forth * back) / (own[a] * own[b]))
-    return found[0], found[1], found[2]
+            overlaps[0, pair] = product / np.sqrt(squares[a] * squares[b])
+            overlaps[1, pair] = common / max(weights[a], weights[b])
+            overlaps[2, pair] = np.sqrt((forth * back) / (own[a] * own[b]))
+    return overlaps[0], overlaps[1], overlaps[2]
 
 
 @nb.njit(nogil=True, cache=True)
-def _of_counts() -> tuple[np.ndarray, np.ndarray]:
-    """1 + ln count, and the saturated count of BM25, of each count: a logarithm a term takes longer than the rest."""
+def _count_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 + ln count and BM25's saturated count of all counts: logarithms would take longer than all the rest."""
     counts = np.arange(256).astype(np.float64)
     return 1.0 + np.log(np.maximum(counts, 1.0)), counts * (_SATURATION + 1.0) / (counts + _SATURATION)
 
@@ -217,7 +248,7 @@ def _weights(
     rarities: np.ndarray,
     tables: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
+    """Return for each text the rarity of all its terms, its squared length, and its BM25 for itself."""
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
     logs, saturated = tables
     for text in range(len(offsets) - 1):
@@ -239,7 +270,7 @@ def _common(
     b: int,
     tables: tuple[np.ndarray, np.ndarray],
 ) -> tuple[float, float, float, float]:
-    """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
+    """Return the rarity of the shared terms, the dot product of both texts, and BM25 of either for the other."""
     logs, saturated = tables
     common, product, forth, back = 0.0, 0.0, 0.0, 0.0
     index, other = offsets[a], offsets[b]
@@ -263,8 +294,8 @@ def _common(
 def _swaps(
     offsets: np.ndarray, ids: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-    """See Shared.title_swap."""
-    found = np.zeros(len(left), np.float32)
+    """Return `Shared.title_swap`."""
+    swaps = np.zeros(len(left), np.float32)
     highest = max(rarities.max(), np.float32(1e-6))
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
@@ -280,17 +311,17 @@ def _swaps(
             else:
                 index += 1
                 other += 1
-        found[pair] = min(mine, theirs) / highest
-    return found
+        swaps[pair] = min(mine, theirs) / highest
+    return swaps
 
 
 _KINDS = SELF + 1
 
 
 @nb.njit(nogil=True, cache=True)
-def _marked(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The fields of Shared from `other_numbers` on (float32, shape (5, n)), of sorted marks."""
-    found = np.zeros((5, len(left)), np.float32)
+def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the fields of Shared from `other_numbers` on (float32, shape (5, n)); the marks are sorted."""
+    fields = np.zeros((5, len(left)), np.float32)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
         mine, theirs, common = np.zeros(_KINDS), np.zeros(_KINDS), np.zeros(_KINDS)
@@ -313,17 +344,17 @@ def _marked(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.nd
             cites |= _has_cited(offsets, ids, b, ids[offsets[a + 1] - 1])
         for row, kind in ((0, NUMBER), (1, ASKING)):
             both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
-            found[row, pair] = both and mine[kind] + theirs[kind] > 0
+            fields[row, pair] = both and mine[kind] + theirs[kind] > 0
         if mine[FORMULA] + common[FORMULA] > 0 and theirs[FORMULA] + common[FORMULA] > 0:
             apart = mine[FORMULA] + theirs[FORMULA]
-            found[2, pair] = apart / (apart + common[FORMULA])
-        found[3, pair] = common[ASKER] > 0
-        found[4, pair] = cites
-    return found
+            fields[2, pair] = apart / (apart + common[FORMULA])
+        fields[3, pair] = common[ASKER] > 0
+        fields[4, pair] = cites
+    return fields
 
 
 @nb.njit(nogil=True, cache=True)
 def _has_cited(offsets: np.ndarray, ids: np.ndarray, question: int, self: int) -> bool:
-    """Whether a question cites the one with the mark `self`."""
-    wanted = self - ((SELF - CITED) << TERM_BITS)
-    return bool((ids[offsets[question] : offsets[question + 1]] == wanted).any())
+    """Return whether a question cites the one with the mark `self`."""
+    cited = self - ((SELF - CITED) << TERM_BITS)
+    return bool((ids[offsets[question] : offsets[question + 1]] == cited).any())

@@ -1,11 +1,12 @@
 """Correlation clustering: the best partition of a component into clusters, given the probability of each pair.
 
 The sum of the weights of the pairs inside clusters is maximised. A cluster that no pair of positive weight holds
-together can be split without loss, so the groups that pairs of positive weight connect are solved one by one:
-a small one exactly, a larger one by greedy additive edge contraction (Keuper et al. 2015), then moves of single
-questions and more contraction until nothing gains. Every pair that is not listed weighs the same, so sums are kept
-of the `excess` of listed pairs above that weight: joining two clusters gains the excess between them plus
-`absent` for each of their size × size pairs.
+together can be split without loss, so the groups that pairs of positive weight connect are solved one by one. A small
+group is solved exactly. A larger one is solved by greedy additive edge contraction (Keuper et al. 2015), followed by
+moves of single questions and more contraction until nothing gains.
+
+All pairs that are not listed have the same weight, `absent`. So only the `excess` of the listed pairs over it is summed
+up: joining two clusters gains the excess between them plus `absent` for each of their size x size pairs.
 """
 
 import heapq
@@ -14,24 +15,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.components import components
+from dupq.clusters.components import connected
 from dupq.kernel_cache import numba
 
 _EXACT = 12  # nodes; 3^12 / 2 steps take half a millisecond
 _ROUNDS = 100  # of contraction, moves and splits
 _SWEEPS = 100  # of moves in a round
-_LEAST_GAIN = 1e-9  # less is rounding: ties are broken by position, and the rounds terminate
+_LEAST_GAIN = 1e-9  # less is rounding; so ties are broken by position, and the rounds end
 _EMPTY = -1
 
 
 def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -> np.ndarray:
-    """For each of the nodes 0 to `count` - 1 the smallest node of its cluster (int64).
+    """Return for each of the nodes 0 to `count` - 1 the smallest node of its cluster (int64).
 
-    `pairs` is int64 of shape (m, 2), each pair once; `weights` float64 of shape (m,), above 0 for pairs that should
-    be joined, and -inf for those that never share a cluster. Every other pair weighs `absent`, which is finite and at
-    most 0. Each cluster is connected by pairs of positive weight. The answer depends neither on the order of the pairs
-    nor on their orientation, and that of several components at once is that of each alone. Memory: about 400 bytes a
-    pair.
+    `pairs` is int64 of shape (m, 2), each pair once. `weights` is float64 of shape (m,): positive for pairs that should
+    join, -inf for pairs that must never share a cluster. All other pairs weigh `absent`, finite and at most 0. Pairs of
+    positive weight connect each cluster. Neither the order nor the orientation of the pairs makes a difference, and
+    several components at once are solved as each would be alone. Memory: about 400 bytes a pair.
     """
     if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
         raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
@@ -51,20 +51,12 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     return labels
 
 
-def connected(count: int, pairs: np.ndarray) -> np.ndarray:
-    """For each node the smallest node that `pairs` connect it with."""
-    labels = np.arange(count)
-    members, smallest = components(pairs)
-    labels[members] = smallest
-    return labels
-
-
-# Small groups: every subset of nodes, once.
+# Small groups: each subset of nodes is visited once.
 
 
 @numba.njit(nogil=True, cache=True)
 def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float, labels: np.ndarray) -> None:
-    """Write the best labels of all nodes of `pairs`, whose groups begin at `starts`."""
+    """Write the best labels of all nodes of `pairs`; the pairs of a group begin at each of `starts`."""
     for group in range(len(starts) - 1):
         start, end = starts[group], starts[group + 1]
         members = np.unique(pairs[start:end].ravel())
@@ -77,9 +69,9 @@ def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, abse
 
 @numba.njit(nogil=True, cache=True)
 def _optimum(matrix: np.ndarray) -> np.ndarray:
-    """The labels of the best of all partitions of the nodes of a symmetric matrix of weights.
+    """Return the labels of the best of all partitions of the nodes of a symmetric matrix of weights.
 
-    The best partition of a set is the best cluster of its smallest node with the best partition of what is left.
+    The best partition of a set combines the best cluster of its smallest node with the best partition of the rest.
     """
     inside = _sums(matrix)
     best, clusters = np.zeros(len(inside)), np.zeros(len(inside), np.int64)
@@ -98,7 +90,7 @@ def _optimum(matrix: np.ndarray) -> np.ndarray:
 
 @numba.njit(nogil=True, cache=True)
 def _sums(matrix: np.ndarray) -> np.ndarray:
-    """For each subset of the nodes, as bits, the sum of the weights of its pairs."""
+    """Return for each subset of the nodes, given as bits, the sum of the weights of its pairs."""
     sums = np.zeros(1 << len(matrix))
     for last in range(len(matrix)):
         for others in range(1 << last):
@@ -124,11 +116,11 @@ def _labels(clusters: np.ndarray, count: int) -> np.ndarray:
     return labels
 
 
-# Larger groups: contraction, moves and splits. None of them lowers the sum, so the rounds end where none raises it.
+# Larger groups: contraction, moves and splits. None of them lowers the sum; the rounds end when none raises it.
 
 
 def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -> np.ndarray:
-    """Labels that neither joining two clusters nor moving one node improves; nodes without pairs stay alone."""
+    """Return labels that neither joining two clusters nor moving one node improves; nodes without pairs stay alone."""
     labels = np.arange(count)
     if not len(pairs):
         return labels
@@ -147,18 +139,18 @@ def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -
 
 
 def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: float) -> np.ndarray:
-    """The labels after joining clusters for as long as two of them gain by it, those that gain most first.
+    """Return the labels after joining clusters, the best gain first, for as long as a gain is left.
 
-    A gain rises only where two edges become one, which goes on the heap again; it falls with every growth of a cluster,
-    which is only seen when the edge comes to the top. An edge keeps its number when its ends are joined with others.
+    A gain rises only when two edges become one, and that edge is pushed again. It falls whenever a cluster grows, which
+    is noticed when the edge comes to the top. An edge keeps its number when its ends are joined with other clusters.
     """
     count, between = len(labels), labels[pairs]
     apart = between[:, 0] != between[:, 1]
     codes, edges = np.unique(between[apart].min(axis=1) * count + between[apart].max(axis=1), return_inverse=True)
-    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # of each edge
+    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # excess of each edge
     ends = list(zip((codes // count).tolist(), (codes % count).tolist(), strict=True))
-    is_gone = [False] * len(ends)  # it is part of another edge, or its ends are one cluster
-    edge_to: dict[int, dict[int, int]] = defaultdict(dict)  # of each cluster, by the one at the other end
+    is_gone = [False] * len(ends)  # the edge became part of another one, or its ends are one cluster
+    edge_to: dict[int, dict[int, int]] = defaultdict(dict)  # the edges of each cluster, by the cluster at the other end
     for edge, (left, right) in enumerate(ends):
         edge_to[left][right] = edge_to[right][left] = edge
     sizes, parents = np.bincount(labels, minlength=count).tolist(), list(range(count))
@@ -177,19 +169,19 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
         if gained < -loss:
             heapq.heappush(heap, (-gained, edge))
             continue
-        kept, lost = ends[edge]
-        if len(edge_to[kept]) < len(edge_to[lost]):
-            kept, lost = lost, kept
-        parents[lost] = kept
-        sizes[kept] += sizes[lost]
+        root, absorbed = ends[edge]
+        if len(edge_to[root]) < len(edge_to[absorbed]):
+            root, absorbed = absorbed, root
+        parents[absorbed] = root
+        sizes[root] += sizes[absorbed]
         is_gone[edge] = True
-        del edge_to[kept][lost], edge_to[lost][kept]
-        for other, moved in edge_to.pop(lost).items():
-            del edge_to[other][lost]
-            twin = edge_to[kept].get(other)
+        del edge_to[root][absorbed], edge_to[absorbed][root]
+        for other, moved in edge_to.pop(absorbed).items():
+            del edge_to[other][absorbed]
+            twin = edge_to[root].get(other)
             if twin is None:
-                ends[moved] = kept, other
-                edge_to[kept][other] = edge_to[other][kept] = moved
+                ends[moved] = root, other
+                edge_to[root][other] = edge_to[other][root] = moved
             else:
                 is_gone[moved] = True
                 total[twin] += total[moved]
@@ -203,7 +195,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
 
 
 class _Neighbours(NamedTuple):
-    """Those of node i are rows `starts[i]` to `starts[i + 1]`."""
+    """The neighbours of all nodes; those of node i are the rows `starts[i]` to `starts[i + 1]`."""
 
     starts: np.ndarray
     nodes: np.ndarray
@@ -219,7 +211,7 @@ def _neighbours(count: int, pairs: np.ndarray, excess: np.ndarray) -> _Neighbour
 
 @numba.njit(nogil=True, cache=True)
 def _sweep(neighbours: _Neighbours, labels: np.ndarray, absent: float) -> bool:
-    """Move each node once where that gains, in order; label count + i is that of node i once it left for itself."""
+    """Move each node in order if that gains; returns whether one moved. A node i that leaves gets label count + i."""
     count, moved = len(labels), False
     sizes, towards = np.zeros(2 * count, np.int64), np.zeros(2 * count)
     for node in range(count):
@@ -239,7 +231,7 @@ def _sweep(neighbours: _Neighbours, labels: np.ndarray, absent: float) -> bool:
 def _best_cluster(
     neighbours: _Neighbours, node: int, labels: np.ndarray, sizes: np.ndarray, towards: np.ndarray, absent: float
 ) -> int:
-    """The label with which the node adds most; its own unless another gains. `towards` is all 0 before and after."""
+    """Return the label with which the node adds most, its own in a tie. `towards` is all 0 before and after."""
     rows = range(neighbours.starts[node], neighbours.starts[node + 1])
     for row in rows:
         towards[labels[neighbours.nodes[row]]] += neighbours.excess[row]

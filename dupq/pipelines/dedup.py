@@ -138,14 +138,14 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
 
     candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
-    criterion = settings.calibration.precision, settings.clusters.threshold
-    thresholds, labels, held = run.make("partition", decide, candidates, criterion, texts, known, measure, scale)
-    decided = Decided(labels, scored, held.joined, copies.verified, thresholds["chosen"]["threshold"])
+    target = settings.calibration.precision, settings.clusters.threshold
+    thresholds, labels, constraints = run.make("partition", decide, candidates, target, texts, known, measure, scale)
+    decided = Decided(labels, scored, constraints.joined, copies.verified, thresholds["chosen"]["threshold"])
     linked = scale.model.linked_share if model["development_links"] else 0.0  # unknown without such links
     work = Work(settings.clusters.worklist, rows, k, language, linked)
     tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
 
-    contradicting = held.joined.counts(0)["verdicts that others contradict"]
+    contradicting = constraints.joined.counts(0)["verdicts that others contradict"]
     facts = Facts(
         thresholds,
         model,

@@ -1,7 +1,7 @@
 """Counts of a run's candidate pairs, by source and probability, and what the run would give at other thresholds.
 
-Pairs are counted. Clusters and questions at a threshold are those of connected components: a run then takes apart the
-components whose pairs disagree (dupq/clusters/partition.py), so it has at most as many questions in clusters.
+Pairs are counted exactly. Clusters at a threshold are counted as connected components; a run also splits components
+whose pairs disagree (dupq/clusters/partition.py), so it may have fewer questions in clusters.
 """
 
 from typing import Literal
@@ -9,10 +9,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from typing_extensions import TypedDict
 
+from dupq.clusters.components import connected
 from dupq.runs.reader import Run
 from dupq.runs.records import AtThreshold
 from dupq.runs.scoring import KEYS, ends
@@ -20,33 +19,31 @@ from dupq.text.keys import Sites
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link", "verdict")
 ENCODER = SOURCES.index("encoder")
-STEPS = 100  # of the probability
-LOWEST = 10  # step: below it, components of pairs that are hardly any duplicates join nearly everything
-PAIRS = 4_000_000  # that are held at once: those that always join, then the most probable
+STEPS = 100  # of probability
+LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
+PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
 
 _COUNTED = ["source", "probability", "joined", "known_link"]
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return the step (int64, 0 to STEPS - 1) of each probability: at a threshold of s / STEPS it joins from s.
+    """Return the step s (int64, 0 to STEPS - 1) of each probability: s / STEPS is the last threshold that it reaches.
 
-    Both are float32, as where the run compares them.
+    Both are compared as float32, as the run does.
     """
     edges = (np.arange(STEPS) / STEPS).astype(np.float32)
     return np.searchsorted(edges, probabilities, "right") - 1
 
 
 class Counts:
-    """How many pairs there are, how many join their questions, and how many are known links.
-
-    Each is an array of int64, shape (len(SOURCES), STEPS).
-    """
+    """The numbers of pairs, of pairs that join their questions, and of known links: int64, (len(SOURCES), STEPS)."""
 
     def __init__(self, threshold: float | None) -> None:
-        """`threshold` is the run's own: below it a pair of the encoder joins nothing, though others may."""
+        """`threshold` is the run's own: below it no pair of the encoder joins, even if other pairs join its ends."""
         self.pairs, self.joining, self.known = (np.zeros((len(SOURCES), STEPS), np.int64) for _ in range(3))
         self.sums = np.zeros(STEPS)  # of the probabilities of the encoder's pairs
-        self.is_linked, self.run_known = False, 0  # known links of the encoder from the threshold on
+        self.is_linked = False  # whether the run has links
+        self.run_known = 0  # known links among the encoder's pairs from the threshold on
         self._threshold = np.float32(0 if threshold is None else threshold)
 
     def add(self, pairs: pa.Table) -> None:
@@ -64,7 +61,7 @@ class Counts:
 
 
 def counted(run: Run) -> Counts:
-    """Count the pairs of `run`, in one pass that holds one file."""
+    """Count the pairs of `run`, one file at a time."""
     counts = Counts(run.metrics.get("threshold"))
     for table in run.pairs.files(_COUNTED):
         counts.add(table)
@@ -72,25 +69,25 @@ def counted(run: Run) -> Counts:
 
 
 class Steps(TypedDict):
-    """A row for each step, from the lowest one that is held to the highest: what joins from there on."""
+    """What joins at each threshold: lists with a value for each step from the lowest to the highest."""
 
     threshold: list[float]
     pairs: list[int]  # of the encoder
-    expected: list[float | None]  # their mean probability; None where there are none
-    known: list[int | None]  # of them are known links; None if the run was given no links
+    expected: list[float | None]  # their mean probability; None without pairs
+    known: list[int | None]  # how many of them are known links; None if the run has no links
     clusters: list[int]
     questions: list[int]  # in clusters
     largest: list[int]
-    left_out: int  # pairs from LOWEST on whose steps are not held
+    left_out: int  # pairs from LOWEST on, but below the lowest step
     run_known: int | None  # known links at the run's own threshold
-    found: list[float | None] | None  # share of the known duplicates that nothing was fitted on; None if not measured
-    linked: list[float | None] | None  # of the pairs with such a question, the share that is linked: a lower bound
+    found: list[float | None] | None  # recall of the known duplicates that nothing was fitted on; None if not measured
+    linked: list[float | None] | None  # share of linked pairs among those with such a question: a lower bound
 
 
 def at_thresholds(run: Run, counts: Counts) -> Steps | None:
-    """Return what other thresholds would give; the pairs of the steps that are held are read once more.
+    """Return what other thresholds would give; reads the pairs of these steps once more.
 
-    None if the run has no counts of its sites or no candidate pair, or more than PAIRS pairs at every step.
+    The result is None if the run has no counts of its sites, no candidate pair, or more than PAIRS pairs at each step.
     """
     sites, pairs = run.metrics.get("sites"), counts.pairs[ENCODER]
     always = counts.joining.sum() - counts.joining[ENCODER].sum()
@@ -120,7 +117,7 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
 
 
 def _from(counts: np.ndarray) -> np.ndarray:
-    """Return the sum from each step on."""
+    """Return the sums from each step on."""
     return np.cumsum(counts[::-1])[::-1]
 
 
@@ -129,15 +126,15 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
 
     The step is STEPS for pairs that always join.
     """
-    keys, own = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
+    keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     least = pa.scalar(first / STEPS, pa.float32())
     for table in run.pairs.files([*KEYS, "source", "probability", "joined"]):
         is_encoders = pc.equal(table["source"], "encoder")
         pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
         keys.append(ends(pairs, sites))
         is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
-        own.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
-    return np.concatenate(keys), np.concatenate(own)
+        steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
+    return np.concatenate(keys), np.concatenate(steps)
 
 
 def _measured(
@@ -154,22 +151,13 @@ def _components(pairs: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[
     """Return the clusters, the questions in them and the largest at each of `steps`, of pairs by their `own` steps."""
     nodes, indices = np.unique(pairs, return_inverse=True)
     indices = indices.reshape(pairs.shape)
-    labels = _joined(np.arange(len(nodes)), indices[own == STEPS])
-    found = []
+    labels = connected(len(nodes), indices[own == STEPS])
+    rows = []
     for step in reversed(steps):
-        labels = _joined(labels, indices[own == step])
+        joining = labels[indices[own == step]]
+        labels = connected(len(nodes), joining)[labels] if len(joining) else labels
         sizes = np.bincount(labels)
         several = sizes[sizes > 1]
-        found.append((len(several), int(several.sum()), int(several.max(initial=0))))
-    clusters, questions, largest = (list(column) for column in zip(*found[::-1], strict=True))
+        rows.append((len(several), int(several.sum()), int(several.max(initial=0))))
+    clusters, questions, largest = (list(column) for column in zip(*reversed(rows), strict=True))
     return clusters, questions, largest
-
-
-def _joined(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return `labels` (int64, 0 to n - 1 without gaps) after the groups of both ends of `pairs` are joined."""
-    if not len(pairs):
-        return labels
-    groups = int(labels.max()) + 1
-    left, right = labels[pairs[:, 0]], labels[pairs[:, 1]]
-    graph = sparse.coo_array((np.ones(len(left), np.int8), (left, right)), shape=(groups, groups))
-    return connected_components(graph.tocsr(), directed=False)[1].astype(np.int64)[labels]

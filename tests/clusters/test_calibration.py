@@ -26,8 +26,8 @@ from dupq.clusters.calibration import (
     fit,
     negative_log_likelihood,
     own_share,
-    places_of,
     read_prior,
+    score_log_odds,
 )
 from dupq.clusters.evidence import UNLISTED, Shared, title_leads
 from dupq.errors import DupqError
@@ -336,7 +336,7 @@ def test_a_model_is_the_same_after_a_json_file() -> None:
 
 @given(st.lists(st.integers(-20, 20)), st.lists(st.integers(-20, 20)))
 def test_a_place_is_the_log_odds_that_a_best_score_is_lower(scores: list[int], best: list[int]) -> None:
-    found = places_of(np.array(scores, float), np.sort(np.array(best, float)))
+    found = score_log_odds(np.array(scores, float), np.sort(np.array(best, float)))
     for score, place in zip(scores, found.tolist(), strict=True):
         lower = sum(other < score for other in best)
         assert place == pytest.approx(max(-6, math.log((lower + 1) / (len(best) - lower + 1))))
@@ -345,9 +345,9 @@ def test_a_place_is_the_log_odds_that_a_best_score_is_lower(scores: list[int], b
 def test_a_score_counts_less_where_unrelated_questions_reach_it_and_never_less_than_a_bound() -> None:
     scores = np.array([0.2, 0.5, 0.9])
     small, large = (np.sort(np.random.default_rng(2).beta(a, 4, 5_000)) for a in (2, 5))
-    assert (places_of(scores, large) < places_of(scores, small)).all()
-    assert (np.diff(places_of(scores, small)) > 0).all()
-    assert places_of(np.array([-1.0]), small).tolist() == [-6]
+    assert (score_log_odds(scores, large) < score_log_odds(scores, small)).all()
+    assert (np.diff(score_log_odds(scores, small)) > 0).all()
+    assert score_log_odds(np.array([-1.0]), small).tolist() == [-6]
 
 
 REFERENCE = np.linspace(0, 1, 400)  # a score below all has a place of -6, one above all of 6
@@ -397,7 +397,7 @@ def test_the_features_are_the_same_whichever_question_is_the_left_one() -> None:
 def test_each_feature_is_in_the_column_of_its_name() -> None:
     pairs, around = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
     leads = title_leads(pairs, around)
-    places = places_of(pairs["similarity"].to_numpy().astype(float), REFERENCE)
+    places = score_log_odds(pairs["similarity"].to_numpy().astype(float), REFERENCE)
     for at, (row, pair) in enumerate(zip(features_of(pairs, around, REFERENCE, K), pairs.to_pylist(), strict=True)):
         ranks = [rank if rank > 0 else K + 1 for rank in (pair["rank_left"], pair["rank_right"])]
         expected = {name: value for name, value in pair.items() if name in FEATURES} | {

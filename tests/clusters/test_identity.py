@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.identity import KINDS, NONE, ClusterIds, Grouping, changes, cluster_ids, written_ids
+from dupq.clusters.identity import KINDS, NONE, Clustering, changes, cluster_ids, written_ids
 from dupq.text.keys import ID_BITS, Sites
 
 Night = list[frozenset[int]]  # the clusters of two and more of a run
@@ -122,12 +122,12 @@ def slow_changes(now: Named, then: Named) -> list[Row]:
     return sorted(rows, key=lambda row: (KINDS.index(row[0]), row[1], row[2]))
 
 
-def grouping(named: Named, order: random.Random | None = None) -> Grouping:
+def clustering(named: Named, order: random.Random | None = None) -> Clustering:
     rows = sorted((key, name) for name, group in named.items() for key in group)
     if order:
         order.shuffle(rows)
     columns = np.array(rows, np.int64).reshape(-1, 2).T
-    return Grouping(columns[0].copy(), columns[1].copy())
+    return Clustering(columns[0].copy(), columns[1].copy())
 
 
 def by_smallest(night: Night) -> Named:
@@ -135,17 +135,18 @@ def by_smallest(night: Night) -> Named:
 
 
 def found_ids(now: Night, then: Named, order: random.Random | None = None) -> Named:
-    found = cluster_ids(grouping(by_smallest(now), order), grouping(then, order))
-    assert found.clusters.tolist() == sorted(by_smallest(now))
-    assert len(set(found.ids.tolist())) == len(now)
-    return {found.of(np.array([min(group)])).item(): group for group in now}
+    rows = clustering(by_smallest(now), order)
+    ids = dict(zip(rows.keys.tolist(), cluster_ids(rows, clustering(then, order)).tolist(), strict=True))
+    assert all({ids[key] for key in group} == {ids[min(group)]} for group in now)
+    assert len(set(ids.values())) == len(now)
+    return {ids[min(group)]: group for group in now}
 
 
 def found_changes(now: Named, then: Named, order: random.Random | None = None) -> list[Row]:
     names, sizes = ("cluster_id", "previous_cluster_id"), ("size", "previous_size", "shared")
     return [
         (row["kind"], *(key_of(row[name]) for name in names), *(row[name] for name in sizes))
-        for row in changes(grouping(now, order), grouping(then, order), SITES).to_pylist()
+        for row in changes(clustering(now, order), clustering(then, order), SITES).to_pylist()
     ]
 
 
@@ -216,7 +217,7 @@ def test_without_clusters_now_all_are_gone() -> None:
     assert found_ids([], then) == {}
     assert found_changes({}, then) == [("gone", NONE, 1, 0, 3, 0), ("gone", NONE, 7, 0, 2, 0)]
     assert found_changes({}, {}) == []
-    assert not len(cluster_ids(grouping({}), grouping(then)).ids)
+    assert not len(cluster_ids(clustering({}), clustering(then)))
 
 
 def test_the_same_clusters_keep_their_ids_and_have_no_changes() -> None:
@@ -298,18 +299,14 @@ class TestTheQuestionThatNamesACluster:
         assert found_ids([self.first | {0}], {1: self.first}) == {1: frozenset({0, 1, 2, 3})}
 
     def test_may_come_back_alone(self) -> None:
-        found = self.ids_now([frozenset({2, 3})])
-        assert found.ids.tolist() == [1]
+        assert found_ids([frozenset({2, 3})], {1: frozenset({2, 3})}) == {1: frozenset({2, 3})}
         labels = Sites(["cs.stackexchange.com"]).labels(np.array([1, 1]))
         written = written_ids(labels, np.array([True, False])).to_pylist()
         assert written == ["cs.stackexchange.com/1~alone", "cs.stackexchange.com/1"]
 
     def test_may_come_back_in_another_cluster(self) -> None:
-        found = self.ids_now([frozenset({2, 3}), frozenset({1, 9})])
-        assert found.of(np.array([2, 1])).tolist() == [1, 9]
-
-    def ids_now(self, now: Night) -> ClusterIds:
-        return cluster_ids(grouping(by_smallest(now)), grouping({1: frozenset({2, 3})}))
+        now = [frozenset({2, 3}), frozenset({1, 9})]
+        assert found_ids(now, {1: frozenset({2, 3})}) == {1: now[0], 9: now[1]}
 
 
 def test_a_cluster_of_questions_that_all_name_others_takes_a_key_that_names_none() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.clusters.decision import Rarity, Titled, in_words, likeliest, unlinked
-from dupq.text.languages import is_stop_word, stems
+from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
+from dupq.text.questions import BUCKETS, bucket_of
 
 PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "rank": 2, "teacher": None}
 
@@ -54,6 +54,7 @@ def test_of_pairs_that_nobody_linked_fewer_are_duplicates() -> None:
     ],
 )  # fmt: skip
 def test_evidence_is_told_in_words(pair: dict[str, Any], left: Any, right: Any, told: str) -> None:
-    rare = {"visa": 5.0, "transit": 3.0}
-    rarity = Rarity(stems("english"), lambda word: is_stop_word(word, "english"), lambda stem: rare.get(stem, 1.0))
-    assert in_words(PAIR | pair, Titled(*left), Titled(*right), 4_919, 10, rarity) == told
+    rarities = np.ones(BUCKETS, np.float32)
+    rarities[[bucket_of("visa"), bucket_of("transit")]] = 5, 3
+    wording = Wording("english", rarities, 4_919, 10)
+    assert wording.evidence(PAIR | pair, Titled(*left), Titled(*right)) == told

@@ -1,18 +1,17 @@
 """scored pairs, questions → the pairs with probabilities that a teacher's cosines have moved.
 
-    wanted       the questions of pairs above a floor; and of such pairs of calibration
+    wanted       the questions of pairs above a floor, also of calibration pairs
     questions    each of them once, with its partition; then with its shard: asked
-    vectors      what the teacher makes of them, or made of them in the earlier run
-    vectors_for  those that the pairs of a partition need
+    vectors      the teacher's vectors, new or from the earlier run
+    vectors_for  the vectors that the pairs of a partition need
     model        how much a cosine says in this archive (dupq/clusters/calibration.py)
     scored       the pairs again, with cosine and probability
 
-A shard is cut into slices, so that a small archive has work for all workers. On CPUs a vector depends on its text and
-the model alone: the same bytes for any workers, shards and earlier run. On GPUs its last bits depend on the batch,
-which is cut from a slice: the same inputs give the same bytes, but vectors that are taken over are those of other
-batches.
+A shard is read by several tasks, so that a small archive has work for all workers. On CPUs a vector depends on its text
+and the model alone: the same bytes for any workers, shards and earlier run. On GPUs its last bits depend on the batch:
+the same inputs give the same bytes, but vectors from the earlier run were made in other batches.
 
-Memory: of a slice of a shard the texts, 2 kB each, and the vectors, beside the model and its libraries (with MiniLM
+Memory: the texts of a task's questions, 2 kB each, and their vectors, beside the model and its libraries (with MiniLM
 0.9 GB, which the process keeps); later the vectors of the questions of a partition's likely pairs.
 """
 
@@ -38,14 +37,14 @@ from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among
 
-COLUMNS, AT_ONCE = ("question_id", "title", "body_html"), 1_024  # of questions
-_SLICE = 250  # questions of a slice where there are few: some seconds on a CPU
-_SLICES = 64  # of all shards together; a shard is a slice where there are more
+COLUMNS = ("question_id", "title", "body_html")  # of questions
+_QUESTIONS = 250  # of a task if there are few in all: some seconds on a CPU
+_TASKS = 64  # for all shards together, or one per shard if there are more
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the teacher reads."""
+    """How the teacher's vectors are made."""
 
     teacher: Teacher
     code: str  # the setting text.code
@@ -64,11 +63,11 @@ def ask_teacher(
     prior: str = "",
     since: RunFiles | None = None,
 ) -> Table:
-    """Return the scored pairs, as probable as they are once the teacher has read those above the floor.
+    """Return the scored pairs, with new probabilities where the teacher has read them: above the floor.
 
-    `pairs` are these (SCORED) and those of calibration (CALIBRATION_PAIRS), `contents` what each question says
-    (CONTENT_HASHES). Vectors of questions that said the same in the run `since` are taken from there. `prior` is the
-    address of another one than dupq's.
+    `pairs` are the scored ones (SCORED) and those of calibration (CALIBRATION_PAIRS), `contents` the hashes of all
+    questions (CONTENT_HASHES). Vectors of questions that are unchanged since the run `since` are taken from there.
+    `prior` is the URI of another prior than dupq's, or empty.
     """
     (scored, sampled), teacher, sites = pairs, reading.teacher, reading.sites
     parts, likely = scored.partitions, scored.only("left", "right", "probability")
@@ -86,12 +85,12 @@ def ask_teacher(
     earlier = earlier_vectors(since, storage.read_json(made_as))
     reading = replace(reading, device=system.GPU if taken else system.CPU, earlier=earlier)
 
-    slices = -(-min(_SLICES, 1 + every.rows // _SLICE) // questions.partitions)
+    slices = -(-min(_TASKS, 1 + every.rows // _QUESTIONS) // questions.partitions)
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(slices)))
-    rows, said = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
+    rows, hashes = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
     inputs = Subdivided(asked, slices), repeated, reading
     vectors = run.shuffle(
-        "vectors", vectors_for, *inputs, into=rows, by="key", partitions=parts, second=said, gpus=taken
+        "vectors", vectors_for, *inputs, into=rows, by="key", partitions=parts, second=hashes, gpus=taken
     )
 
     cosines, own = run.table("cosines", COSINES), run.look_up("vectors_for_sample", vectors, of_sample)
@@ -108,69 +107,69 @@ def likely_questions(pairs: pa.Table) -> pa.Table:
 
 
 def sampled_questions(pairs: pa.Table, sites: list[str]) -> pa.Table:
-    """Return the same of rows of CALIBRATION_PAIRS."""
+    """Return the questions of rows of CALIBRATION_PAIRS above the floor (KEYS)."""
     return _keys(*keys_of_pairs(pairs.filter(pc.greater_equal(pairs["probability"], FLOOR)), Sites(sites)).T)
 
 
-def each_once(*wanted: pa.Table) -> pa.Table:
-    """Return all wanted questions (KEYS)."""
-    return _keys(*(table["key"].to_numpy() for table in wanted))
+def each_once(*questions: pa.Table) -> pa.Table:
+    """Return the questions of all tables, each once (KEYS)."""
+    return _keys(*(table["key"].to_numpy() for table in questions))
 
 
 def _keys(*keys: np.ndarray) -> pa.Table:
     return pa.table([distinct(np.concatenate(keys))], schema=KEYS)
 
 
-def hashes_of(contents: pa.Table, wanted: Iterator[pa.Table]) -> pa.Table:
-    """Return the rows of `contents` (CONTENT_HASHES) of wanted questions, by key."""
+def hashes_of(contents: pa.Table, questions: Iterator[pa.Table]) -> pa.Table:
+    """Return the rows of `contents` (CONTENT_HASHES) of the questions in all tables, by key."""
     keys = contents["key"].to_numpy()
-    is_wanted = np.zeros(len(keys), bool)
-    for some in wanted:
-        is_wanted |= are_among(some["key"].to_numpy(), keys)
-    return contents.filter(pa.array(is_wanted)).sort_by("key")
+    is_read = np.zeros(len(keys), bool)
+    for table in questions:
+        is_read |= are_among(table["key"].to_numpy(), keys)
+    return contents.filter(pa.array(is_read)).sort_by("key")
 
 
 def vectors_for(asked: pa.Table, questions: Iterator[pa.RecordBatch], reading: Reading) -> Counted:
-    """Return the teacher's vectors of a slice of a shard (`taught`); the second table is what they were made of."""
+    """Return the teacher's vectors of some questions of a shard (`taught`); the second table has their hashes."""
     keys, ids = asked["key"].to_numpy(), asked["key"].to_numpy() & MAXIMUM_ID
     hashes = np.stack([asked[half].to_numpy() for half in ("high", "low")], axis=1)
     site = reading.sites[keys[0] >> ID_BITS] if len(keys) else ""
-    names, then, left_out = find_contents(reading.earlier, site, ids)
-    same, dimensions = then.are_same(ids, hashes), reading.teacher.dimensions
+    names, contents, left_out = find_contents(reading.earlier, site, ids)
+    is_same, dimensions = contents.are_same(ids, hashes), reading.teacher.dimensions
     vectors = np.zeros((len(ids), dimensions), np.float16)
-    vectors[same] = _vectors_then(reading.earlier, names, ids[same], dimensions)
-    if not same.all():
+    vectors[is_same] = _earlier_vectors(reading.earlier, names, ids[is_same], dimensions)
+    if not is_same.all():
         import torch
 
-        torch.set_num_threads(1)  # as many as the task has CPUs
-        texts = _texts(questions, keys[~same], reading.code)
-        vectors[~same] = teacher_vectors(reading.teacher, texts, reading.device)
+        torch.set_num_threads(1)  # a task has one CPU
+        texts = _texts(questions, keys[~is_same], reading.code)
+        vectors[~is_same] = teacher_vectors(reading.teacher, texts, reading.device)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
-    counts = {"rows_in": len(keys), "vectors as in the earlier run": int(same.sum()), LEFT_OUT: left_out}
+    counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum()), LEFT_OUT: left_out}
     return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, asked)
 
 
-def _vectors_then(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return the vectors of the questions `ids` that are in these files of the earlier run."""
-    found = np.zeros((len(ids), dimensions), np.float16)
+def _earlier_vectors(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray, dimensions: int) -> np.ndarray:
+    """Return the vectors of the questions `ids`, which are in the files `names` of the earlier run."""
+    vectors = np.zeros((len(ids), dimensions), np.float16)
     if earlier is None:
-        return found
+        return vectors
     for name in names:
         file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
-        keys, vectors = _columns(pa.Table.from_batches(read_all(file)))
-        places, are_here = indices_among(keys & MAXIMUM_ID, ids)  # which are of one site
-        found[are_here] = vectors[places[are_here]]
-    return found
+        keys, vectors_of_file = _columns(pa.Table.from_batches(read_all(file)))
+        indices, are_here = indices_among(keys & MAXIMUM_ID, ids)  # all of one site
+        vectors[are_here] = vectors_of_file[indices[are_here]]
+    return vectors
 
 
 def _texts(questions: Iterator[pa.RecordBatch], keys: np.ndarray, code: str) -> list[str]:
     """Return what the teacher reads of the questions `keys` of a shard, in their order."""
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for batch in questions:
-        some = batch.filter(pa.array(are_among(keys, batch["key"].to_numpy())))
-        texts = teacher_texts(some["title"].to_pylist(), some["body_html"].to_pylist(), code)
-        found.update(zip(some["key"].to_pylist(), texts, strict=True))
-    return [found[key] for key in keys.tolist()]
+        batch = batch.filter(pa.array(are_among(keys, batch["key"].to_numpy())))
+        texts_of_batch = teacher_texts(batch["title"].to_pylist(), batch["body_html"].to_pylist(), code)
+        texts.update(zip(batch["key"].to_pylist(), texts_of_batch, strict=True))
+    return [texts[key] for key in keys.tolist()]
 
 
 def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -181,26 +180,26 @@ def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cosines_in(vectors: pa.Table, pairs: np.ndarray) -> np.ndarray:
-    """Return the teacher's cosine (float32) of each pair of keys; NaN where one of the two has no vector."""
+    """Return the teacher's cosine (float32) of each pair of keys; NaN where a question has no vector."""
     return cosines_of(*_columns(vectors), *pairs.T)
 
 
 def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: str) -> Counted:
-    """Return how much a cosine says (`TeacherModel`) by CALIBRATION_PAIRS; the second table are their COSINES."""
-    p, found = pairs["probability"].to_numpy(), cosines_in(vectors, keys_of_pairs(pairs, Sites(sites)))
-    found[p < FLOOR] = np.nan  # both are read, but for other pairs
+    """Return the `TeacherModel` fitted to CALIBRATION_PAIRS; the second table has their COSINES."""
+    p, cosines = pairs["probability"].to_numpy(), cosines_in(vectors, keys_of_pairs(pairs, Sites(sites)))
+    cosines[p < FLOOR] = np.nan  # their questions have vectors because of other pairs
     columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
-    model = fit_teacher(Labelled(np.zeros((len(p), 0)), *columns), p, found, read_prior(prior))
-    return Counted(model._asdict(), second=pa.table([_with_nulls(found)], schema=COSINES))
+    model = fit_teacher(Labelled(np.zeros((len(p), 0)), *columns), p, cosines, read_prior(prior))
+    return Counted(model._asdict(), second=pa.table([_with_nulls(cosines)], schema=COSINES))
 
 
 def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.Table:
-    """Return rows of SCORED with the cosines of likely pairs, and as probable as `model` says with them."""
+    """Return rows of SCORED with the cosines of likely pairs, and the probabilities that `model` gives with them."""
     p = pairs["probability"].to_numpy()
-    found = cosines_in(vectors, np.stack([pairs["left"].to_numpy(), pairs["right"].to_numpy()], axis=1))
-    found[p < np.float32(FLOOR)] = np.nan
-    moved = TeacherModel(**model).probabilities(p, found).astype(np.float32)
-    columns = {"probability": pa.array(moved), "teacher": _with_nulls(found)}
+    cosines = cosines_in(vectors, np.stack([pairs["left"].to_numpy(), pairs["right"].to_numpy()], axis=1))
+    cosines[p < np.float32(FLOOR)] = np.nan
+    moved = TeacherModel(**model).probabilities(p, cosines).astype(np.float32)
+    columns = {"probability": pa.array(moved), "teacher": _with_nulls(cosines)}
     return pa.table([columns.get(name, pairs[name]) for name in SCORED.names], schema=SCORED)
 
 

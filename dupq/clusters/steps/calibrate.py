@@ -2,12 +2,12 @@
 
     sample               questions of development links, and others by a hash of their key
     lists                the neighbours of these and of judged questions
-    lists_of_neighbours  those of their neighbours, for ranks in both directions
-    words                the terms of the questions that have a list here, and the titles of their neighbours
-    calibration          the model (clusters/calibration.py), and the floor from which all pairs are wanted
-    pairs                what it was fitted to
+    lists_of_neighbours  the neighbours of their neighbours, for ranks in both directions
+    words                the terms of the questions with a list in these tables, and the titles of their neighbours
+    calibration          the model (clusters/calibration.py), and the floor from which all pairs become candidates
+    pairs                what the model was fitted to
 
-Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in the last task.
+Memory: 8 bytes a question to choose the sample; in the last task 22 lists and texts and 400 titles a sampled question.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,15 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.clusters.calibration import (
-    OF_TITLES,
-    Calibrated,
-    Labelled,
-    features_of,
-    fit,
-    own_share,
-    read_prior,
-)
+from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, features_of, fit, own_share, read_prior
 from dupq.clusters.evidence import (
     UNLISTED,
     Listing,
@@ -34,8 +26,10 @@ from dupq.clusters.evidence import (
     listing_of,
     shared,
     title_cosines,
+    titles_only,
+    words_of,
 )
-from dupq.clusters.steps.decide import Known, TermTables, titles_only, words_of
+from dupq.clusters.steps.decide import Known, TermTables
 from dupq.encoders.saved import Fitness
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
@@ -55,76 +49,71 @@ _REFERENCE = 1_000
 
 
 class SampledPairs(NamedTuple):
-    """A row for each sampled question and neighbour of it."""
+    """A row for each sampled question and each neighbour of it."""
 
     left: np.ndarray  # int64, the smaller key
     right: np.ndarray
     scores: np.ndarray  # float64, the encoder's
     is_linked: np.ndarray  # bool: known duplicates of the development part
-    is_judged: np.ndarray  # bool: people gave their verdict
+    is_judged: np.ndarray  # bool: people gave a verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
-    counts: np.ndarray  # float64: how many pairs of the archive a row stands for
-    weights: np.ndarray  # float64, in the likelihood: all of a sample alike, less where sets are large
-    log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
+    counts: np.ndarray  # float64: how many pairs of the archive a row represents
+    weights: np.ndarray  # float64, in the likelihood: equal within a sample, less where sets are large
+    log_rates: np.ndarray  # float64: ln of how much likelier a linked pair is sampled than another one
 
 
 class Lists(NamedTuple):
-    """The lists of some questions (sorted keys): others (n, k) and scores as similarities, -inf where there is none."""
+    """The neighbours of some questions (sorted keys)."""
 
     keys: np.ndarray
-    others: np.ndarray
-    scores: np.ndarray
+    others: np.ndarray  # (n, k)
+    scores: np.ndarray  # (n, k): similarities, -inf where there are fewer neighbours
     listing: Listing
 
 
 def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judged, lists: Lists) -> SampledPairs:
-    """Return the pairs of the sampled questions that calibration may read: no question of training or test parts.
+    """Return the pairs of the sampled questions that calibration may read: none with a training or test question.
 
-    `sample` (SAMPLE) is of `population` questions.
+    `sample` (SAMPLE) was drawn from `population` questions.
     """
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
     rows = np.flatnonzero(np.isin(lists.keys, sampled))
-    places, ranks = np.nonzero(lists.others[rows] >= 0)
-    queries, others = lists.keys[rows][places], lists.others[rows][places, ranks]
-    scores = lists.scores[rows][places, ranks]
+    indices, ranks = np.nonzero(lists.others[rows] >= 0)
+    queries, others = lists.keys[rows][indices], lists.others[rows][indices, ranks]
     from_linked = np.isin(queries, sampled[is_development])
     is_linked = from_linked & (split.set_of(queries) == split.set_of(others))
-    both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # a pair that lists each other comes up twice
-    other_share = (~is_development).sum() / max(1, population - len(split.questions))
-    linked_share = is_development.sum() / max(1, len(split.questions))
-    kept = is_linked | ~from_linked
-    linked_counts = np.where(is_linked, 1 / max(linked_share, 1e-9), 1 / max(other_share, 1e-9))
-    left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
-    judged = judged if len(lists.keys) else NONE_JUDGED
-    verdicts, judged_scores, are_same = _judged_pairs(judged, lists, split)
-    fresh = ~are_pairs_among(verdicts, np.stack([left, right], axis=1))  # a verdict replaces it
-    none, every, nothing = (np.full(len(verdicts), value) for value in (False, True, 0.0))
-
-    def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
-        return np.concatenate([sampled_ones[kept][fresh], judged_ones])
-
-    left, right = np.concatenate([left[fresh], verdicts[:, 0]]), np.concatenate([right[fresh], verdicts[:, 1]])
-    return SampledPairs(
-        left,
-        right,
-        both_kinds(scores, judged_scores),
-        both_kinds(is_linked, none),
-        both_kinds(np.zeros(len(queries), bool), every),
-        both_kinds(is_linked, are_same),
-        both_kinds(linked_counts / both, nothing),
-        both_kinds(_weight(split.set_of(queries), is_linked) / both, every),
-        both_kinds(np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), nothing),
+    both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # rows of a pair that lists each other
+    other_share = max((~is_development).sum() / max(1, population - len(split.questions)), 1e-9)
+    linked_share = max(is_development.sum() / max(1, len(split.questions)), 1e-9)
+    drawn = SampledPairs(
+        left=np.minimum(queries, others),
+        right=np.maximum(queries, others),
+        scores=lists.scores[rows][indices, ranks],
+        is_linked=is_linked,
+        is_judged=np.zeros(len(queries), bool),
+        labels=is_linked,
+        counts=np.where(is_linked, 1 / linked_share, 1 / other_share) / both,
+        weights=_weight(split.set_of(queries), is_linked) / both,
+        log_rates=np.full(len(queries), np.log(linked_share / other_share)),
     )
+    verdicts, scores, are_same = _judged_pairs(judged if len(lists.keys) else NONE_JUDGED, lists, split)
+    none, every, zeros = (np.full(len(verdicts), value) for value in (False, True, 0.0))
+    left, right = verdicts.T
+    by_people = SampledPairs(left, right, scores, none, every, are_same, zeros, every, zeros)
+    is_judged = are_pairs_among(verdicts, np.stack([drawn.left, drawn.right], axis=1))
+    kept = (is_linked | ~from_linked) & ~is_judged
+    columns = zip(drawn, by_people, strict=True)
+    return SampledPairs(*(np.concatenate([column[kept], judged_column]) for column, judged_column in columns))
 
 
 def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return pairs with verdicts of which one question lists the other ((m, 2)), their scores, and which are the same.
+    """Return judged pairs of which a question lists the other ((m, 2)), their scores, and which are the same.
 
     Known duplicates of the test part are left out: quality is measured on them.
     """
     left, right = judged.left, judged.right
-    found = [_listed_at(lists, *side) for side in ((left, right), (right, left))]
-    scores = np.max([np.where(is_listed, lists.scores[at], -np.inf) for is_listed, at in found], axis=0)
+    positions = [_positions(lists, *pairs) for pairs in ((left, right), (right, left))]
+    scores = np.max([np.where(is_listed, lists.scores[cells], -np.inf) for is_listed, cells in positions], axis=0)
     sets = split.set_of(left)
     is_known = (sets >= 0) & (sets == split.set_of(right)) & np.isin(left, split.questions_of("test"))
     kept = np.isfinite(scores) & (judged.verdicts >= 0) & ~is_known
@@ -132,27 +121,27 @@ def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> tuple[np.ndarra
 
 
 def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
-    """Return how each of `queries` lists the one of `others`."""
-    is_listed, at = _listed_at(lists, queries, others)
-    ranks, lifts = (column[at] for column in lists.listing)
+    """Return how each of `queries` lists the question in `others`."""
+    is_listed, cells = _positions(lists, queries, others)
+    ranks, lifts = (column[cells] for column in lists.listing)
     return Listing(
         np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
     )
 
 
-def _listed_at(
+def _positions(
     lists: Lists, queries: np.ndarray, others: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return whether each of `queries` lists the one of `others`, and where: rows and columns of `lists`."""
+    """Return whether each of `queries` lists the question in `others`, and in which rows and columns of `lists`."""
     rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
     listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
     return listed.any(axis=1), (rows, listed.argmax(axis=1))
 
 
 def reference_of(lists: Lists, questions: np.ndarray) -> np.ndarray:
-    """Return the best scores of questions (float64, sorted), at most `_REFERENCE` of them, evenly spread.
+    """Return the best scores of questions (float64, sorted).
 
-    So features do not depend on the sample's size.
+    They are at most `_REFERENCE`, evenly spread, so that features do not depend on the size of the sample.
     """
     reference = lists.scores[np.isin(lists.keys, questions), 0]
     reference = np.sort(reference[np.isfinite(reference)])
@@ -162,7 +151,7 @@ def reference_of(lists: Lists, questions: np.ndarray) -> np.ndarray:
 
 
 def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
-    """Return the weight of each pair: all linked ones weigh as much as one per set, in both directions, would."""
+    """Return a pair's weight: together the linked pairs weigh as much as one per set, in both directions."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
 
@@ -171,17 +160,17 @@ def lists_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> Lists:
     """Return the lists in tables (NEAREST), at most `k` neighbours each."""
     from dupq.neighbours.exact import rule_of
 
-    found = [nearest_in(table, k) for table in tables]
-    keys = np.concatenate([some for some, _ in found])
+    keys_of_tables, lists = zip(*(nearest_in(table, k) for table in tables), strict=True)
+    keys = np.concatenate(keys_of_tables)
     order = np.argsort(keys, kind="stable")
-    others = np.concatenate([nearest.others for _, nearest in found])[order]
-    exact = np.concatenate([nearest.scores for _, nearest in found])[order]
+    others = np.concatenate([nearest.others for nearest in lists])[order]
+    exact = np.concatenate([nearest.scores for nearest in lists])[order]
     scores = np.where(others >= 0, rule_of(measure).similarities(exact).astype(np.float64), -np.inf)
     return Lists(keys[order], others, scores, listing_of(scores, measure.highest))
 
 
-_FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
-_FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
+_FLOOR_PRECISION = 0.5  # expected of pairs that become candidates although neither question lists the other
+_FLOOR_STEPS = 100  # of the highest possible score, so that nights with nearly the same archive have the same floor
 
 
 def calibrate(
@@ -194,13 +183,13 @@ def calibrate(
     request: SearchRequest,
     settings: CalibrationSettings,
 ) -> tuple[Table, Calibrated]:
-    """Return the pairs that the model for this archive rests on (CALIBRATION_PAIRS), and record it.
+    """Make the model for this archive; return the pairs that it was fitted to (CALIBRATION_PAIRS), and its record.
 
-    `nearest` are the lists of all questions (NEAREST), `keys` their keys alone.
+    `nearest` are the lists of all questions (NEAREST), `keys` only their keys.
     """
     sets, pairs = run.table("known_sets", KNOWN_SETS), run.table("pairs", CALIBRATION_PAIRS)
-    inputs = Each(keys), known.pairs, known.representatives, known.seen, settings
-    sample = run.map("sample", sample_of, *inputs, into=SAMPLE, second=sets)
+    sources = Each(keys), known.pairs, known.representatives, known.seen, settings
+    sample = run.map("sample", sample_of, *sources, into=SAMPLE, second=sets)
     own = Whole(run.gather("lists", lists_of, nearest, Whole(sample), known.judged, into=NEAREST))
     others = Whole(run.gather("lists_of_neighbours", lists_of_neighbours, nearest, own, into=NEAREST))
     words = Whole(run.map("words", terms_of_lists, terms.terms, own, others, into=TERMS))
@@ -216,36 +205,36 @@ def sample_of(
     seen: dict[str, np.ndarray],
     settings: CalibrationSettings,
 ) -> Counted:
-    """Return the sampled questions (SAMPLE); the second table are the known duplicates by representatives."""
+    """Return the sampled questions (SAMPLE); the second table has the known duplicates, as representatives."""
     every, represent, pairs = sorted_keys(keys), represented_by(representatives), pairs_in(links)
     split = represented_split(pairs[are_among(every, represent(pairs)).all(axis=1)], seen, represent)
     linked = chosen(split.questions_of("development"), settings.links)
     others = chosen(without(every, split.questions), settings.sample)
     is_linked = np.arange(len(linked) + len(others)) < len(linked)
     sample = pa.table([np.concatenate([linked, others]), is_linked], schema=SAMPLE)
-    sampled = {"linked questions sampled": len(linked), "other questions sampled": len(others)}
-    return Counted(sample, {"rows_in": len(every), **sampled}, sets_table(split))
+    counts = {"linked questions sampled": len(linked), "other questions sampled": len(others)}
+    return Counted(sample, {"rows_in": len(every), **counts}, sets_table(split))
 
 
 def lists_of(nearest: pa.Table, sample: pa.Table, judged: Judged) -> pa.Table:
     """Return the lists of sampled and judged questions."""
-    wanted = distinct(np.concatenate([sample["key"].to_numpy(), judged.left, judged.right]))
-    return nearest.filter(pa.array(are_among(wanted, nearest["key"].to_numpy())))
+    questions = distinct(np.concatenate([sample["key"].to_numpy(), judged.left, judged.right]))
+    return nearest.filter(pa.array(are_among(questions, nearest["key"].to_numpy())))
 
 
 def lists_of_neighbours(nearest: pa.Table, own: pa.Table) -> pa.Table:
-    """Return the lists of the questions that `own` lists have, but for those in `own`."""
-    wanted = without(_listed(own), np.sort(own["key"].to_numpy()))
-    return nearest.filter(pa.array(are_among(wanted, nearest["key"].to_numpy())))
+    """Return the lists of the neighbours in `own` that have no list there."""
+    neighbours = without(_listed(own), np.sort(own["key"].to_numpy()))
+    return nearest.filter(pa.array(are_among(neighbours, nearest["key"].to_numpy())))
 
 
 def _listed(*lists: pa.Table) -> np.ndarray:
-    """Return the questions in lists (int64), each once."""
+    """Return the neighbours in lists (int64), each once."""
     return distinct(np.concatenate([pc.list_flatten(table["neighbours"]).to_numpy() for table in lists]))
 
 
 def terms_of_lists(terms: pa.Table, *lists: pa.Table) -> pa.Table:
-    """Return the terms of the questions that have a list, and the titles of their neighbours."""
+    """Return the terms of the questions with a list, and the titles of their neighbours."""
     keys = terms["key"].to_numpy()
     has_list = are_among(sorted_keys(lists), keys)
     is_listed = are_among(_listed(*lists), keys) & ~has_list
@@ -265,64 +254,65 @@ def calibration(
     request: SearchRequest,
     prior_uri: str,
 ) -> Counted:
-    """Return the model and what it rests on; the second table are the pairs that it was fitted to.
+    """Return the model and what it rests on; the second table has the pairs that it was fitted to.
 
-    `population` is the number of questions that were sampled from; `prior_uri` is empty, or that of another prior.
+    The sample was drawn from `population` questions. `prior_uri` is the URI of another prior than dupq's, or empty.
     """
     lists, rarity = lists_in([own, others], request.settings.k, request.measure), rarities["rarity"].to_numpy()
     split, is_development = sets_in(known_sets), sample["is_linked"].to_numpy()
-    found = sampled_pairs(sample, population, split, judged, lists)
+    pairs = sampled_pairs(sample, population, split, judged, lists)
     reference = reference_of(lists, sample["key"].to_numpy()[~is_development])
-    places, words = words_of(terms)
-    shipped = OF_TITLES if _are_titles(words, places.find(lists.keys)) else ""
+    rows_by_key, words = words_of(terms)
+    shipped = OF_TITLES if _are_titles(words, rows_by_key.find(lists.keys)) else ""
     prior = read_prior(prior_uri or shipped)
-    left, right = places.find(found.left), places.find(found.right)
     rows, columns = np.nonzero(lists.others >= 0)
-    queries, listed = (places.find(some) for some in (lists.keys[rows], lists.others[rows, columns]))
+    queries, listed = (rows_by_key.find(keys) for keys in (lists.keys[rows], lists.others[rows, columns]))
     alike = around(lists.keys[rows], title_cosines(words.titles, queries, listed, rarity))
-    listings = *look_up(lists, found.left, found.right), *look_up(lists, found.right, found.left)
-    pairs = found.left, found.right, found.scores.astype(np.float32), *listings
-    compared = pa.table([*pairs, *shared(words, left, right, rarity)], schema=COMPARED)
+    left, right = rows_by_key.find(pairs.left), rows_by_key.find(pairs.right)
+    listings = *look_up(lists, pairs.left, pairs.right), *look_up(lists, pairs.right, pairs.left)
+    common = shared(words, left, right, rarity)
+    scores = pairs.scores.astype(np.float32)
+    compared = pa.table([pairs.left, pairs.right, scores, *listings, *common], schema=COMPARED)
     features = features_of(compared, alike, reference, request.settings.k)
-    model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
+    model = fit(Labelled(features, pairs.labels, pairs.weights, pairs.is_judged, pairs.log_rates), prior)
     probabilities = model.probabilities(features)
-    floor = _floor(found.scores, probabilities, found.counts, request.measure)
+    floor = _floor(pairs.scores, probabilities, pairs.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
         "reference": reference.tolist(),
         "floor": floor if np.isfinite(floor) else None,
-        "development_links": int(found.is_linked.sum()),
-        "judged_pairs": int(found.is_judged.sum()),
+        "development_links": int(pairs.is_linked.sum()),
+        "judged_pairs": int(pairs.is_judged.sum()),
         "development_sets": len(np.unique(split.set_of(sample["key"].to_numpy()[is_development]))),
         "sampled_questions": len(sample),
         "own_share": own_share(model, prior, features),
         "prior_sites": list(prior.sites),
         "fitness": fitness,
     }
-    counts = {"rows_out": len(features), "development pairs among neighbours": int(found.is_linked.sum())}
-    return Counted(record, counts, _fitted(Sites(request.sites), found, features, probabilities))
+    counts = {"rows_out": len(features), "development pairs among neighbours": int(pairs.is_linked.sum())}
+    return Counted(record, counts, _fitted(Sites(request.sites), pairs, features, probabilities))
 
 
 def _are_titles(words: Words, rows: np.ndarray) -> bool:
-    """Return whether the questions of these rows have titles and no bodies: a text holds both."""
-    of_titles, of_texts = (np.diff(terms.offsets)[rows] for terms in (words.titles, words.texts))
-    return len(rows) > 0 and bool((of_titles == of_texts).all())
+    """Return whether the questions of these rows have titles, but no bodies: a text consists of both."""
+    title_terms, text_terms = (np.diff(terms.offsets)[rows] for terms in (words.titles, words.texts))
+    return len(rows) > 0 and bool((title_terms == text_terms).all())
 
 
 def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float:
-    """The lowest score from which half of the pairs are expected to be duplicates; infinite if there is none."""
+    """Return the lowest score from which half of the pairs are expected to be duplicates; infinity if there is none."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
     is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]
-    reached = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
-    if not len(reached):
+    is_enough = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
+    if not len(is_enough):
         return np.inf
     step = measure.highest / _FLOOR_STEPS
-    return float(np.ceil(scores[order][reached[-1]] / step) * step)
+    return float(np.ceil(scores[order][is_enough[-1]] / step) * step)
 
 
-def _fitted(sites: Sites, found: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
-    left, right, scores, *rest = found
-    columns = [pa.array(column) for column in (scores.astype(np.float32), *rest, p)]
+def _fitted(sites: Sites, pairs: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
+    left, right, scores, *others = pairs
+    columns = [pa.array(column) for column in (scores.astype(np.float32), *others, p)]
     lists = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1])
     return pa.table([*sites.columns(left), *sites.columns(right), *columns, lists], schema=CALIBRATION_PAIRS)

@@ -4,19 +4,18 @@
     changes     since an earlier run
     pairs       every candidate pair, near duplicate and used link, with its evidence
     edges       the pairs inside clusters, in partitions by cluster
-    statistics  how well its pairs hold each cluster together; then of all clusters: cluster_stats
+    statistics  how well its pairs hold each cluster together; all in one table: cluster_stats
     clusters    every question, singletons too
 
     settled     which clusters known links connect
-    likeliest   the likeliest pairs of a partition between different clusters, then of all: chosen
+    likeliest   the likeliest pairs of a partition between different clusters; those of all partitions: chosen
     titles      titles and tags of their questions
     worklist    the table, for people to judge; and worklist.tsv, to be filled in
 
-Near duplicates are joined through the question that represents them. Memory: the pairs of a partition, or of some
-50,000 questions in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for one with a known link.
+Near duplicates are joined through their representatives. Memory: the pairs of a partition, or of some 50,000 questions
+in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for one with a known link.
 """
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,10 +26,17 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.archive import partitions
-from dupq.clusters import identity
 from dupq.clusters.components import cluster_statistics, components, represented, with_represented
-from dupq.clusters.decision import Rarity, Titled, in_words, likeliest, unlinked
-from dupq.clusters.identity import REASONS, canonical_questions
+from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
+from dupq.clusters.identity import (
+    REASONS,
+    Clustering,
+    canonical_questions,
+    changes,
+    cluster_ids,
+    read_clusters,
+    written_ids,
+)
 from dupq.clusters.steps.decide import Known
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
@@ -55,8 +61,6 @@ from dupq.tables import (
     WORKLIST,
 )
 from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, without
-from dupq.text.languages import is_stop_word, stems
-from dupq.text.questions import bucket_of
 
 CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
 _NEAR = ("exact", "near_duplicate")
@@ -65,17 +69,17 @@ _LOWEST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Decided:
-    """What clusters are made of."""
+    """The decisions that clusters are made of."""
 
     labels: Table  # LABELS of representatives
     scored: Table  # SCORED
     joined: Table  # JOINED_PAIRS
     verified: Table | ReadWith  # VERIFIED, in the partitions of `scored`
-    threshold: float  # the probability from which pairs joined
+    threshold: float  # probability from which pairs joined
 
 
 class Clustered(NamedTuple):
-    """The tables of clusters."""
+    """The tables that describe clusters."""
 
     pairs: Table  # PAIRS
     members: Table  # MEMBERS
@@ -87,8 +91,8 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
     """Make the pairs, clusters, cluster_stats and changes tables."""
     parts, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
     links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
-    inputs = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
-    members = run.map("members", members_of, *inputs, into=MEMBERS, second=alone)
+    sources = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
+    members = run.map("members", members_of, *sources, into=MEMBERS, second=alone)
     if previous is not None:
         now = Whole(members.only("key", "id"))
         run.map("changes", changes_since, now, previous, names, into=CHANGED_CLUSTERS, publish=True)
@@ -99,16 +103,16 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
     owners, near, likely = Whole(members.only("key", "cluster", "id")), decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
 
-    likely, slices = likely.only("left", "right", "probability"), partitions(members.rows)
+    likely, parts = likely.only("left", "right", "probability"), partitions(members.rows)
     inside = joined, near, likely, owners, decided.threshold
-    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=slices)
+    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=parts)
     figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
     stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 
-    own = texts.only("key"), Around(members, texts), Whole(alone), names, decided.threshold
-    made = run.map("clusters", clusters_of, *own, into=CLUSTERS, publish=True)
-    run.report.rows_in, run.report.rows_out = pairs.rows, made.rows
-    return Clustered(pairs, members, made, stats)
+    inputs = texts.only("key"), Around(members, texts), Whole(alone), names, decided.threshold
+    clusters = run.map("clusters", clusters_of, *inputs, into=CLUSTERS, publish=True)
+    run.report.rows_in, run.report.rows_out = pairs.rows, clusters.rows
+    return Clustered(pairs, members, clusters, stats)
 
 
 def members_of(
@@ -119,66 +123,66 @@ def members_of(
     previous: str | None,
     site_names: list[str],
 ) -> Counted:
-    """Return the questions of clusters (MEMBERS); the second table are those in none whose key is a cluster's id.
+    """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
 
-    Memory: about 150 bytes a question in clusters.
+    Memory: about 160 bytes a question in clusters.
     """
     sites, solved = Sites(site_names), labels.sort_by("key")
-    nearby = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
-    keys, clusters = with_represented(nearby, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
+    copies = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
+    keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, questions, links, sites))
-    ids = identity.cluster_ids(identity.Grouping(keys, clusters), identity.read_clusters(previous, sites))
+    ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous, sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
+    columns = [keys, clusters, ids, canonical, reasons.astype(np.int8), sizes[indices]]
     members = pa.table([pa.array(column) for column in columns], schema=MEMBERS)
-    alone = pa.table([pa.array(without(np.sort(ids.ids), keys))], schema=KEYS)
+    alone = pa.table([pa.array(without(distinct(ids), keys))], schema=KEYS)
     return Counted(members, {"clusters": len(sizes)}, alone)
 
 
 def _criteria(
     members: np.ndarray, questions: Iterator[Iterator[pa.RecordBatch]], links: str | None, sites: Sites
 ) -> list[np.ndarray]:
-    """Return the criteria of the canonical rule for `members` (sorted keys), as REASONS has them, without the key.
+    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS but the key.
 
-    Where a value is unknown it is the smallest int64.
+    An unknown value is the smallest int64.
     """
     accepted = np.zeros(len(members), bool)
     scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
     for batch in (batch for shard in questions for batch in shard):
         keys = batch["key"].to_numpy()
         rows = np.flatnonzero(are_among(members, keys))
-        indices, found = np.searchsorted(members, keys[rows]), batch.take(pa.array(rows))
-        accepted[indices] = found["accepted_answer_id"].is_valid().to_numpy(zero_copy_only=False)
+        indices, batch = np.searchsorted(members, keys[rows]), batch.take(pa.array(rows))
+        accepted[indices] = batch["accepted_answer_id"].is_valid().to_numpy(zero_copy_only=False)
         for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
-            column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
-        ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
-    targets = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
-    indices, are_there = indices_among(members, targets)
-    linked = np.bincount(indices[are_there], minlength=len(members))
+            column[indices] = batch[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
+        ages[indices] = pc.negate(batch["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
+    originals = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
+    indices, are_members = indices_among(members, originals)
+    linked = np.bincount(indices[are_members], minlength=len(members))
     return [linked, accepted, scores, answers, views, ages]
 
 
 def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
-    """Return what has become of the clusters of an earlier run (CHANGED_CLUSTERS)."""
-    sites, now = Sites(site_names), identity.Grouping(members["key"].to_numpy(), members["id"].to_numpy())
-    return identity.changes(now, identity.read_clusters(previous, sites), sites)
+    """Return what became of the clusters of an earlier run, which are at `previous` (CHANGED_CLUSTERS)."""
+    sites, now = Sites(site_names), Clustering(members["key"].to_numpy(), members["id"].to_numpy())
+    return changes(now, read_clusters(previous, sites), sites)
 
 
 def clusters_of(
     texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
 ) -> pa.Table:
-    """Return CLUSTERS of the questions of a shard; `members` are those of them that are in clusters, and others."""
+    """Return CLUSTERS of the questions of a shard; `members` has at least those of them that are in clusters."""
     sites, keys = Sites(site_names), texts["key"].to_numpy()
-    rows, inside = indices_among(members["key"].to_numpy(), keys)
-    own = members.take(pa.array(rows, mask=~inside))  # null where a question is in none
+    rows, is_member = indices_among(members["key"].to_numpy(), keys)
+    own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
     ids, canonical, sizes = (
-        pc.fill_null(own[name], otherwise).to_numpy()
-        for name, otherwise in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
+        pc.fill_null(own[name], default).to_numpy()
+        for name, default in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
     )
-    is_alone = ~inside & are_among(alone["key"].to_numpy(), keys)
+    is_alone = ~is_member & are_among(alone["key"].to_numpy(), keys)
     columns = [
         *sites.columns(keys),
-        identity.written_ids(sites.labels(ids), is_alone),
+        written_ids(sites.labels(ids), is_alone),
         *sites.columns(canonical),
         pa.array(canonical == keys),
         pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
@@ -189,7 +193,7 @@ def clusters_of(
 
 
 _EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
-_WORK = pa.schema([*KEY_PAIRS, *_EVIDENCE])
+_WITH_EVIDENCE = pa.schema([*KEY_PAIRS, *_EVIDENCE])
 
 
 def pairs_table(
@@ -217,15 +221,17 @@ def pairs_table(
     are_joined = pa.array(clusters_of[:, 0] == clusters_of[:, 1])
     evidence = [table[field.name] for field in _EVIDENCE]
     columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1]), *evidence, are_joined, is_known]
-    found = pa.table(columns, schema=PAIRS)
-    # a near duplicate joins, unless verdicts forbid it
-    return found.filter(pc.or_(found["joined"], pc.invert(pc.is_in(found["source"], pa.array(_NEAR)))))
+    rows = pa.table(columns, schema=PAIRS)
+    is_near = pc.is_in(rows["source"], pa.array(_NEAR))
+    return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
 
 
 def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
-    """Return the evidence columns of some pairs; those that are not given are null."""
-    given = {name: table[name] for name in _WORK.names if name in table.column_names} | columns
-    return pa.table([given.get(field.name, pa.nulls(len(table), field.type)) for field in _WORK], schema=_WORK)
+    """Return pairs with all columns of evidence, null where neither `table` nor `columns` has them."""
+    columns = {name: table[name] for name in _WITH_EVIDENCE.names if name in table.column_names} | columns
+    return pa.table(
+        [columns.get(field.name, pa.nulls(len(table), field.type)) for field in _WITH_EVIDENCE], schema=_WITH_EVIDENCE
+    )
 
 
 _EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
@@ -233,11 +239,11 @@ _FIGURES = pa.schema([_EDGES.field("cluster"), *CLUSTER_STATS])
 
 
 def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
-    """Return the pairs of a partition inside clusters, each once; of one that is known and likely the link counts."""
+    """Return the pairs of a partition inside clusters, each once; a link counts before its own probability."""
     scored = scored.filter(pc.greater_equal(scored["probability"], pa.scalar(threshold, pa.float32())))
-    found = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
+    pairs = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
     p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
-    edges, first = np.unique(found, axis=0, return_index=True)
+    edges, first = np.unique(pairs, axis=0, return_index=True)
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
     inside = (ends[0] == ends[1]) & are_among(keys, edges[:, 0])
@@ -246,65 +252,67 @@ def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa
 
 
 def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
-    """Return the figures of the clusters of a slice."""
+    """Return the statistics of a partition's clusters."""
     owners, left, right, p = (column.to_numpy() for column in edges.columns)
-    order = np.lexsort((right, left))  # the mean is a sum in this order
+    order = np.lexsort((right, left))  # fixes the order in which probabilities are summed up
     owners, p = owners[order], p[order]
-    found = cluster_statistics(owners, np.stack([left[order], right[order]], axis=1), p)
-    sums = np.bincount(np.searchsorted(found.clusters, owners), p, len(found.clusters))
-    # a cluster's name is a member's key
-    ids = members["id"].to_numpy()[np.searchsorted(members["key"].to_numpy(), found.clusters)]
-    columns = [found.clusters, Sites(site_names).labels(ids), *found[1:], sums / found.edges]
+    statistics = cluster_statistics(owners, np.stack([left[order], right[order]], axis=1), p)
+    clusters = statistics.clusters
+    sums = np.bincount(np.searchsorted(clusters, owners), p, len(clusters))
+    # `clusters` are keys of members
+    ids = members["id"].to_numpy()[np.searchsorted(members["key"].to_numpy(), clusters)]
+    columns = [clusters, Sites(site_names).labels(ids), *statistics[1:], sums / statistics.edges]
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, _FIGURES, strict=True)], schema=_FIGURES
     )
 
 
 def by_cluster(figures: pa.Table) -> pa.Table:
-    """Return CLUSTER_STATS of all slices."""
+    """Return CLUSTER_STATS of all partitions."""
     return figures.sort_by("cluster").select(CLUSTER_STATS.names)
 
 
 # The worklist: the likeliest pairs between different clusters, for people to judge.
 #
-# What people have linked or judged is no work, nor is any other pair of the same two clusters.
+# Where people linked or judged a pair, no pair of the same two clusters is listed.
 
 _CHOSEN = pa.schema([*KEY_PAIRS, *PAIRS])
-TITLED = ("question_id", "title", "tags")  # of questions
+TITLED = ("question_id", "title", "tags")  # columns of questions
 TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a worklist is made of, beside the run's tables."""
+    """What a worklist depends on, beside the run's tables."""
 
     pairs: int  # at most
     questions: int  # of the archive
-    k: int  # neighbours of each
+    k: int  # neighbours of each question
     language: str
-    linked_share: float  # of the duplicates; 0 where no links tell it
+    linked_share: float  # share of the duplicates that is linked; 0 if no links tell it
 
 
 def cluster(
     run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
 ) -> tuple[Clustered, Table]:
-    """Make pairs, clusters and what goes with them, and the worklist of the likeliest other pairs."""
-    tables = make_clusters(run, decided, known, texts, replace(questions, columns=CRITERIA))
-    return tables, make_worklist(run, tables, known, replace(questions, columns=TITLED), rarities, work)
+    """Make the tables of clusters, and the worklist of the likeliest other pairs."""
+    clustered = make_clusters(run, decided, known, texts, replace(questions, columns=CRITERIA))
+    return clustered, make_worklist(run, clustered, known, replace(questions, columns=TITLED), rarities, work)
 
 
 def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, rarities: Table, work: Work) -> Table:
-    """Make the worklist (WORKLIST), and its sheet.
+    """Make the worklist (WORKLIST) and its sheet.
 
-    A sheet that is there already stays as it is: it is the same list, and may hold verdicts.
+    A sheet that exists is left alone: it has the same pairs, and perhaps verdicts.
     """
     owners = Whole(tables.members.only("key", "cluster"))
     settled = Whole(run.map("settled", settled_by, known.links, owners, known.sites.names, into=LABELS))
-    rest = owners, settled, known.sites, known.judged, work.pairs
-    some = run.map("likeliest", likeliest_of, tables.pairs, *rest, into=_CHOSEN)
-    chosen = Whole(run.map("chosen", likeliest_of, Whole(some), *rest, into=_CHOSEN))
+    filters = owners, settled, known.sites, known.judged, work.pairs
+    of_partitions = run.map("likeliest", likeliest_of, tables.pairs, *filters, into=_CHOSEN)
+    chosen = Whole(run.map("chosen", likeliest_of, Whole(of_partitions), *filters, into=_CHOSEN))
     titles = run.map("titles", titles_of, questions, chosen, into=TITLES)
-    table = run.map("worklist", shown, chosen, Whole(titles), Whole(rarities), work, into=WORKLIST, publish=True)
+    inputs = chosen, Whole(titles), Whole(rarities), work
+    table = run.map("worklist", worklist_of, *inputs, into=WORKLIST, publish=True)
     sheet = storage.join(run.uri, "worklist.tsv")
     if not storage.exists(sheet):
         storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
@@ -312,7 +320,7 @@ def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, 
 
 
 def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:
-    """Return, for each cluster that known links connect with others, the smallest of these (LABELS)."""
+    """Return the clusters that known links connect, each with the smallest of them (LABELS)."""
     clusters, smallest = components(_clusters_of(pairs_in(links_table(links, site_names)), members))
     return pa.table([clusters, smallest], schema=LABELS)
 
@@ -320,76 +328,63 @@ def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> p
 def likeliest_of(
     table: pa.Table, members: pa.Table, settled: pa.Table, sites: Sites, judged: Judged, most: int
 ) -> pa.Table:
-    """Return the likeliest rows of PAIRS that are not joined, but for those that are settled; with their keys."""
+    """Return the `most` likeliest rows of PAIRS that are neither joined nor settled by people, with their keys."""
     table = table.filter(pc.invert(table["joined"])).select(PAIRS.names)
     pairs = keys_of_pairs(table, sites)
     clusters = _clusters_of(pairs, members)
-    done = _clusters_of(np.stack([judged.left, judged.right], axis=1), members)  # whatever the verdict
+    judged_clusters = _clusters_of(np.stack([judged.left, judged.right], axis=1), members)  # whatever the verdict
     linked = represented(clusters, settled["key"].to_numpy(), settled["cluster"].to_numpy())
-    is_open = (linked[:, 0] != linked[:, 1]) & ~are_pairs_among(np.sort(done, axis=1), np.sort(clusters, axis=1))
-    rows = np.flatnonzero(is_open)
-    chosen = likeliest(pairs[rows], table["probability"].to_numpy()[rows], clusters[rows], most)
-    rows = rows[chosen]
+    is_judged = are_pairs_among(np.sort(judged_clusters, axis=1), np.sort(clusters, axis=1))
+    rows = np.flatnonzero((linked[:, 0] != linked[:, 1]) & ~is_judged)
+    rows = rows[likeliest(pairs[rows], table["probability"].to_numpy()[rows], clusters[rows], most)]
     return pa.table([*pairs[rows].T, *table.take(pa.array(rows)).columns], schema=_CHOSEN)
 
 
 def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
-    """Return the clusters of pairs of keys; a question in none is one by itself."""
+    """Return the clusters of pairs of keys; a question in none is a cluster of its own."""
     return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
 
 
 def keys_of_pairs(table: pa.Table, sites: Sites) -> np.ndarray:
-    """Return the pairs of a table like `pairs` (int64 keys, shape (m, 2))."""
+    """Return the keys of a table like `pairs` (int64, shape (m, 2))."""
     sides = ((table[f"site_{side}"], table[f"question_id_{side}"]) for side in ("left", "right"))
     return np.stack([sites.pack_columns(names, numbers, "pairs") for names, numbers in sides], axis=1)
 
 
 def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:
     """Return the titles and tags of the questions of a shard that are in `pairs` (KEY_PAIRS)."""
-    wanted = distinct(pairs_in(pairs))
-    found = [
-        pa.table([batch[name] for name in TITLES.names], schema=TITLES).filter(
-            pa.array(are_among(wanted, batch["key"].to_numpy()))
-        )
-        for batch in questions
-    ]
-    return pa.concat_tables([TITLES.empty_table(), *found])
+    keys, titles = distinct(pairs_in(pairs)), [TITLES.empty_table()]
+    for batch in questions:
+        table = pa.table([batch[name] for name in TITLES.names], schema=TITLES)
+        titles.append(table.filter(pa.array(are_among(keys, batch["key"].to_numpy()))))
+    return pa.concat_tables(titles)
 
 
-def shown(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:
+def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:
     """Return rows of PAIRS with titles, links and the evidence in words (WORKLIST)."""
-    of_keys = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
-    rarity = rarities["rarity"].to_numpy()
-    is_stop = functools.partial(is_stop_word, language=work.language)
-    telling = Rarity(stems(work.language), is_stop, lambda stem: float(rarity[bucket_of(stem)]))
-    rows = _rows(pairs.select(PAIRS.names), pairs_in(pairs), of_keys, work, telling)
+    titled = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
+    wording = Wording(work.language, rarities["rarity"].to_numpy(), work.questions, work.k)
+    p = unlinked(pairs["probability"].to_numpy(), work.linked_share)
+    expected, keys = np.cumsum(p).tolist(), pairs_in(pairs).tolist()
+    rows: list[TableRow] = []
+    for index, pair in enumerate(pairs.select(PAIRS.names).to_pylist()):
+        left, right = (titled.get(key, Titled("", ())) for key in keys[index])
+        row = {**pair, "evidence": wording.evidence(pair, left, right), "verdict": ""}
+        for side, key, question in zip(("left", "right"), keys[index], ends_of(pair), strict=True):
+            row[f"title_{side}"] = titled[key].title if key in titled else None
+            row[f"link_{side}"] = link(question)
+        rows.append({**row, "rank": index + 1, "probability": p[index], "expected_right": expected[index]})
     return pa.Table.from_pylist(rows, schema=WORKLIST)
 
 
-def _rows(table: pa.Table, keys: np.ndarray, titles: dict[int, Titled], work: Work, rarity: Rarity) -> list[TableRow]:
-    p = unlinked(table["probability"].to_numpy(), work.linked_share)
-    expected = np.cumsum(p).tolist()
-    rows = []
-    for place, (pair, ends) in enumerate(zip(table.to_pylist(), keys.tolist(), strict=True)):
-        left, right = (titles.get(end, Titled("", ())) for end in ends)
-        shown: TableRow = {}
-        for side, end, key in zip(("left", "right"), ends, ends_of(pair), strict=True):
-            shown[f"title_{side}"] = titles[end].title if end in titles else None
-            shown[f"link_{side}"] = link(key)
-        evidence = in_words(pair, left, right, work.questions, work.k, rarity)
-        added = {"probability": p[place], "expected_right": expected[place], "evidence": evidence, "verdict": ""}
-        rows.append({**pair, **shown, **added, "rank": place + 1})
-    return rows
-
-
 def _sheet(rows: list[TableRow]) -> str:
-    asked = [Verdict(**{name: row[name] for name in Verdict._fields}) for row in rows]
+    verdicts = [Verdict(**{name: row[name] for name in Verdict._fields}) for row in rows]
     names = [name for name in WORKLIST.names if name not in Verdict._fields]
-    shown = {name: [_shown(row[name]) for row in rows] for name in names}
-    return format_verdicts(asked, shown)
+    columns = {name: [_cell(row[name]) for row in rows] for name in names}
+    return format_verdicts(verdicts, columns)
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     return "" if value is None else str(value)

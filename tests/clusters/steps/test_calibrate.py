@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from oracles.slow_evidence import Question, words_of
 
-from dupq.clusters.evidence import UNLISTED
+from dupq.clusters.evidence import UNLISTED, terms_table
 from dupq.clusters.steps.calibrate import (
     SampledPairs,
     _are_titles,
@@ -19,7 +19,6 @@ from dupq.clusters.steps.calibrate import (
     sampled_pairs,
     terms_of_lists,
 )
-from dupq.clusters.steps.decide import terms_table
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
 from dupq.links import sets_in

@@ -14,7 +14,7 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
-from dupq.clusters.steps.decide import Known, hold
+from dupq.clusters.steps.decide import Known, make_constraints
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
 from dupq.evaluation.sampling import NONE_JUDGED
 from dupq.job.run import Run
@@ -249,7 +249,7 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
     random, everyone = np.random.default_rng(seed), questions(A, B, count=20)
     sites, before = Sites([A, B]), None
     places = random.integers(0, 12, len(everyone))
-    then = identity.Grouping(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    then = identity.Clustering(np.zeros(0, np.int64), np.zeros(0, np.int64))
     for night in range(3):
         members = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(12)]
         groups = [group for group in members if len(group) > 1]
@@ -257,14 +257,14 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         found = make(Night(everyone, groups), folder, before)
         keys = [[key_of(sites, one) for one in group] for group in groups]
         smallest = np.repeat([min(group) for group in keys], [len(group) for group in keys])
-        now = identity.Grouping(np.concatenate(keys), smallest)
-        own = identity.cluster_ids(now, then).of(smallest)
+        now = identity.Clustering(np.concatenate(keys), smallest)
+        own = identity.cluster_ids(now, then)
         expected = {
             sites.label(key): sites.label(name) for key, name in zip(now.keys.tolist(), own.tolist(), strict=True)
         }
         written = {f"{r['site']}/{r['question_id']}": r["cluster_id"] for r in found.clusters if r["cluster_size"] > 1}
         assert written == expected
-        after = identity.Grouping(now.keys, own)
+        after = identity.Clustering(now.keys, own)
         if before is not None:
             changed = [tuple(row.values()) for row in identity.changes(after, then, sites).to_pylist()]
             assert found.changes == changed
@@ -292,8 +292,8 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
     texts = Table(f"{run}/texts", TEXTS, shards)
     known = Known(Sites([A]), links, True, NONE_JUDGED, Whole(representatives(run, copies)), {})
-    held = hold(Run(run, "partition"), texts, known)
-    return [(row["left"], row["right"]) for row in held.joined.read(0).to_pylist()]
+    constraints = make_constraints(Run(run, "partition"), texts, known)
+    return [(row["left"], row["right"]) for row in constraints.joined.read(0).to_pylist()]
 
 
 def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from run_tables import key_of, question_row, table, write_rows
 
 from dupq import tables
 from dupq.archive import Shard
-from dupq.clusters.evidence import CITED, SELF
+from dupq.clusters import evidence
+from dupq.clusters.evidence import CITED, SELF, terms_table, titles_only
 from dupq.clusters.steps import decide as stage
-from dupq.clusters.steps.decide import make_terms, terms_table, titles_only
+from dupq.clusters.steps.decide import make_terms
 from dupq.job.run import Run
 from dupq.job.table import Shards
 from dupq.text.keys import Sites
@@ -37,7 +38,7 @@ def test_terms_come_back_as_they_were_written_or_without_all_but_titles() -> Non
     table = terms_table(pa.array(keys), words_of([QUESTIONS[key] for key in keys]))
     for some, kept in ((table, 4), (titles_only(table), 1)):
         assert some.schema == table.schema
-        rows, words = stage.words_of(some)
+        rows, words = evidence.words_of(some)
         assert rows.keys.tolist() == keys
         for number, terms in enumerate(words):
             expected = [QUESTIONS[key][number] if number < kept else {} for key in keys]
@@ -55,7 +56,7 @@ def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts
     with without_ray():
         questions = Shards((shard,), (site,), stage.COLUMNS, 2)
         made = make_terms(Run(str(tmp_path), "terms"), written, questions, "english", 1)
-    places, words = stage.words_of(made.terms.read(0))
+    places, words = evidence.words_of(made.terms.read(0))
     found = places.find(np.array([keys[number] for number in (1, 2, 3, 4)]))
     tags, marks = (rows_of(terms) for terms in words[2:])
     assert [len(tags[row]) for row in found] == [0, 0, 1, 1]
