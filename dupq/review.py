@@ -1,4 +1,4 @@
-"""Judge the pairs of a run's worklist in a terminal, by keys; the next run reads the verdicts."""
+"""Judge the pairs of a run's worklist in a terminal, a key press each; the next run reads the verdicts."""
 
 import os
 import shutil
@@ -15,26 +15,26 @@ _HELP = "s same   d different   u unsure   b back   q quit   any other key: skip
 
 
 def review(uri: str) -> None:
-    """Show pair after pair of the run at `uri`, or of the latest there, and write each verdict at once."""
+    """Show the pairs of the run at `uri`, or of the latest run there, one by one, and write each verdict at once."""
     run = finished_run(uri)
     rows = queries.unjudged(run)
-    from dupq.report.explorer import excerpt  # with what draws: later than the checks
+    from dupq.report.explorer import excerpt  # slow to import: after the checks
 
     columns = ["title", "body_html"]
     texts = {
         key: f"{row['title']}\n{excerpt(row['body_html'])}"
         for key, row in run.question_rows({key for row in rows for key in ends_of(row)}, columns)
     }
-    given = _judge(run, rows, texts, _by_key if sys.stdin.isatty() else _by_line)
-    print(f"{given} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
+    count = _judge(run, rows, texts, _by_key if sys.stdin.isatty() else _by_line)
+    print(f"{count} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
 
 
 def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str]) -> int:
-    """Ask for a verdict on each of `rows`; returns how many were given."""
-    place = given = 0
-    while place < len(rows):
-        row = rows[place]
-        print(_screen(row, f"{place + 1} of {len(rows)}", texts), flush=True)
+    """Ask for a verdict on each of `rows`; return how many were given."""
+    index = count = 0
+    while index < len(rows):
+        row = rows[index]
+        print(_screen(row, f"{index + 1} of {len(rows)}", texts), flush=True)
         answer = ask()
         if answer == "q":
             break
@@ -42,31 +42,31 @@ def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[
             queries.judge(
                 run, dict(zip(ends_of(row), (row["title_left"], row["title_right"]), strict=True)), _VERDICTS[answer]
             )
-            given += 1
-        place = max(place - 1, 0) if answer == "b" else place + 1
-    return given
+            count += 1
+        index = max(index - 1, 0) if answer == "b" else index + 1
+    return count
 
 
 def _screen(row: TableRow, count: str, texts: dict[Key, str]) -> str:
-    """One pair. What users wrote holds no control characters then, which a terminal would obey."""
+    """Return the text for one pair, without the control characters in it, which a terminal would obey."""
     width = min(shutil.get_terminal_size().columns, 100)
     begin = "\033[2J\033[H" if sys.stdout.isatty() else ""
-    parts = [f"{count}   probability {row['probability']:.2f}: {row['evidence']}"]
+    paragraphs = [f"{count}   probability {row['probability']:.2f}: {row['evidence']}"]
     for (site, number), link in zip(ends_of(row), (row["link_left"], row["link_right"]), strict=True):
         text = texts.get((site, number), "No longer in the archive")
-        parts += ["", link or f"{site}/{number}", *text.split("\n", 1)]
-    plain = ("".join(character if character.isprintable() else " " for character in part) for part in parts)
-    return begin + "\n".join([*(textwrap.fill(part, width) for part in plain), "", _HELP])
+        paragraphs += ["", link or f"{site}/{number}", *text.split("\n", 1)]
+    plain = ("".join(letter if letter.isprintable() else " " for letter in paragraph) for paragraph in paragraphs)
+    return begin + "\n".join([*(textwrap.fill(paragraph, width) for paragraph in plain), "", _HELP])
 
 
 def _by_line() -> str:
-    """The first character of a line; at the end of the input that of quit."""
+    """Return the first character of the next line, or q at the end of the input."""
     line = sys.stdin.readline()
     return line.strip().lower()[:1] if line else "q"
 
 
 def _by_key() -> str:
-    """The key that is pressed, in lower case."""
+    """Return the next key that is pressed, in lower case."""
     import termios
     import tty
 

@@ -20,7 +20,7 @@ from dupq.archive import table_files
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page, summary
-from dupq.report.counts import at_thresholds, counted
+from dupq.report.charts import at_thresholds, count_pairs
 from dupq.report.explorer import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, script_text, telling
 from dupq.report.page import environment
 from dupq.runs import queries
@@ -129,7 +129,7 @@ class Contents:
 
     def steps(self, _: Parameters) -> Shown:
         """Return what the slider shows. Reads all pairs."""
-        return {"steps": at_thresholds(self.run, counted(self.run))}
+        return {"steps": at_thresholds(self.run, count_pairs(self.run))}
 
     def verdict(self, parameters: Parameters) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""

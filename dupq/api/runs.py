@@ -17,7 +17,7 @@ from markupsafe import Markup as Html
 from dupq import storage
 from dupq.api.inputs import collected, key_of, keys_in, names_of, read_texts, text
 from dupq.errors import DupqError
-from dupq.report.summary import in_lines, told
+from dupq.report.summary import findings, in_lines
 from dupq.runs import reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, TableView, in_memory, link
@@ -66,12 +66,12 @@ class Run(reader.Run):
 
     def __repr__(self) -> str:
         """Return the summary that the job printed at its end: what it found and missed, and why to trust it."""
-        return in_lines({"RUN": [self.uri], **told(self.uri)})
+        return in_lines({"RUN": [self.uri], **findings(self.uri)})
 
     def _repr_html_(self) -> str:
         rows = [
             Html("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Html("<br>").join(lines))
-            for name, lines in {"run": [self.uri], **told(self.uri)}.items()
+            for name, lines in {"run": [self.uri], **findings(self.uri)}.items()
         ]
         return Html("<table>{}</table>").format(Html("").join(rows))
 

@@ -1,28 +1,180 @@
-"""The report's charts: the counts and measures of one run as bars in tables; and the learning curve of a training.
+"""The report's charts, and the counts behind them: pairs by source and probability, and what other thresholds give.
 
-Colours are classes of the page, so a chart follows its light and dark scheme and prints. Every bar carries its value as
-text: nothing is said by length or colour alone. All text is escaped. A chart whose numbers the run does not have is
-empty markup, and the page leaves it out.
+Charts are bars in tables, and an SVG of a training's learning curve. Colours are classes of the page, so a chart
+follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by length or colour
+alone. All text is escaped. A chart whose numbers the run lacks is empty markup, and the page leaves it out.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup
+from typing_extensions import TypedDict
 
-from dupq.report.counts import ENCODER, STEPS, Counts, steps_of
+from dupq.clusters.components import connected
 from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.reader import Run
-from dupq.runs.records import LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.records import AtThreshold, LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.scoring import KEYS, ends
+from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
 
+SOURCES = ("exact", "near_duplicate", "encoder", "known_link", "verdict")
+ENCODER = SOURCES.index("encoder")
+STEPS = 100  # of probability
+LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
+PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
+
+_COUNTED = ["source", "probability", "joined", "known_link"]
+
+
+def steps_of(probabilities: np.ndarray) -> np.ndarray:
+    """Return the step s (int64, 0 to STEPS - 1) of each probability: s / STEPS is the last threshold that it reaches.
+
+    Both are compared as float32, as the run does.
+    """
+    edges = (np.arange(STEPS) / STEPS).astype(np.float32)
+    return np.searchsorted(edges, probabilities, "right") - 1
+
+
+class Counts:
+    """The numbers of pairs, of pairs that join their questions, and of known links: int64, (len(SOURCES), STEPS)."""
+
+    def __init__(self, threshold: float | None) -> None:
+        """`threshold` is the run's own: below it no pair of the encoder joins, even if other pairs join its ends."""
+        self.pairs, self.joining, self.known = (np.zeros((len(SOURCES), STEPS), np.int64) for _ in range(3))
+        self.sums = np.zeros(STEPS)  # of the probabilities of the encoder's pairs
+        self.is_linked = False  # whether the run has links
+        self.run_known = 0  # known links among the encoder's pairs from the threshold on
+        self._threshold = np.float32(0 if threshold is None else threshold)
+
+    def add(self, pairs: pa.Table) -> None:
+        """Count rows of `pairs`."""
+        sources = pc.index_in(pairs["source"], pa.array(SOURCES)).to_numpy()
+        probabilities, known = pairs["probability"].to_numpy(), pc.fill_null(pairs["known_link"], False).to_numpy()
+        steps, is_encoders, is_sure = steps_of(probabilities), sources == ENCODER, probabilities >= self._threshold
+        joins = pairs["joined"].to_numpy() & (is_sure | ~is_encoders)
+        cells = sources * STEPS + steps
+        for counts, rows in ((self.pairs, cells), (self.joining, cells[joins]), (self.known, cells[known])):
+            counts += np.bincount(rows, minlength=counts.size).reshape(counts.shape)
+        self.sums += np.bincount(steps[is_encoders], probabilities[is_encoders].astype(np.float64), STEPS)
+        self.is_linked |= pairs["known_link"].null_count < len(pairs)
+        self.run_known += int((known & is_encoders & is_sure).sum())
+
+
+def count_pairs(run: Run) -> Counts:
+    """Count the pairs of `run`, one file at a time."""
+    counts = Counts(run.metrics.get("threshold"))
+    for table in run.pairs.files(_COUNTED):
+        counts.add(table)
+    return counts
+
+
+class Steps(TypedDict):
+    """What joins at each threshold: lists with a value for each step from the lowest to the highest."""
+
+    threshold: list[float]
+    pairs: list[int]  # of the encoder
+    expected: list[float | None]  # their mean probability; None without pairs
+    known: list[int | None]  # how many of them are known links; None if the run has no links
+    clusters: list[int]
+    questions: list[int]  # in clusters
+    largest: list[int]
+    left_out: int  # pairs from LOWEST on, but below the lowest step
+    run_known: int | None  # known links at the run's own threshold
+    found: list[float | None] | None  # recall of the known duplicates that nothing was fitted on; None if not measured
+    linked: list[float | None] | None  # share of linked pairs among those with such a question: a lower bound
+
+
+def at_thresholds(run: Run, counts: Counts) -> Steps | None:
+    """Return what other thresholds would give; reads the pairs of these steps once more.
+
+    Clusters are counted as connected components. A run also splits components whose pairs disagree, so it may have
+    fewer questions in clusters. The result is None if the run has no counts of its sites, no candidate pair, or more
+    than PAIRS pairs at each step.
+    """
+    sites, pairs = run.metrics.get("sites"), counts.pairs[ENCODER]
+    always = counts.joining.sum() - counts.joining[ENCODER].sum()
+    has_room = np.flatnonzero(_from(pairs)[LOWEST:] + always <= PAIRS)
+    if not sites or not pairs.any() or not len(has_room):
+        return None
+    first = LOWEST + int(has_room[0])
+    clusters, questions, largest = _components(*_ends(run, Sites(sorted(sites)), first), range(first, STEPS))
+    above, known = (_from(column)[first:].tolist() for column in (pairs, counts.known[ENCODER]))
+    expected = zip(_from(counts.sums)[first:].tolist(), above, strict=True)
+    rows = (run.metrics.get("links") or {}).get("by_threshold") or []
+    measured = {round(row["threshold"] * STEPS): row for row in rows}
+    has_threshold = run.metrics.get("threshold") is not None
+    return {
+        "threshold": [step / STEPS for step in range(first, STEPS)],
+        "pairs": above,
+        "expected": [round(total / count, 4) if count else None for total, count in expected],
+        "known": known if counts.is_linked else [None] * len(above),
+        "clusters": clusters,
+        "questions": questions,
+        "largest": largest,
+        "left_out": int(pairs[LOWEST:first].sum()),
+        "run_known": counts.run_known if counts.is_linked and has_threshold else None,
+        "found": _measured(measured, "links_found", first),
+        "linked": _measured(measured, "lower_bound_precision", first),
+    }
+
+
+def _from(counts: np.ndarray) -> np.ndarray:
+    """Return the sums from each step on."""
+    return np.cumsum(counts[::-1])[::-1]
+
+
+def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys (int64, (m, 2)) of the pairs that join from step `first` on, and the step of each.
+
+    The step is STEPS for pairs that always join.
+    """
+    keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
+    least = pa.scalar(first / STEPS, pa.float32())
+    for table in run.pairs.files([*KEYS, "source", "probability", "joined"]):
+        is_encoders = pc.equal(table["source"], "encoder")
+        pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
+        keys.append(ends(pairs, sites))
+        is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
+        steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
+    return np.concatenate(keys), np.concatenate(steps)
+
+
+def _measured(
+    rows: dict[int, AtThreshold], name: Literal["links_found", "lower_bound_precision"], first: int
+) -> list[float | None] | None:
+    """Return what the run measured on known duplicates, from step `first` on."""
+    if not rows:
+        return None
+    values = (rows[step][name] if step in rows else None for step in range(first, STEPS))
+    return [None if value is None else round(value, 6) for value in values]
+
+
+def _components(pairs: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
+    """Return the clusters, the questions in them and the largest at each of `steps`, of pairs by their `own` steps."""
+    nodes, indices = np.unique(pairs, return_inverse=True)
+    indices = indices.reshape(pairs.shape)
+    labels = connected(len(nodes), indices[own == STEPS])
+    rows = []
+    for step in reversed(steps):
+        joining = labels[indices[own == step]]
+        labels = connected(len(nodes), joining)[labels] if len(joining) else labels
+        sizes = np.bincount(labels)
+        several = sizes[sizes > 1]
+        rows.append((len(several), int(several.sum()), int(several.max(initial=0))))
+    clusters, questions, largest = (list(column) for column in zip(*reversed(rows), strict=True))
+    return clusters, questions, largest
+
 
 class Bar(NamedTuple):
-    """One bar: its label, its length, and its value as the reader sees it."""
+    """A bar: its label, its length, and its value as the reader sees it."""
 
     label: str
     value: float
@@ -31,9 +183,9 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
-    """Horizontal bars, in order; `maximum` fills the width, or else the largest value does.
+    """Return horizontal bars, in order; `maximum`, or the largest value, fills the width.
 
-    They are a table, which folds on a narrow screen and is read out row by row; nothing if there is none.
+    They are a table, which folds on a narrow screen and is read out row by row. Without records it is empty.
     """
     if not records:
         return Markup("")
@@ -49,15 +201,15 @@ def bars(title: str, description: str, records: Sequence[Bar], maximum: float | 
 
 
 def meter(value: float, maximum: float, tone: str = "one") -> Markup:
-    """One bare bar for a table cell beside the value as text, so screen readers skip it."""
+    """Return a bar for a table cell; screen readers skip it, as its value is beside it as text."""
     return Markup(
         '<svg class="meter" viewBox="0 0 100 8" aria-hidden="true" preserveAspectRatio="none">'
         '<rect class="{}" width="{:.1f}" height="8"/></svg>'
     ).format(tone, max(1.0, min(1.0, value / maximum) * 100) if value >= 1e-9 and maximum > 0 else 0)
 
 
-SITES = 20  # of recall by site
-FEWEST = 10  # pairs of a bar of reliability
+SITES = 20  # shown in recall by site
+FEWEST = 10  # pairs in a bar of reliability
 _TENTHS = 10
 _SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
 _FUNNEL = [
@@ -72,7 +224,7 @@ _FUNNEL = [
 
 
 def funnel(metrics: Metrics) -> Markup:
-    """What is left of the questions, step by step."""
+    """Return the numbers of questions and pairs after each step."""
     questions = metrics.get("questions")
     records = []
     for name, label, tone in _FUNNEL:
@@ -84,7 +236,7 @@ def funnel(metrics: Metrics) -> Markup:
 
 
 def nearest(links: LinkQuality) -> Markup:
-    """How many known duplicates are among the nearest questions of each other."""
+    """Return how many known duplicates are among the nearest questions of each other."""
     shares = links.get("among_nearest") or {}
     records = [
         Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
@@ -94,36 +246,37 @@ def nearest(links: LinkQuality) -> Markup:
 
 
 def reliability(links: LinkQuality) -> Markup:
-    """What the model says of pairs with a test question, beside how many of them are linked."""
+    """Return the mean probability of pairs with a test question, beside the share of them that is linked."""
     bins = links.get("calibration") or {}
     columns = (bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right"))
     records = []
-    for low, high, pairs, said, linked in _merged(list(zip(*columns, strict=True))):
+    for low, high, pairs, mean, linked in _merged(list(zip(*columns, strict=True))):
         label = f"{low:.2f} to {high:.2f}"
-        records.append(Bar(f"{label}: mean probability", said, f"{share(said)} of {counted(int(pairs), 'pair')}"))
+        records.append(Bar(f"{label}: mean probability", mean, f"{share(mean)} of {counted(int(pairs), 'pair')}"))
         records.append(Bar("linked", linked, share(linked), "two"))
     description = "By probability, of the candidate pairs with a question of the test part."
     return bars("Probability and links", description, records, 1)
 
 
 def _merged(bins: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    """Bins of at least FEWEST pairs each, unless there are fewer: a share of two pairs tells nothing."""
-    kept: list[tuple[float, ...]] = []
-    for index, found in enumerate(bins):
-        is_short = sum(later[2] for later in bins[index:]) < FEWEST  # what is left joins the last
-        kept.append(_both(kept.pop(), found) if kept and (kept[-1][2] < FEWEST or is_short) else found)
-    return kept
+    """Merge bins until each has FEWEST pairs, if there are so many: a share of two pairs means nothing."""
+    merged: list[tuple[float, ...]] = []
+    for index, bin in enumerate(bins):
+        is_last = sum(later[2] for later in bins[index:]) < FEWEST  # too few pairs are left for one more bin
+        joins = merged and (merged[-1][2] < FEWEST or is_last)
+        merged.append(_both(merged.pop(), bin) if joins else bin)
+    return merged
 
 
-def _both(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
-    """Two bins of reliability, next to each other, as one."""
-    weights = [one[2], other[2]]
-    said, linked = (float(np.average([one[place], other[place]], weights=weights)) for place in (3, 4))
-    return one[0], other[1], sum(weights), said, linked
+def _both(lower: tuple[float, ...], upper: tuple[float, ...]) -> tuple[float, ...]:
+    """Merge two neighbouring bins of reliability."""
+    weights = [lower[2], upper[2]]
+    mean, linked = (float(np.average([lower[column], upper[column]], weights=weights)) for column in (3, 4))
+    return lower[0], upper[1], sum(weights), mean, linked
 
 
 def lost(links: LinkQuality) -> Markup:
-    """Where the known duplicates of the test part were lost."""
+    """Return where the known duplicates of the test part were lost."""
     records = [
         Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
         for name, value in where_lost(links).items()
@@ -132,7 +285,7 @@ def lost(links: LinkQuality) -> Markup:
 
 
 def where_lost(links: LinkQuality) -> dict[str, float]:
-    """Return the shares of the known duplicates of the test part, by where they are; empty if there are none."""
+    """Return the shares of the known duplicates of the test part by where they ended; empty if there are none."""
     grouped, listed = links.get("in_one_cluster"), links.get("listed_apart")
     if not links.get("test_links") or grouped is None or listed is None:
         return {}
@@ -144,7 +297,7 @@ def where_lost(links: LinkQuality) -> dict[str, float]:
 
 
 def recall_by_site(links: LinkQuality) -> Markup:
-    """The share of the test links in one cluster, by the left question's site; of the sites with the most links."""
+    """Return the share of the test links in one cluster by the left question's site, for the sites with most links."""
     sites = links.get("by_site") or {}
     if len(sites) < 2:
         return Markup("")
@@ -157,7 +310,7 @@ def recall_by_site(links: LinkQuality) -> Markup:
 
 
 def probabilities(counts: Counts, threshold: float | None) -> Markup:
-    """How sure the encoder's pairs are, by tenths of probability; bars are as long as the logarithms of the counts."""
+    """Return how many of the encoder's pairs have each tenth of probability; lengths are logarithms of the counts."""
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
     if not sum(tenths[0]):
         return Markup("")
@@ -165,21 +318,21 @@ def probabilities(counts: Counts, threshold: float | None) -> Markup:
     records = []
     for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
         label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
-        said = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
-        said += [f"threshold {score(threshold)}"] * (tenth == own)
-        records.append(Bar(label, math.log1p(pairs), ", ".join(said)))
+        texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
+        texts += [f"threshold {score(threshold)}"] * (tenth == own)
+        records.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
     return bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
 
 
 def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
-    """How many of the pairs that were planted into the archive are in one cluster."""
+    """Return how many of the pairs that were planted into the archive are in one cluster."""
     shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
     records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
     return bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
 
 
 def cluster_sizes(run: Run) -> Markup:
-    """How many clusters there are of each size."""
+    """Return how many clusters there are of each size."""
     counts = np.zeros(len(_SIZES) - 1, np.int64)
     for stats in run.cluster_stats.files(["size"]):
         counts += np.histogram(stats["size"].to_numpy(), _SIZES)[0]
@@ -189,45 +342,42 @@ def cluster_sizes(run: Run) -> Markup:
 
 
 def _range(left: float, right: float) -> str:
-    if right == float("inf"):
+    if right == math.inf:
         return f"{left:,.0f} questions or more"
     return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"
 
 
-# what epochs are measured by, the first that there is
-NAMES = {
+NAMES = {  # measures of an epoch; the first that a training has chooses the best
     "development_map": "development MAP",
     "development_body_map": "development MAP of titles and their bodies",
 }
-
-
 _CURVE = (
     '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
-    "<desc>{said}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
+    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
     "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
     "</style>{panels}</svg>\n"
 )
-_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel, and where its values are drawn
+_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def picture(curve: Sequence["Epoch"]) -> str:
-    """Return an SVG file: what the best epoch is chosen by (one of NAMES) and the loss of each epoch."""
+    """Return an SVG file with the measure that chooses the best epoch (one of NAMES) and the loss of each epoch."""
     rows = [dict[str, Any](row) for row in curve]
     measure = next((name for name in NAMES if any(row.get(name) is not None for row in rows)), None)
-    best, kept = rows[-1], "the last one is kept"
+    best, choice = rows[-1], "the last one is kept"
     if measure is not None:
         best = max(rows, key=lambda row: row[measure])
-        kept = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
+        choice = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
     names = [name for name in (measure, "loss") if name is not None]
     panels = Markup("").join(_panel(name, rows, best, number * _PANEL) for number, name in enumerate(names))
-    said = f"{counted(len(rows), 'epoch')}; {kept}."
-    return Markup(_CURVE).format(height=len(names) * _PANEL, said=said, panels=panels)
+    description = f"{counted(len(rows), 'epoch')}; {choice}."
+    return Markup(_CURVE).format(height=len(names) * _PANEL, description=description, panels=panels)
 
 
 def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int) -> Markup:
-    """One measure over the epochs, from 0 at the foot to its highest value at the top."""
+    """Draw one measure over the epochs, from 0 at the foot to its highest value at the top."""
     highest = max(1e-9, *(row[name] for row in rows))
-    places = [
+    points = [
         (_LEFT + _ACROSS * index / max(1, len(rows) - 1), top + _TOP + _UP * (1 - row[name] / highest))
         for index, row in enumerate(rows)
     ]
@@ -235,9 +385,9 @@ def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int
         Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>epoch {}: {:.4f}</title></circle>').format(
             "best" if row is best else "dot", x, y, row["epoch"], row[name]
         )
-        for row, (x, y) in zip(rows, places, strict=True)
+        for row, (x, y) in zip(rows, points, strict=True)
     )
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup(
         '<text x="{}" y="{}">{}: {:.3g} at the top, 0 at the foot; epochs {} to {}</text><polyline points="{}"/>{}'
     ).format(_LEFT, top + 30, NAMES.get(name, name), highest, rows[0]["epoch"], rows[-1]["epoch"], line, dots)

@@ -1,8 +1,8 @@
 """The report of a run: one HTML file that needs no network and no other file.
 
 Titles are untrusted text. Jinja escapes all that is not marked safe, links are built from checked parts only, and the
-scripts make text nodes of what they read from the page's data. The page's own policy allows the one script and the one
-style sheet that are in it, by their hashes, so that a slip could not run anything.
+scripts turn the page's data into text nodes. The page's policy allows only its own script and style sheet, by their
+hashes, so even a mistake in the escaping could not run anything.
 """
 
 import base64
@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import charts, summary
-from dupq.report.counts import SOURCES, at_thresholds, counted
+from dupq.report.charts import SOURCES, at_thresholds, count_pairs
 from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.report.summary import grounds
 from dupq.runs import queries
@@ -28,19 +28,19 @@ _STYLES = ("page", "explorer")
 
 
 def page_script(source: Literal["local", "served/remote"] = "local") -> str:
-    """All scripts as one module: no build step, and nothing global. `source` is where clusters come from."""
+    """Return all scripts as one module, without globals or a build step; `source` says where clusters come from."""
     return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
 
 
 def page_styles() -> str:
-    """All styles as one sheet."""
+    """Return all styles as one sheet."""
     return "\n".join(_read(f"{name}.css") for name in _STYLES)
 
 
 def policy(script: str, styles: str, also: str = "") -> str:
-    """The Content-Security-Policy of a page with this script and this sheet: no other runs, and nothing is loaded.
+    """Return a Content-Security-Policy that allows this script and this sheet, and nothing to be loaded.
 
-    `also` are directives that allow more.
+    `also` holds directives that allow more.
     """
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(styles)}'{also}"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -71,8 +71,8 @@ _MEANINGS = {
 
 
 def meaning(name: str) -> str:
-    """A sentence on the limit `name`, as the manifest calls it; empty for one that is not known here."""
-    return next((said for part, said in _MEANINGS.items() if part in name), "")
+    """Return a sentence on the limit `name` of the manifest; empty if it is unknown here."""
+    return next((sentence for words, sentence in _MEANINGS.items() if words in name), "")
 
 
 SITES_SHOWN = 12
@@ -92,12 +92,12 @@ _SETTINGS = [
 
 
 class Cap(NamedTuple):
-    """A limit that was reached, and how often."""
+    """A limit that was reached."""
 
     stage: str
     name: str
     times: int
-    meaning: str  # what it means for the reader; empty for a limit that is not known here
+    meaning: str
 
 
 def write(run_uri: str) -> str:
@@ -108,13 +108,13 @@ def write(run_uri: str) -> str:
 
 
 def render(run_uri: str) -> str:
-    """The report of the run at `run_uri`: the same run gives the same text."""
+    """Return the report of the run at `run_uri`: the same run gives the same text."""
     return environment().get_template("page.html.jinja").render(_context(open_run(run_uri)))
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """The templates: what is not marked safe is escaped, and what is not given is an error."""
+    """Return the templates' environment: unsafe text is escaped, and an undefined name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dupq", "report"),
         autoescape=True,
@@ -129,7 +129,7 @@ def environment() -> jinja2.Environment:
 
 
 def _context(run: Run) -> dict[str, object]:
-    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], counted(run)
+    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], count_pairs(run)
     links, explorer = metrics.get("links"), {**explorer_data(run), "steps": at_thresholds(run, counts)}
     script, css = page_script(), page_styles()
     return {
@@ -143,7 +143,7 @@ def _context(run: Run) -> dict[str, object]:
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),
         "worklist": queries.worklist(run),
-        "summary": summary.told(run.uri),
+        "summary": summary.findings(run.uri),
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
         "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
@@ -159,7 +159,7 @@ def _context(run: Run) -> dict[str, object]:
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
         "drift": metrics.get("drift"),
-        "told": metrics.get("verdicts"),
+        "estimates": metrics.get("verdicts"),
         "not_measured": metrics.get("not_measured") or {},
         "sources": {
             source: (int(counts.pairs[row].sum()), int(counts.joining[row].sum()), int(counts.known[row].sum()))
@@ -185,7 +185,7 @@ def _thresholds(rows: list[Choice]) -> list[Choice]:
 
 
 def _links_found(links: LinkQuality | None) -> float | None:
-    """The share of the test links among the pairs above the run's own threshold."""
+    """Return the share of the test links among the pairs above the run's own threshold."""
     own = next(iter((links or {}).get("thresholds", [])), None)
     return own.get("links_found") if own else None
 

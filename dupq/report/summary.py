@@ -1,6 +1,4 @@
-"""What is told of a run in words: its summary for the terminal, values as a reader sees them, and commands to go on
-with.
-"""
+"""A run in words: its summary for the terminal, values as a reader sees them, and the commands to go on with."""
 
 import shlex
 import shutil
@@ -15,7 +13,7 @@ from dupq.runs.reader import Run, read_metrics
 from dupq.runs.records import Calibration, Estimated, Judged, LinkQuality, Metrics, PlantedMeasures, Verdicts
 
 ABSENT = "–"
-_NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # of the metrics
+_NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # metrics
 Shown = TypeVar("Shown")
 
 
@@ -29,30 +27,30 @@ def _or_dash(show: Callable[[Shown], str]) -> Callable[[Shown | None], str]:
 
 @_or_dash
 def number(value: int) -> str:
-    """A count: 6,118."""
+    """Return a count: 6,118."""
     return f"{value:,}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A count of things: 1 pair, 6,118 pairs."""
+    """Return a count of things: 1 pair, 6,118 pairs."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 @_or_dash
 def share(value: float) -> str:
-    """A share of one: 12.3 %."""
+    """Return a share: 12.3 %."""
     return f"{value:.1%}".replace("%", " %")
 
 
 @_or_dash
 def score(value: float) -> str:
-    """A similarity, a Jaccard coefficient or a probability: 0.873."""
+    """Return a similarity, a Jaccard coefficient or a probability: 0.873."""
     return f"{value:.3f}"
 
 
 @_or_dash
 def duration(seconds: float) -> str:
-    """A time in two units at most: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    """Return a time in two units at most: 4.2 s, 3 min 20 s, 2 h 5 min."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -63,47 +61,47 @@ def duration(seconds: float) -> str:
 
 @_or_dash
 def memory(megabytes: float) -> str:
-    """An amount of memory: 512 MB, 1.5 GB."""
+    """Return an amount of memory: 512 MB, 1.5 GB."""
     return f"{megabytes:,.0f} MB" if megabytes < 1_000 else f"{megabytes / 1_000:,.1f} GB"
 
 
 @_or_dash
 def words(name: str) -> str:
-    """A name of the program as words: near_duplicates is "Near duplicates"."""
+    """Return an identifier as words: near_duplicates is "Near duplicates"."""
     text = name.replace("_", " ")
     return text[:1].upper() + text[1:]
 
 
 def program() -> str:
-    """How dupq is called in this terminal: by its path where only its own environment has it."""
+    """Return how dupq is called in this terminal: by its path if it is not on the PATH."""
     beside = Path(sys.executable).with_name("dupq")
     return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
 def review(run: Run) -> str:
-    """The command that judges the worklist of `run` in a terminal."""
+    """Return the command that judges the worklist of `run` in a terminal."""
     return shlex.join(["dupq", "review", "--run", run.uri])
 
 
 def with_verdicts(run: Run) -> str:
-    """The job that reads verdicts on the sample of `run`."""
+    """Return the command of a job that reads verdicts on the sample of `run`."""
     inputs = run.manifest["inputs"]
-    given = [
+    options = [
         ("--questions", inputs["questions"]),
         ("--links", inputs.get("links")),
         ("--encoder", inputs.get("encoder")),
         ("--output", storage.parent(run.uri)),
         ("--verdicts", f"review-{run.manifest['run_id']}.tsv"),
     ]
-    words = [word for name, value in given if value is not None for word in (name, value)]
+    words = [word for name, value in options if value is not None for word in (name, value)]
     return shlex.join(["dupq", "dedup", *words])
 
 
 def summary(run_uri: str) -> str:
-    """Return what was found in a finished run, what it missed, why to trust it, and where to go on."""
+    """Return what a finished run found, what it missed, why to trust it, and what to do next."""
     run = shlex.quote(run_uri)
-    said = {
-        **told(run_uri),
+    lines = {
+        **findings(run_uri),
         "OPEN": [storage.join(run_uri, "report.html")],
         "NEXT": [
             f"judge likely pairs here    {program()} review --run {run}",
@@ -111,19 +109,19 @@ def summary(run_uri: str) -> str:
             f"one question per cluster   {program()} export --to keep-drop --run {run} --output keep-drop",
         ],
     }
-    return in_lines(said)
+    return in_lines(lines)
 
 
-def in_lines(said: Mapping[str, Sequence[str]]) -> str:
-    """Return lines, each heading in front of the first of its own."""
-    lines = [(name if not place else "", line) for name, block in said.items() for place, line in enumerate(block)]
+def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
+    """Return text lines, with each heading before its first line."""
+    lines = [("" if index else name, line) for name, block in blocks.items() for index, line in enumerate(block)]
     return "\n".join(f"{name:9} {line}" for name, line in lines)
 
 
-def told(run_uri: str) -> dict[str, list[str]]:
-    """Return the lines that say what was found, what was missed and why to trust it, by these headings.
+def findings(run_uri: str) -> dict[str, list[str]]:
+    """Return what a run found, what it missed and why to trust it, as lines by heading.
 
-    None of a run whose metrics.json is that of another version.
+    The result is empty if the run's metrics.json is from another version.
     """
     metrics = read_metrics(run_uri)
     if not metrics.keys() >= _NEEDED:
@@ -142,7 +140,7 @@ def told(run_uri: str) -> dict[str, list[str]]:
 
 def _found(metrics: Metrics, language: str) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
-    language = language.partition(",")[0].capitalize()  # how it is known is in the report
+    language = language.partition(",")[0].capitalize()  # without how it was recognised
     archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
     found = f"no group of duplicates among {archive}"
     if metrics["clusters"]:
@@ -194,15 +192,12 @@ def grounds(calibration: Calibration) -> str:
 def _links(links: LinkQuality | None) -> list[str]:
     if not links:
         return []
-    count, nearest, searched = (
-        links["test_links"],
-        (links.get("among_nearest") or {}).get("10"),
-        links.get("searched_links"),
-    )
-    said = [f"known duplicates set aside as a test: {count:,}, in one group: {links['in_one_cluster'] * count:,.0f}"]
+    count, searched = links["test_links"], links.get("searched_links")
+    nearest = (links.get("among_nearest") or {}).get("10")
+    line = f"known duplicates set aside as a test: {count:,}, in one group: {links['in_one_cluster'] * count:,.0f}"
     if nearest is not None and searched:
-        said.append(f"among each other's ten nearest: {nearest * searched:,.0f} of the {searched:,} that are no copies")
-    return [", ".join(said)]
+        line += f", among each other's ten nearest: {nearest * searched:,.0f} of the {searched:,} that are no copies"
+    return [line]
 
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
@@ -213,33 +208,33 @@ def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     return [f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run_uri, 'worklist.tsv')}"]
 
 
-def _judged(told: Verdicts | None) -> list[str]:
-    if not told:
+def _judged(verdicts: Verdicts | None) -> list[str]:
+    if not verdicts:
         return []
-    lost = [f"{told['contradicted']} others replaced by later ones"] if told["contradicted"] else []
-    lost += [f"{told['contradicting']} same given up, as different wins"] if told["contradicting"] else []
-    counts = [f"{told[name]} {name}" for name in ("same", "different", "unsure")]
-    pairs = told["same"] + told["different"] + told["unsure"]
-    return [f"{counted(pairs, 'pair')} judged: {', '.join([*counts, *lost])}"]
+    ignored = [f"{verdicts['contradicted']} others replaced by later ones"] if verdicts["contradicted"] else []
+    ignored += [f"{verdicts['contradicting']} same given up, as different wins"] if verdicts["contradicting"] else []
+    counts = [f"{verdicts[name]} {name}" for name in ("same", "different", "unsure")]
+    pairs = verdicts["same"] + verdicts["different"] + verdicts["unsure"]
+    return [f"{counted(pairs, 'pair')} judged: {', '.join([*counts, *ignored])}"]
 
 
-def _verdicts(told: Judged | None) -> list[str]:
-    if not told:
+def _verdicts(judged: Judged | None) -> list[str]:
+    if not judged:
         return []
-    shown = [f"{name} {_between(told[name])}" for name in ("precision", "recall") if told[name]]
-    said = ", ".join(shown) or "none on a joined pair, so no precision yet: judge more"
-    return [f"{counted(told['judged'], 'verdict')} on the sample of run {told['run_id']}: {said}"]
+    measures = [f"{name} {_interval(judged[name])}" for name in ("precision", "recall") if judged[name]]
+    estimates = ", ".join(measures) or "none on a joined pair, so no precision yet: judge more"
+    return [f"{counted(judged['judged'], 'verdict')} on the sample of run {judged['run_id']}: {estimates}"]
 
 
-def _between(found: Estimated | None) -> str:
-    return f"{found['value']:.0%} ({found['lower']:.0%} to {found['upper']:.0%})" if found else ""
+def _interval(estimate: Estimated | None) -> str:
+    return f"{estimate['value']:.0%} ({estimate['lower']:.0%} to {estimate['upper']:.0%})" if estimate else ""
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:
     if not planted:
         return []
     shares = {name: (values or {}).get("same_cluster") for name, values in planted.items()}
-    shown = [
+    parts = [
         f"{100 * share:.0f} % of {name.replace('_', ' ')} pairs" for name, share in shares.items() if share is not None
     ]
-    return [f"of what was planted: {', '.join(shown)}"]
+    return [f"of what was planted: {', '.join(parts)}"]

@@ -20,7 +20,7 @@ from scipy import sparse
 from dupq import storage, tables
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score
-from dupq.report import counts, explorer, page
+from dupq.report import charts, explorer, page
 from dupq.report.explorer import explorer_data, script_text
 from dupq.runs.reader import in_memory, open_run
 
@@ -246,18 +246,18 @@ def random_pairs(seed: int) -> list[dict]:
     ]
 
 
-def survey(rows: list[dict], threshold: float | None = None) -> counts.Steps | None:
+def survey(rows: list[dict], threshold: float | None = None) -> charts.Steps | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
     run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
-    return counts.at_thresholds(run, counts.counted(run))  # type: ignore[arg-type]
+    return charts.at_thresholds(run, charts.count_pairs(run))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("most", [counts.PAIRS, 40])
+@pytest.mark.parametrize("most", [charts.PAIRS, 40])
 def test_thresholds_count_the_components_that_networkx_finds(
     seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counts, "PAIRS", most)
+    monkeypatch.setattr(charts, "PAIRS", most)
     rows = random_pairs(seed)
     found = survey(rows, 0.445)
     encoders = [row for row in rows if row["source"] == "encoder"]
@@ -288,7 +288,7 @@ def test_known_links_of_a_run_without_links_are_unknown() -> None:
 
 
 def test_no_more_pairs_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "PAIRS", 40)
+    monkeypatch.setattr(charts, "PAIRS", 40)
     rows = random_pairs(1)
     found = survey(rows)
     first = round(100 * found["threshold"][0])
@@ -298,7 +298,7 @@ def test_no_more_pairs_are_held_than_there_is_room_for(monkeypatch: pytest.Monke
 
 
 def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "PAIRS", 2)
+    monkeypatch.setattr(charts, "PAIRS", 2)
     rows = random_pairs(0)
     assert sum(row["joined"] for row in rows) > 2
     assert survey(rows) is None
@@ -317,7 +317,7 @@ def test_the_slider_says_where_it_begins_and_what_is_left_out(
 
     assert said in text()
     assert "too many to be held" not in text()
-    monkeypatch.setattr(counts, "PAIRS", 30)
+    monkeypatch.setattr(charts, "PAIRS", 30)
     assert "Below 0.42 is 1 more pair" in text()
 
 

@@ -26,7 +26,7 @@ from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.report import charts, page
 from dupq.report import summary as formats
-from dupq.report.counts import SOURCES, Counts, counted
+from dupq.report.charts import SOURCES, Counts, count_pairs
 from dupq.report.explorer import first_rows
 from dupq.report.summary import summary
 from dupq.runs.reader import link, open_run
@@ -122,7 +122,7 @@ def test_counts_are_shown(parsed: html.HtmlElement) -> None:
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
-    counts = counted(open_run(run))
+    counts = count_pairs(open_run(run))
     found = [tuple(column.sum(axis=1).tolist()) for column in (counts.pairs, counts.joining, counts.known)]
     assert dict(zip(SOURCES, zip(*found, strict=True), strict=True)) == {
         "exact": (1, 1, 0),

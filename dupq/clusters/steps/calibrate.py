@@ -194,8 +194,8 @@ def calibrate(
     others = Whole(run.gather("lists_of_neighbours", lists_of_neighbours, nearest, own, into=NEAREST))
     words = Whole(run.map("words", terms_of_lists, terms.terms, own, others, into=TERMS))
     tables = own, others, words, Whole(terms.rarities), Whole(sample), Whole(sets)
-    rest = sample.counts(0)["rows_in"], fitness, known.judged, request, settings.prior
-    return pairs, run.record("calibration", calibration, *tables, *rest, second=pairs)
+    facts = sample.counts(0)["rows_in"], fitness, known.judged, request, settings.prior
+    return pairs, run.record("calibration", calibration, *tables, *facts, second=pairs)
 
 
 def sample_of(
