@@ -62,7 +62,7 @@ class Command(NamedTuple):
 
 def command() -> None:
     """Run `dupq` with the arguments of the process, and end the process."""
-    with ends.guarded(), ends.heeded():
+    with ends.guarded(), ends.handle_signals():
         main()
 
 
@@ -72,7 +72,7 @@ def job(name: str, script_version: str) -> None:
     `script_version` is the version of dupq that the script belongs to: `ray submit` copies only the script, so the
     package installed on the cluster may have another version.
     """
-    with ends.guarded(), ends.heeded():
+    with ends.guarded(), ends.handle_signals():
         if script_version != __version__:
             _log.error(
                 f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
@@ -115,13 +115,13 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     progress.show_as(getattr(arguments, "log", "plain"))
-    ends.at_end(_say, _leave)
+    ends.on_end(_say, _leave)
     code = _run(arguments)
-    ends.ended()
+    ends.finish()
     if code:
         progress.end_as("failed")
     with contextlib.suppress(DupqError):
-        progress.write_kept()
+        progress.write_run_log()
     if code == ClusterError.EXIT_CODE:
         ends.leave(code)
     sys.exit(code)
@@ -164,7 +164,7 @@ def _leave(code: int) -> None:
     progress.end_as("cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
-        progress.write_kept()
+        progress.write_run_log()
 
 
 def add_shared(parser: Parser) -> None:

@@ -1,23 +1,23 @@
-"""The exceptions that users see: one line that says what is wrong, where, and what to do; and the exit codes."""
+"""The exceptions that users see, each a line that says what is wrong, where, and what to do; and the exit codes."""
 
 from typing import ClassVar, Self
 
-FAULT = 70  # the exit code of a fault of dupq itself, which is shown with its traceback
+FAULT = 70  # the exit code of a bug in dupq, which is shown with its traceback
 INTERRUPTED = 130  # the exit code after Ctrl-C
 TERMINATED = 143  # the exit code after SIGTERM
 
 
 class DupqError(Exception):
-    """What is wrong, where (file, row or setting) and what to do, in one line.
+    """An error in one line: what is wrong, where (file, row or setting) and what to do.
 
-    Jobs print it without a traceback and end with the exit code of its class; here 1: bad input, or anything that has
-    no code of its own. docs/operations.md says what to do for each.
+    Jobs print it without a traceback and end with the exit code of its class. 1 is bad input, or anything without its
+    own code. docs/operations.md says what to do for each.
     """
 
     EXIT_CODE: ClassVar[int] = 1
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
-        """`message` is shown as it is, so it names the file and the remedy; `exit_code` None: that of the class."""
+        """Use `message`, which names the file and the remedy, and the exit code of the class by default."""
         super().__init__(message)
         self.exit_code = self.EXIT_CODE if exit_code is None else exit_code
 
@@ -39,19 +39,19 @@ class RejectsError(DupqError):
 
 
 class GateError(DupqError):
-    """The run is complete and misses a gate, so it is not marked as succeeded."""
+    """The run is complete but misses a gate, so it is not marked as succeeded."""
 
     EXIT_CODE = 4
 
 
 class StorageError(DupqError):
-    """Files cannot be read or written: no right, wrong key, not reachable, throttled, no space."""
+    """Files cannot be read or written: no permission, wrong key, not reachable, throttled, no space."""
 
     EXIT_CODE = 5
 
 
 class ClusterError(DupqError):
-    """Ray: no cluster, a lost one, not enough memory, or work that it cannot schedule."""
+    """A fault of Ray: no cluster, a lost one, not enough memory, or work that it cannot schedule."""
 
     EXIT_CODE = 6
 

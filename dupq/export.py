@@ -155,7 +155,7 @@ def export(run: str, to: str, output: str) -> list[Written]:
 
 def _titled(selects: dict[str, str], run: Run, queries: Queries) -> dict[str, str]:
     """Return the queries with the titles of their questions, and with the ids of the user's own table, if any."""
-    folder = storage.join(storage.parent(run.questions.place), "ids")
+    folder = storage.join(storage.parent(run.questions.source), "ids")
     files = storage.list_files(folder, ".parquet")
     if not files:
         own_ids, titled = dict.fromkeys(_OWN_IDS, ""), "FROM questions"

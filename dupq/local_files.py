@@ -1,6 +1,4 @@
-"""The local disk: writing a file whole, errors in the words of this project, a folder of this user's own for temporary
-files, and walking through a folder, links followed.
-"""
+"""The local disk: atomic writes, its errors as DupqError, a private temporary folder, and walks that follow links."""
 
 import contextlib
 import errno
@@ -21,7 +19,7 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIN
 
 @contextlib.contextmanager
 def errors(uri: str, doing: Literal["read", "written"]) -> Iterator[None]:
-    """Errors of the local disk in the words of this project."""
+    """Raise errors of the local disk as DupqError or StorageError."""
     try:
         yield
     except OSError as error:
@@ -29,7 +27,7 @@ def errors(uri: str, doing: Literal["read", "written"]) -> Iterator[None]:
 
 
 def error_of(uri: str, error: OSError, doing: Literal["read", "written"]) -> DupqError:
-    """Return what to raise for an error of the disk."""
+    """Return the DupqError or StorageError for an error of the local disk."""
     reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
     if error.errno in _NO_RIGHT:
         return StorageError(f"{uri}: cannot be {doing}: no right to ({reason}); give the user of this job that right")
@@ -44,7 +42,7 @@ def error_of(uri: str, error: OSError, doing: Literal["read", "written"]) -> Dup
 
 @contextlib.contextmanager
 def temporary(path: str) -> Iterator[str]:
-    """A temporary name beside `path` to write to first; removed if it still exists at the end."""
+    """Yield the name of a temporary file in the folder of `path`, which is removed if it still exists at the end."""
     folder, file_name = os.path.split(path)
     name = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -52,19 +50,19 @@ def temporary(path: str) -> Iterator[str]:
             os.makedirs(folder, exist_ok=True)
             yield name
     finally:
-        with contextlib.suppress(OSError):  # never made, or its name is too long: the first error says so
+        with contextlib.suppress(OSError):  # it was never made: the first error says why
             os.unlink(name)
 
 
 def write(path: str, content: bytes) -> None:
-    """Write a file that would survive a loss of power."""
+    """Write a file durably."""
     with open(path, "wb") as stream:
         stream.write(content)
     make_durable(path)
 
 
 def make_durable(path: str) -> None:
-    """Have the disk keep what was written to a file."""
+    """Flush a file to the disk, so that it survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -75,8 +73,8 @@ def make_durable(path: str) -> None:
 def own_folder(parents: Iterable[str | Path] | None = None, make: bool = True) -> Path | None:
     """Return `dupq-UID` (mode 0700) in the first of `parents` that allows it, by default the temporary folder.
 
-    Where it is not there, it is made, unless `make` is False. None if no parent allows it, or if another user made a
-    folder of that name, or may write to it: compiled code is run, so nobody else may put it there.
+    It is made if it is missing, unless `make` is False. Returns None if no parent allows it, or if the folder belongs
+    to another user or others may write to it: the folder holds compiled code that is run.
     """
     for parent in _temporary_folders() if parents is None else parents:
         folder = Path(parent, f"dupq-{os.geteuid()}")
@@ -91,10 +89,10 @@ def own_folder(parents: Iterable[str | Path] | None = None, make: bool = True) -
 
 
 def can_write(folder: Path) -> bool:
-    """Whether files can be written to `folder`, which is made if it is not there.
+    """Return whether files can be written to `folder`, which is made if it is missing.
 
-    It is tried: of a read-only file system access() tells root otherwise. False for a relative path, as "~/x" is where
-    there is no home.
+    A file is written, as access() tells root nothing of a read-only file system. A relative path, such as "~/x" without
+    a home, is refused.
     """
     if not folder.is_absolute():
         return False
@@ -107,7 +105,7 @@ def can_write(folder: Path) -> bool:
 
 
 def _temporary_folders() -> list[str]:
-    """The folder for temporary files; none where Python finds none that can be written."""
+    """Return the folder for temporary files; none if Python finds none that can be written."""
     try:
         return [tempfile.gettempdir()]
     except OSError:
@@ -118,18 +116,18 @@ LOST = "a link to nothing, or in a circle"
 
 
 def walk(folder: str) -> Iterator[tuple[str, int | None]]:
-    """Yield each file at any depth below `folder`: its path from there, and its size in bytes.
+    """Yield each file at any depth below `folder`: its relative path, and its size in bytes.
 
-    A link that leads to nothing, or to a folder which it is in itself, has None in place of the size. Names that open
-    with `.` or `_` are left out. Yields nothing if there is no folder; raises OSError.
+    A broken link, or one to a folder that contains it, has None as its size. Names that begin with `.` or `_` are left
+    out. Yields nothing if there is no such folder. Raises OSError.
     """
     real = Path(os.path.realpath(folder))
-    waiting = [(folder, frozenset(_identity(above.stat()) for above in (real, *real.parents) if above.exists()))]
-    while waiting:
-        inside, above = waiting.pop()
+    folders = [(folder, frozenset(_identity(above.stat()) for above in (real, *real.parents) if above.exists()))]
+    while folders:
+        inside, above = folders.pop()
         try:
             entries = [entry for entry in os.scandir(inside) if not entry.name.startswith((".", "_"))]
-        except FileNotFoundError:  # removed meanwhile, or never there
+        except FileNotFoundError:
             continue
         for entry in entries:
             path = entry.path[len(folder) :].lstrip("/")
@@ -146,7 +144,7 @@ def walk(folder: str) -> Iterator[tuple[str, int | None]]:
             elif stat.S_ISDIR(status.st_mode) and _identity(status) in above:
                 yield path, None
             elif stat.S_ISDIR(status.st_mode):
-                waiting.append((entry.path, above | {_identity(status)}))
+                folders.append((entry.path, above | {_identity(status)}))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -1,13 +1,13 @@
-"""Objects of S3, Google Cloud Storage and Azure, by obstore: each operation is patient, each error says what is wrong.
+"""Objects of S3, Google Cloud Storage and Azure through obstore, with retries and clear errors.
 
 `s3://BUCKET/KEY`, `gs://BUCKET/KEY`, `az://CONTAINER/KEY`. Sessions and credentials of S3 are boto3's (profiles, SSO,
 roles); the others take theirs from the environment or the machine.
 
-All operations raise StorageError: no such bucket, no right, wrong key, expired token, not reachable, throttled,
-damaged; and DupqError if there is no such file.
+All operations raise DupqError if there is no such file, and StorageError for everything else: no such bucket, no
+permission, wrong key, expired token, not reachable, throttled, damaged.
 
-A request is tried again and again, with growing waits, until patience ends. The environment says how long, as it says
-where S3 is, since each process of a cluster has to know: it is part of no run's identity.
+A request is retried with growing waits. The environment says for how long, as it says where S3 is: every process of a
+cluster needs it, and it is not part of a run's identity.
 
     DUPQ_S3_PATIENCE_SECONDS   600   from the first failure of an operation to giving up
     DUPQ_S3_CONNECT_SECONDS     10   for a connection
@@ -46,31 +46,24 @@ Doing = Literal["read", "list", "write", "delete"]
 Result = TypeVar("Result")
 
 SCHEMES = ("s3", "gs", "az")
-_WRITER = "dupqwriter"  # metadata of what `create` wrote: who it was
-_TAIL = 1 << 16  # bytes: what pyarrow reads at the end of a Parquet file
-_PAGE = 1000  # objects that one request lists
-_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an endpoint that is no address
-_processes: set[int] = set()  # that have asked for an object: this one, and one that it was forked from
+_WRITER = "dupqwriter"  # the metadata in which `create` leaves the name of the writer
+_TAIL = 1 << 16  # bytes that pyarrow reads at the end of a Parquet file
+_PAGE = 1000  # objects per list request
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an invalid endpoint
+_processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
 
 
 class Info(NamedTuple):
-    """An object's size in bytes, its ETag without quotes, and who created it."""
+    """An object's size in bytes, its ETag without quotes, and the writer that created it."""
 
     size: int
     checksum: str
     writer: str
 
 
-class Listed(NamedTuple):
-    """An object's path below the folder that was listed, and its size in bytes."""
-
-    relative: str
-    size: int
-
-
 class Patience(NamedTuple):
-    """In seconds: for an operation from its first failure on, for a connection, and for the next byte."""
+    """Timeouts in seconds: for an operation from its first failure on, for a connection, and for the next byte."""
 
     total: float
     connect: float
@@ -78,7 +71,7 @@ class Patience(NamedTuple):
 
 
 def endpoint() -> str | None:
-    """The address of S3 as the environment has it; None for that of AWS. Raises SettingError for what is none."""
+    """Return the address of S3 in the environment; None for AWS. Raises SettingError for an invalid one."""
     address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if address and not _ENDPOINT.fullmatch(address):
         raise SettingError(f"AWS_ENDPOINT_URL is {address!r}; an address like https://host:port expected")
@@ -86,11 +79,11 @@ def endpoint() -> str | None:
 
 
 def _store_of(uri: str) -> tuple[ObjectStore, str]:
-    """The store of a bucket, and the key in it."""
+    """Return the store of a bucket, and the key in it."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     _processes.add(os.getpid())
-    if len(_processes) > 1:  # obstore's threads are gone here, and waiting for them would have no end
+    if len(_processes) > 1:  # obstore's threads do not survive a fork, and a request would hang
         raise StorageError(f"{uri}: this process was forked from one that has used object storage; start it by spawn")
     if not _BUCKET.fullmatch(bucket):
         raise DupqError(f"{uri}: not a valid address (a bucket has letters, digits, dots, hyphens and underscores)")
@@ -99,14 +92,14 @@ def _store_of(uri: str) -> tuple[ObjectStore, str]:
 
 @functools.cache
 def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -> ObjectStore:
-    """The store of this process. It tries once: trying again is up to `patiently`."""
+    """Return a store that tries each request once: `patiently` retries."""
     common: dict[str, Any] = {
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)},
         "client_options": {
             "allow_http": True,
             "connect_timeout": timedelta(seconds=patience.connect),
             "read_timeout": timedelta(seconds=patience.read),
-            "timeout": timedelta(days=1),  # of a whole request, however large
+            "timeout": timedelta(days=1),  # for a whole request of any size
             **_certificates(),
         },
     }
@@ -120,7 +113,7 @@ def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -
 
     session = botocore.session.Session()
     session.set_config_variable("metadata_service_num_attempts", 5)  # all workers of a machine ask at once
-    # asked again every five minutes, before the keys of a role end: boto3 renews those earlier
+    # asked again every five minutes; boto3 renews the keys of a role before they expire
     keys = Boto3CredentialProvider(boto3.Session(botocore_session=session), ttl=timedelta(minutes=5))
     if endpoint:
         common["endpoint"] = endpoint
@@ -128,7 +121,7 @@ def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -
 
 
 def _certificates() -> dict[str, bytes]:
-    """Those that are trusted beside the system's."""
+    """Return the option for certificates that are trusted in addition to the system's."""
     bundle = os.environ.get("AWS_CA_BUNDLE")
     try:
         return {"root_certificate": Path(bundle).read_bytes()} if bundle else {}
@@ -143,7 +136,7 @@ def _region() -> str:
 
 
 def filesystem(scheme: str) -> pafs.FileSystem:
-    """A filesystem of pyarrow for Ray Train and open_run: as patient on S3, with errors in pyarrow's words."""
+    """Return a pyarrow filesystem for Ray Train and open_run: equally patient on S3, with errors of pyarrow."""
     if scheme == "gs":
         return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=patience().total))
     if scheme == "az":
@@ -154,7 +147,7 @@ def filesystem(scheme: str) -> pafs.FileSystem:
 @functools.cache
 def _s3_filesystem(endpoint: str | None, patience: Patience) -> pafs.S3FileSystem:
     scheme, _, address = (endpoint or "").rpartition("://")
-    # AWS's SDK waits 25 ms, then each time twice as long; its strategy with jitter stops for good after 100 failures
+    # AWS's SDK waits 25 ms and doubles each wait; its strategy with jitter stops after 100 failures
     attempts = 1 + max(1, round(math.log2(1 + patience.total / 0.025)))
     return pafs.S3FileSystem(
         region=_region(),
@@ -167,7 +160,7 @@ def _s3_filesystem(endpoint: str | None, patience: Patience) -> pafs.S3FileSyste
 
 
 def find(uri: str) -> Info | None:
-    """The object, or None if there is no such object or bucket."""
+    """Return the object, or None if there is no such object or bucket."""
     store, key = _store_of(uri)
 
     def ask() -> Info | None:
@@ -176,7 +169,7 @@ def find(uri: str) -> Info | None:
         except FileNotFoundError:
             return None
         except Exception as error:
-            if _code(error).startswith("4"):  # the answer to HEAD has no body, so only that to GET says what is wrong
+            if _code(error).startswith("4"):  # an answer to HEAD has no body; the one to GET says what is wrong
                 obstore.get(store, key, options={"range": (0, 1)})
             raise
         meta = answer.meta
@@ -186,28 +179,28 @@ def find(uri: str) -> Info | None:
 
 
 def info(uri: str) -> Info:
-    """The object. Raises DupqError if there is none."""
-    found = find(uri)
-    if found is None:
-        has_below(uri)  # says so if there is no such bucket either
+    """Return the object. Raises DupqError if there is none."""
+    entry = find(uri)
+    if entry is None:
+        has_below(uri)  # raises if the bucket does not exist either
         raise DupqError(f"{uri}: no such file")
-    return found
+    return entry
 
 
 def has_below(uri: str) -> bool:
-    """Whether there are objects below the folder `uri`; a bucket counts without any."""
+    """Return whether there are objects below the folder `uri`; True for any bucket."""
     store, key = _store_of(uri)
     return bool(patiently(uri, "list", lambda: _page(store, key, None))) or not key
 
 
-def listed(uri: str) -> Iterator[Listed]:
-    """All objects below the folder `uri` at any depth, page after page."""
+def listed(uri: str) -> Iterator[tuple[str, int]]:
+    """Yield all objects at any depth below the folder `uri`, page by page: relative path, and size in bytes."""
     store, key = _store_of(uri)
     last = None
     while page := patiently(uri, "list", functools.partial(_page, store, key, last)):
         for entry in page:
-            if entry["path"] != key:  # S3's console makes an empty object of a folder
-                yield Listed(entry["path"].removeprefix(f"{key}/"), entry["size"])
+            if entry["path"] != key:  # S3's console creates an empty object for a folder
+                yield entry["path"].removeprefix(f"{key}/"), entry["size"]
         if len(page) < _PAGE:
             return
         last = page[-1]["path"]
@@ -218,20 +211,20 @@ def _page(store: ObjectStore, key: str, last: str | None) -> "Sequence[ObjectMet
 
 
 def names_in(uri: str) -> list[str]:
-    """The names of the objects right in the folder `uri`."""
+    """Return the names of the objects directly in the folder `uri`."""
     store, key = _store_of(uri)
-    found = patiently(uri, "list", lambda: obstore.list_with_delimiter(store, key or None))
-    return [path.rpartition("/")[2] for entry in found["objects"] if (path := entry["path"]) != key]
+    listing = patiently(uri, "list", lambda: obstore.list_with_delimiter(store, key or None))
+    return [path.rpartition("/")[2] for entry in listing["objects"] if (path := entry["path"]) != key]
 
 
 def read(uri: str) -> bytes:
-    """All of an object, of one version of it. Raises DupqError if there is none."""
+    """Return the content of an object, from one version of it. Raises DupqError if there is none."""
     store, key = _store_of(uri)
     return patiently(uri, "read", lambda: obstore.get(store, key).bytes().to_bytes())
 
 
 def write(uri: str, content: bytes | pa.Buffer) -> str:
-    """Write an object whole or not at all; an older one is replaced. Returns the ETag."""
+    """Write an object atomically, replacing an existing one. Return its ETag."""
     store, key = _store_of(uri)
     view = memoryview(content).cast("B")
     put = patiently(uri, "write", lambda: obstore.put(store, key, view, use_multipart=False))
@@ -239,9 +232,9 @@ def write(uri: str, content: bytes | pa.Buffer) -> str:
 
 
 def create(uri: str, content: bytes) -> bool:
-    """Write an object only if there is none of that name; True for the one writer that created it.
+    """Write an object only if none of that name exists; return True for the one writer that created it.
 
-    An answer may get lost, and the next attempt then meets what the first one wrote: so each writer leaves its name.
+    An answer may get lost, and the retry then meets the object of the first attempt. So each writer leaves its name.
     """
     store, key = _store_of(uri)
     writer = uuid.uuid4().hex
@@ -250,26 +243,26 @@ def create(uri: str, content: bytes) -> bool:
         try:
             obstore.put(store, key, content, attributes={_WRITER: writer}, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if _code(error) == "ConditionalRequestConflict":  # another is being written, which may still fail
+            if _code(error) == "ConditionalRequestConflict":  # another write is in progress, and may fail
                 raise
             return False
         return True
 
     if patiently(uri, "write", put):
         return True
-    found = find(uri)
-    return found is not None and found.writer == writer
+    entry = find(uri)
+    return entry is not None and entry.writer == writer
 
 
 def move(source: str, target: str) -> None:
-    """Give an object another name in its bucket; an older one is replaced. Raises DupqError if there is no `source`."""
+    """Rename an object within its bucket, replacing an existing one. Raises DupqError if there is no `source`."""
     (store, key), (_, to_key) = _store_of(source), _store_of(target)
     patiently(f"{source} (to become {target})", "write", lambda: obstore.copy(store, key, to_key))
     delete(source)
 
 
 def delete(uri: str) -> None:
-    """Remove an object, if there is one."""
+    """Remove an object if it exists."""
     store, key = _store_of(uri)
 
     def remove() -> None:
@@ -283,20 +276,20 @@ def delete(uri: str) -> None:
 
 
 def delete_below(uri: str) -> None:
-    """Remove all objects below the folder `uri`, with a request each: some servers know no other."""
-    side_by_side(lambda entry: delete(f"{uri}/{entry.relative}"), listed(uri))
+    """Remove all objects below the folder `uri`, one request each, as some servers have no bulk delete."""
+    side_by_side(lambda entry: delete(f"{uri}/{entry[0]}"), listed(uri))
 
 
 def open_object(uri: str) -> pa.PythonFile:
-    """The object as a file of Arrow. Raises DupqError if there is none; a read raises StorageError."""
+    """Return the object as an Arrow file. Raises DupqError if there is none; its reads raise StorageError."""
     return pa.PythonFile(_Object(uri), mode="r")
 
 
 class _Object:
-    """What `pa.PythonFile` needs of a file: each read is a patient request for those bytes, and of one version.
+    """The file interface that `pa.PythonFile` needs: each read is a retried request for a range of one version.
 
-    Opening it brings its last 64 KiB, where Parquet and Arrow have their tables of contents: a request costs more
-    than these bytes, and a small file takes no other. Its errors come out of Arrow as they went in.
+    Opening it reads its last 64 KiB, where Parquet and Arrow files have their footers: a request costs more than these
+    bytes, and a small file needs no other. Arrow passes its exceptions on unchanged.
     """
 
     def __init__(self, uri: str) -> None:
@@ -323,16 +316,16 @@ class _Object:
         if end <= start:
             return b""
         tail_from = self._size - len(self._tail)
-        parts = []
+        content = []
         if start < tail_from:
             stop = min(end, tail_from)
             options: Any = {"range": (start, stop), "if_match": self._etag}
             ask = functools.partial(obstore.get, self._store, self._key, options=options)
-            parts.append(patiently(self._uri, "read", lambda: ask().bytes().to_bytes()))
+            content.append(patiently(self._uri, "read", lambda: ask().bytes().to_bytes()))
         if end > tail_from:
-            parts.append(self._tail[max(0, start - tail_from) : end - tail_from])
+            content.append(self._tail[max(0, start - tail_from) : end - tail_from])
         self._position = end
-        return b"".join(parts)
+        return b"".join(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
@@ -345,11 +338,8 @@ class _Object:
         self.closed = True
 
 
-# Trying again, and saying what is wrong.
-
-
 def patience() -> Patience:
-    """As the environment has it. Raises SettingError for what is no number of seconds."""
+    """Return the timeouts in the environment. Raises SettingError for one that is not a number of seconds."""
     return Patience(
         _seconds("DUPQ_S3_PATIENCE_SECONDS", 600),
         _seconds("DUPQ_S3_CONNECT_SECONDS", 10),
@@ -368,18 +358,18 @@ def _seconds(name: str, default: float) -> float:
     return seconds
 
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # seconds: what the first and the last wait are at most
-_DOUBLINGS = 8  # from the one to the other
-_TOLD_AFTER, _TOLD_EVERY = 10.0, 60.0  # seconds that something fails before the log says so, and until it does again
-_CHANCE = random.Random()  # many workers that fail together must not try again together
-_warned = {"last": -math.inf}  # for all threads and files of a process
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
+_DOUBLINGS = 8  # from the first to the longest
+_WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
+_RANDOM = random.Random()  # workers that fail together must not retry together
+_warned = {"last": -math.inf}  # shared by all threads of a process
 
 
 def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
-    """What `work` gives, tried again while its error may pass by itself and patience lasts.
+    """Return the result of `work`, retried while its error may be temporary and patience lasts.
 
-    Waits grow from 0.1 to 20 seconds and are drawn from all between nothing and that (full jitter). `work` must be
-    one that may be done twice. Raises StorageError that says what is wrong, or DupqError if there is no such file.
+    Waits are drawn between zero and a bound that grows from 0.1 to 20 seconds (full jitter). `work` must be idempotent.
+    Raises StorageError that says what is wrong, or DupqError if there is no such file.
     """
     started = None
     for attempt in itertools.count():
@@ -387,7 +377,7 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
             return work()
         except DupqError:
             raise
-        except Exception as error:  # obstore's have no base of their own
+        except Exception as error:  # those of obstore have no common base class
             trouble = _trouble(error, doing)
             now = time.monotonic()
             started = now if started is None else started
@@ -397,12 +387,12 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
             if left <= 0:
                 tried = f"tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
                 raise trouble.kind(f"{uri}: {trouble.text}; {tried}") from error
-        if now - started >= _TOLD_AFTER and now - _warned["last"] >= _TOLD_EVERY:
+        if now - started >= _WARN_AFTER and now - _warned["last"] >= _WARN_EVERY:
             _warned["last"] = now
             extra = {"is_progress": True, "waited": now - started}
             _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
         longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS))
-        time.sleep(min(left, _CHANCE.uniform(0, longest)))
+        time.sleep(min(left, _RANDOM.uniform(0, longest)))
     raise AssertionError("never reached: the loop has no end")
 
 
@@ -439,7 +429,7 @@ _REMEDIES = {
 
 
 class _Trouble(NamedTuple):
-    """What is wrong, and whether another try may help; `kind` is the class of errors that it belongs to."""
+    """What is wrong, whether a retry may help, and the class of the error to raise."""
 
     text: str
     may_pass: bool = False
@@ -447,13 +437,13 @@ class _Trouble(NamedTuple):
 
 
 def _code(error: Exception) -> str:
-    """What the server calls the error, the HTTP status if it gave no name, "" for an error that is none of its own."""
+    """Return the server's name of the error, else its HTTP status, else an empty string."""
     match = _CODE.search(str(error)) or _STATUS.search(str(error))
     return match[1] if match else ""
 
 
 def _trouble(error: Exception, doing: Doing) -> _Trouble:
-    """What an error of obstore or boto3 means for what was being done. All answers of 500 and above may pass."""
+    """Return what an error of obstore or boto3 means. All statuses from 500 on may be temporary."""
     code, text = _code(error), str(error)
     line = " ".join(text.partition("\n\nDebug source:")[0].split())
     match = _STATUS.search(text)

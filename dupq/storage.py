@@ -1,11 +1,10 @@
 """Files on the local disk or in an object store, by URI.
 
 A URI is a local path, `file://…`, or the address of an object (`dupq.objects`): `s3://`, `gs://`, `az://`. Every write
-is atomic: a reader sees the whole file or none. `create` is the conditional write that runs are marked with: one of
-many racers wins.
+is atomic: a reader sees the whole file or none. `create` is the conditional write for markers: one of many racers wins.
 
-Everything here, and the reading of an open file too, raises DupqError if there is no such file, and StorageError if
-the disk or the server does not do what it should. A server is tried again for minutes first.
+All functions, and reads of an open file, raise DupqError if there is no such file, and StorageError if the disk or the
+server fails. A server is retried for minutes first.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from dupq.system import Written
 from dupq.tables import conform
 
 Shape = TypeVar("Shape")
-_MARGIN = timedelta(days=366)  # so that adding a duration to a time cannot overflow
+_MARGIN = timedelta(days=366)  # from the first and last year, so that adding a duration to a time cannot overflow
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
 _COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
@@ -39,7 +38,7 @@ CHANGED = f"has changed {_SINCE}"
 
 
 class File(NamedTuple):
-    """One file: its URI, its path below the folder that was listed, and its size in bytes."""
+    """A file: its URI, its path below the folder that was listed, and its size in bytes."""
 
     uri: str
     relative: str
@@ -47,9 +46,9 @@ class File(NamedTuple):
 
 
 def absolute(uri: str | os.PathLike[str]) -> str:
-    """`uri` in the one spelling used everywhere: `s3://…` and its like as they are, local paths absolute.
+    """Return `uri` in its one spelling: addresses such as `s3://…` as they are, local paths absolute.
 
-    Raises DupqError for what no file can be called, and for an address of what is not read.
+    Raises DupqError for an impossible file name, and for an address of a scheme that is not supported.
     """
     original, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(uri, str):
@@ -65,7 +64,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
 
 
 def _not_read(uri: str, scheme: str, is_path: bool) -> str:
-    """What is wrong with an address, and what to do."""
+    """Return the error message for an address that is not supported."""
     if is_path:
         return f"{uri}: a pathlib.Path cannot hold an address; give it as a str, such as '{scheme}://…'"
     if scheme in ("http", "https"):
@@ -81,28 +80,28 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def join(uri: str, *parts: str) -> str:
-    """The URI of something below `uri`."""
-    return "/".join([uri.rstrip("/"), *parts])
+def join(uri: str, *names: str) -> str:
+    """Return the URI of a file or folder below `uri`."""
+    return "/".join([uri.rstrip("/"), *names])
 
 
 def parent(uri: str) -> str:
-    """The folder that `uri` is in."""
+    """Return the folder of `uri`."""
     return uri.rstrip("/").rsplit("/", 1)[0]
 
 
 def name(uri: str) -> str:
-    """The last part of `uri`."""
+    """Return the last component of `uri`."""
     return uri.rstrip("/").rsplit("/", 1)[-1]
 
 
 def is_remote(uri: str) -> bool:
-    """Whether `uri` is in an object store, where a request takes long and nothing is mapped."""
+    """Return whether `uri` is in an object store, where requests are slow and files cannot be mapped."""
     return uri.startswith(tuple(f"{scheme}://" for scheme in objects.SCHEMES))
 
 
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The pyarrow filesystem of `uri` and the path inside it, for libraries that want one."""
+    """Return the pyarrow filesystem of `uri` and the path inside it."""
     if is_remote(uri):
         scheme, _, path = uri.partition("://")
         return objects.filesystem(scheme), path
@@ -110,7 +109,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def kind(uri: str) -> str:
-    """`file`, `folder` or `missing`."""
+    """Return `file`, `folder` or `missing`."""
     if is_remote(uri):
         if objects.find(uri):
             return "file"
@@ -122,28 +121,28 @@ def kind(uri: str) -> str:
 
 
 def exists(uri: str) -> bool:
-    """Whether there is a file or folder at `uri`."""
+    """Return whether there is a file or folder at `uri`."""
     return kind(uri) != "missing"
 
 
 def list_files(uri: str, suffix: str = "") -> list[File]:
-    """All files at any depth below the folder `uri` that end in `suffix`, sorted by path.
+    """Return all files at any depth below the folder `uri` that end in `suffix`, sorted by path.
 
-    Names that open with `.` or `_` are left out, the way Parquet readers do. Empty if there is no folder.
+    Names that begin with `.` or `_` are left out, as Parquet readers do. Empty if there is no such folder.
     """
-    found = [
+    files = [
         File(join(uri, relative), relative, size)
         for relative, size in (objects.listed(uri) if is_remote(uri) else _walk(uri))
         if size is not None
         and relative.endswith(suffix)
-        and not any(part.startswith((".", "_")) for part in relative.split("/"))
+        and not any(name.startswith((".", "_")) for name in relative.split("/"))
     ]
-    folders = {file.relative.rpartition("/")[0] for file in found}  # S3's console makes an empty object of each
-    return sorted((file for file in found if file.relative not in folders), key=lambda file: file.relative)
+    folders = {file.relative.rpartition("/")[0] for file in files}  # S3's console makes an empty object of each
+    return sorted((file for file in files if file.relative not in folders), key=lambda file: file.relative)
 
 
 def names_in(uri: str) -> list[str]:
-    """The names of the files right in the folder `uri`, hidden ones too."""
+    """Return the names of the files directly in the folder `uri`, including hidden ones."""
     if is_remote(uri):
         return objects.names_in(uri)
     with local_files.errors(uri, "read"):
@@ -157,12 +156,12 @@ def _walk(uri: str) -> Iterator[tuple[str, int | None]]:
 
 
 def broken_links(uri: str) -> list[str]:
-    """The links at any depth below the folder `uri` that lead to nothing or in a circle; none in an object store."""
+    """Return the links at any depth below the folder `uri` that are broken or circular; none in an object store."""
     return [] if is_remote(uri) else [join(uri, path) for path, size in _walk(uri) if size is None]
 
 
 def read_bytes(uri: str) -> bytes:
-    """The content of a file. Raises DupqError if it is not there."""
+    """Return the content of a file. Raises DupqError if it is missing."""
     if is_remote(uri):
         return objects.read(uri)
     with open_input(uri) as stream, local_files.errors(uri, "read"):
@@ -170,7 +169,7 @@ def read_bytes(uri: str) -> bytes:
 
 
 def open_input(uri: str) -> pa.NativeFile:
-    """A seekable binary file. Raises DupqError if it is not there."""
+    """Return a seekable binary file. Raises DupqError if it is missing."""
     if is_remote(uri):
         return objects.open_object(uri)
     with local_files.errors(uri, "read"):
@@ -178,7 +177,7 @@ def open_input(uri: str) -> pa.NativeFile:
 
 
 def open_mapped(uri: str) -> pa.NativeFile:
-    """Like `open_input`; a local file's pages are used in place, not copied."""
+    """Return a file like `open_input`; a local one is memory-mapped."""
     if is_remote(uri):
         return objects.open_object(uri)
     with local_files.errors(uri, "read"):
@@ -186,7 +185,7 @@ def open_mapped(uri: str) -> pa.NativeFile:
 
 
 def size(uri: str) -> int:
-    """The size of a file in bytes. Raises DupqError if it is not there."""
+    """Return the size of a file in bytes. Raises DupqError if it is missing."""
     if is_remote(uri):
         return objects.info(uri).size
     with open_input(uri) as stream:
@@ -194,7 +193,7 @@ def size(uri: str) -> int:
 
 
 def write_bytes(uri: str, content: bytes) -> None:
-    """Write a file whole or not at all; an older file of that name is replaced."""
+    """Write a file atomically; an existing one is replaced."""
     if is_remote(uri):
         system.note({uri: Written(len(content), objects.write(uri, content))})
         return
@@ -206,7 +205,7 @@ def write_bytes(uri: str, content: bytes) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Give a file another name on the same disk or in the same bucket; an older file of that name is replaced."""
+    """Rename a file on the same disk or in the same bucket; an existing `target` is replaced."""
     if is_remote(target):
         objects.move(source, target)
         return
@@ -216,7 +215,7 @@ def move(source: str, target: str) -> None:
 
 
 def create(uri: str, content: bytes) -> bool:
-    """Write a file only if there is none of that name; True for the one writer that created it."""
+    """Write a file only if none of that name exists; return True for the one writer that created it."""
     if is_remote(uri):
         return objects.create(uri, content)
     with local_files.temporary(uri) as temporary:
@@ -229,7 +228,7 @@ def create(uri: str, content: bytes) -> bool:
 
 
 def delete(uri: str) -> None:
-    """Remove a file, if there is one."""
+    """Remove a file if it exists."""
     system.forget(uri)
     if is_remote(uri):
         objects.delete(uri)
@@ -239,7 +238,7 @@ def delete(uri: str) -> None:
 
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
-    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`; unfinished files too."""
+    """Remove all Parquet, JSON and temporary files below a folder, except those of the URIs `kept`."""
     for suffix in (".parquet", ".json"):
         for file in list_files(folder, suffix):
             if file.uri not in kept:
@@ -259,7 +258,7 @@ def delete_if_empty(uri: str) -> None:
 
 
 def delete_folder(uri: str) -> None:
-    """Remove a folder with all that is in it, if there is one."""
+    """Remove a folder and its content if it exists."""
     system.forget(uri)
     if is_remote(uri):
         objects.delete_below(uri)
@@ -269,7 +268,7 @@ def delete_folder(uri: str) -> None:
 
 
 def read_json(uri: str) -> Any:
-    """The JSON in a file. Raises DupqError if it is missing or damaged."""
+    """Return the content of a JSON file. Raises DupqError if it is missing or damaged."""
     try:
         return json.loads(read_bytes(uri))
     except (ValueError, RecursionError) as error:
@@ -277,17 +276,17 @@ def read_json(uri: str) -> Any:
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON as in all of dupq's files: sorted keys, an indent of two spaces, a newline at the end."""
+    """Return JSON in the form of all files of dupq: sorted keys, an indent of two spaces, a final newline."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def write_json(uri: str, value: object) -> None:
-    """Write `value` as JSON, whole or not at all."""
+    """Write `value` as JSON, atomically."""
     write_bytes(uri, json_bytes(value))
 
 
 def read_as(uri: str, shape: type[Shape], remedy: str) -> Shape:
-    """The JSON in a file of dupq's own, which holds at least what the TypedDict `shape` declares.
+    """Return the content of one of dupq's JSON files, which holds at least what the TypedDict `shape` declares.
 
     Raises DupqError that names the file, the first entry that is missing or wrong, and the remedy.
     """
@@ -295,7 +294,7 @@ def read_as(uri: str, shape: type[Shape], remedy: str) -> Shape:
 
 
 def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
-    """As `read_as`, but None for a file that is missing, damaged or of another shape."""
+    """Return the same as `read_as`, but None for a file that is missing, damaged or of another shape."""
     try:
         return read_as(uri, shape, "")
     except StorageError:
@@ -305,12 +304,12 @@ def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
 
 
 def checked(value: object, shape: type[Shape], source: str, remedy: str) -> Shape:
-    """`value` itself, if it holds at least what `shape` declares; raises DupqError as `read_as` does."""
+    """Return `value` if it holds at least what `shape` declares; raise DupqError as `read_as` does."""
     try:
         _adapter(cast(Any, shape)).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         raise DupqError(f"{source}: {_first_fault(error)}; {remedy}") from None
-    return cast(Shape, value)  # what pydantic returns lacks the entries that are not declared
+    return cast(Shape, value)  # pydantic's own result lacks undeclared entries
 
 
 @functools.cache
@@ -319,7 +318,7 @@ def _adapter(shape: Any) -> TypeAdapter[Any]:
 
 
 def _first_fault(error: ValidationError) -> str:
-    """Which entry is wrong, and how."""
+    """Return which entry is wrong, and how."""
     fault = error.errors()[0]
     entry, value = ".".join(map(str, fault["loc"])), repr(fault["input"])
     if fault["type"] == "missing":
@@ -343,7 +342,7 @@ Time = Annotated[str, AfterValidator(_checked_time)]  # in ISO 8601, with its zo
 
 @contextlib.contextmanager
 def reading(uri: str, form: str) -> Iterator[None]:
-    """What Arrow raises for an open file of the form "Parquet" or "Arrow": DupqError, or the disk's StorageError."""
+    """Raise errors of Arrow, for an open file of the form "Parquet" or "Arrow", as DupqError or StorageError."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
@@ -353,30 +352,30 @@ def reading(uri: str, form: str) -> Iterator[None]:
 
 
 def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
-    """One Parquet file; checked against `schema` if given. Raises DupqError for a missing or damaged file."""
+    """Return a Parquet file, checked against `schema` if given. Raises DupqError if it is missing or damaged."""
     with open_input(uri) as stream, reading(uri, "Parquet"):
         table = pq.read_table(stream, columns=columns)
     if schema is None:
         return table
-    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
-    return conform(table, wanted, uri)
+    expected = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+    return conform(table, expected, uri)
 
 
 def read_footer(uri: str) -> pq.FileMetaData:
-    """The footer of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
+    """Return the footer of a Parquet file, without reading rows. Raises DupqError if it is missing or damaged."""
     with open_input(uri) as stream, reading(uri, "Parquet"):
         return pq.read_metadata(stream)
 
 
 def read_schema(uri: str) -> pa.Schema:
-    """The schema of a Parquet file, from its footer."""
+    """Return the schema of a Parquet file, from its footer."""
     return read_footer(uri).schema.to_arrow_schema()
 
 
 def mean_length(uri: str, column: str) -> float:
-    """The mean length of a column of lists in a Parquet file, a list without values as one; 0 if it has no such column.
+    """Return the mean length of a column of lists in a Parquet file, from its footer; 0 if it has no such column.
 
-    Only the footer is read.
+    An empty list counts as one value.
     """
     footer = read_footer(uri)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -386,28 +385,27 @@ def mean_length(uri: str, column: str) -> float:
 
 
 def read_batches(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file in order, at most `rows` at once; checked against `schema`. Memory: a few pieces.
+    """Yield the rows of a Parquet file in order, at most `rows` per batch, checked against `schema`.
 
-    Raises DupqError for a missing or damaged file.
+    Memory: a few batches. Raises DupqError if the file is missing or damaged.
     """
-    wanted = pa.schema([schema.field(column) for column in columns])
+    expected = pa.schema([schema.field(column) for column in columns])
     with open_input(uri) as stream, reading(uri, "Parquet"):
         file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
         for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-            yield from conform(pa.table(batch), wanted, uri).to_batches()
+            yield from conform(pa.table(batch), expected, uri).to_batches()
 
 
 def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
-    """Write one Parquet file (zstd) of exactly `schema`, whole or not at all.
+    """Write a Parquet file (zstd) of exactly `schema`, atomically.
 
-    The same rows give the same bytes. `counts` are kept in its footer for whoever reads the file (`read_counts`).
-    Lists of fractions have their bytes sorted by place and neither a dictionary nor statistics: embeddings are a tenth
-    smaller so, and read four times as fast.
+    The same rows give the same bytes. `counts` are stored in its footer (`read_counts`). Lists of floats are written as
+    byte streams, without a dictionary or statistics: embeddings become a tenth smaller and are read four times as fast.
     """
     checked = conform(table, schema, uri).combine_chunks()
     checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts, sort_keys=True)} if counts else None)
-    fractions = [leaf for leaf, field in zip(_leaves(schema), schema, strict=True) if _is_list_of_fractions(field.type)]
-    others = [leaf for leaf in _leaves(schema) if leaf not in fractions]
+    floats = [leaf for leaf, field in zip(_leaves(schema), schema, strict=True) if _is_list_of_floats(field.type)]
+    others = [leaf for leaf in _leaves(schema) if leaf not in floats]
     with open_output(uri, rows=len(checked)) as sink:
         pq.write_table(
             checked,
@@ -416,32 +414,30 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
             row_group_size=65_536,
             use_dictionary=others,
             write_statistics=others,
-            column_encoding=dict.fromkeys(fractions, "BYTE_STREAM_SPLIT") or None,
+            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT") or None,
         )
 
 
 def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write one Parquet file like `write_table`, each of `groups` a row group; memory: one of
-    them, in an object store also the file.
+    """Write a Parquet file like `write_table`, with each of `groups` as a row group; memory: one of them, and in an
+    object store the file.
 
-    Texts have neither a dictionary nor statistics, which take time and gain nothing.
+    Texts have neither a dictionary nor statistics, which cost time and save nothing.
     """
     texts = [field.name for field in schema if field.name in ("title", "body_html")]
     short = [name for name in _leaves(schema) if name not in texts]
     options = {"use_dictionary": short, "write_statistics": short}
-    with (
-        open_output(uri) as sink,
-        pq.ParquetWriter(sink, schema, compression="zstd", **options) as writer,
-    ):
+    with open_output(uri) as sink, pq.ParquetWriter(sink, schema, compression="zstd", **options) as writer:
         for group in groups:
             writer.write_table(conform(group, schema, uri), row_group_size=max(1, len(group)))
 
 
 @contextlib.contextmanager
 def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> Iterator[pa.NativeFile]:
-    """A sink whose content is the file `uri` once all went well; in memory in an object store until then.
+    """Yield a sink whose content becomes the file `uri` at the end of the block if it raises nothing.
 
-    With `is_durable`, it would survive a loss of power then, not only of the process. `rows` are for the record.
+    In an object store the content is in memory until then. If `is_durable`, the file survives a loss of power. `rows`
+    is for the record (`system.recording`).
     """
     if is_remote(uri):
         buffer = pa.BufferOutputStream()
@@ -460,7 +456,7 @@ def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> I
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """The paths of the columns as Parquet calls them."""
+    """Return the Parquet paths of the columns."""
     return [f"{field.name}.list.element" if _is_list(field.type) else field.name for field in schema]
 
 
@@ -468,35 +464,35 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _is_list_of_fractions(kind: pa.DataType) -> bool:
+def _is_list_of_floats(kind: pa.DataType) -> bool:
     return _is_list(kind) and pa.types.is_floating(kind.value_type)
 
 
 def read_counts(uri: str) -> dict[str, int]:
-    """The counts that `write_table` kept with a file, and its number of rows as `rows_out`."""
+    """Return the counts that `write_table` stored in a file, and its number of rows as `rows_out`."""
     footer = read_footer(uri)
-    kept = (footer.metadata or {}).get(_COUNTS, b"{}")
-    return {**json.loads(kept), "rows_out": footer.num_rows}
+    counts = (footer.metadata or {}).get(_COUNTS, b"{}")
+    return {**json.loads(counts), "rows_out": footer.num_rows}
 
 
 def is_unchanged(uri: str, written: Written) -> bool:
-    """Whether there is a file of that size and checksum."""
+    """Return whether there is a file of that size and checksum."""
     if is_remote(uri):
-        found = objects.find(uri)
-        return found is not None and (found.size, found.checksum) == (written.size, written.checksum)
+        info = objects.find(uri)
+        return info is not None and (info.size, info.checksum) == (written.size, written.checksum)
     return kind(uri) == "file" and size(uri) == written.size and checksum(uri) == written.checksum
 
 
 def as_written(uri: str) -> Written:
-    """A file as it is now. Raises DupqError if it is not there."""
+    """Return the size and checksum of a file. Raises DupqError if it is missing."""
     return Written(size(uri), checksum(uri))
 
 
 @contextlib.contextmanager
 def unchanged(uri: str, now: Callable[[], bool]) -> Iterator[None]:
-    """Reading an input of a run: afterwards `now` says whether it is still as it was when the run was opened.
+    """Raise DupqError if an input of a run, read in the block, is gone or changed since the run was opened.
 
-    Raises DupqError if it is not, or is gone.
+    `now` returns whether it is unchanged; it is called after the block.
     """
     try:
         yield
@@ -512,7 +508,7 @@ def unchanged(uri: str, now: Callable[[], bool]) -> Iterator[None]:
 
 
 def version(uri: str) -> str:
-    """What differs once a file is replaced or written to, without a read: an object's ETag, or size, time and place."""
+    """Return a value that changes when a file does, without reading it: its ETag, or its size, ctime and inode."""
     if is_remote(uri):
         return checksum(uri)
     with local_files.errors(uri, "read"):
@@ -521,11 +517,11 @@ def version(uri: str) -> str:
 
 
 def checksum(uri: str) -> str:
-    """What tells one version of a file from another: xxh3 of the content, or an object's ETag (nothing is read)."""
+    """Return a file's xxh3 checksum, or an object's ETag, for which nothing is read."""
     if is_remote(uri):
         return objects.info(uri).checksum
     digest = xxhash.xxh3_128()
     with open_input(uri) as stream, local_files.errors(uri, "read"):
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
+        while content := stream.read(1 << 20):
+            digest.update(content)
     return digest.hexdigest()

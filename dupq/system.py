@@ -1,6 +1,4 @@
-"""What a process needs of its machine: packages that dupq works without, devices, and threads beside the work; and a
-record of the files that a piece of work has written.
-"""
+"""Optional packages, devices, helper threads, and a record of the files that a task or a stage writes."""
 
 import contextlib
 import functools
@@ -19,7 +17,7 @@ from dupq.errors import DupqError
 if TYPE_CHECKING:
     import torch
 
-PACKAGES = {  # by the name that is imported: its own name, and the extra of pip
+PACKAGES = {  # by the name of the import: the name of the package, and the pip extra
     "altair": ("Altair", "jobs"),
     "nltk": ("NLTK", "jobs"),
     "pandas": ("pandas", "tables"),
@@ -34,28 +32,28 @@ PACKAGES = {  # by the name that is imported: its own name, and the extra of pip
 
 
 def is_installed(module: str) -> bool:
-    """Whether a package is there, without importing it."""
+    """Return whether a package is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def require(module: str, user: str) -> None:
-    """Raise DupqError, naming the extra to install, if `module` is missing, which `user` needs."""
+    """Raise DupqError that names the extra to install if `module`, which `user` needs, is missing."""
     if not is_installed(module):
         name, extra = PACKAGES[module]
         raise DupqError(f"{user} needs {name}, which is not installed: pip install 'dupq[{extra}]'")
 
 
-def papers(part: str) -> list[ModuleType]:
-    """Import a part of `dupq_papers`, the experiments of the papers (papers/README.md); none without that package."""
-    return [importlib.import_module(f"dupq_papers.{part}")] if is_installed("dupq_papers") else []
+def papers(module: str) -> list[ModuleType]:
+    """Return a module of `dupq_papers`, the experiments of the papers (papers/README.md); none without that package."""
+    return [importlib.import_module(f"dupq_papers.{module}")] if is_installed("dupq_papers") else []
 
 
-CPU, GPU = "cpu", "cuda:0"  # a task has one GPU, which is the first that it sees
+CPU, GPU = "cpu", "cuda:0"  # a task sees one GPU, its own
 
 
 @functools.cache
 def trouble_with(gpu: str) -> str | None:
-    """Why torch cannot compute on `gpu`, in one line; None if it can: the driver, the chip and torch fit together."""
+    """Return in one line why torch cannot compute on `gpu`; None if the driver, the chip and torch fit together."""
     import torch
 
     try:
@@ -69,7 +67,7 @@ def trouble_with(gpu: str) -> str | None:
 
 
 def usable(name: str) -> "torch.device":
-    """The device of that name. Raises DupqError for a GPU that torch cannot use."""
+    """Return the device of that name. Raises DupqError for a GPU that torch cannot use."""
     import torch
 
     trouble = None if name == CPU else trouble_with(name)
@@ -83,23 +81,23 @@ def usable(name: str) -> "torch.device":
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_AT_ONCE = 16  # enough to hide the time of a request
+_THREADS = 16  # enough to hide the latency of requests
 
 
 def side_by_side(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """What `function` gives for each item, in their order. Raises the error of the first item that has one.
+    """Return the result of `function` for each item, in their order, from threads that wait for storage together.
 
-    Threads: they spare waiting, not computing. What `function` writes is not recorded.
+    Raises the error of the first item that has one. Files that `function` writes are not recorded.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(function, items))
 
 
 @contextlib.contextmanager
 def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Call `work` every so many seconds, in a thread of its own, until the block ends.
+    """Call `work` every `seconds` in a thread until the block ends.
 
-    A DupqError of `work` is ignored, as of a storage that is away for a while: the next call tries again.
+    A DupqError of `work` is ignored: storage may be unavailable for a while, and the next call tries again.
     """
     ended = threading.Event()
 
@@ -117,9 +115,8 @@ def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-# What is written while a piece of work is done: each file with its size, checksum and rows.
-#
-# A run keeps it, and believes a file later only if it is still the one that was written (dupq/runs/records.py).
+# The files that a task or a stage writes. A run stores their sizes and checksums, and later uses a file only if it is
+# unchanged (dupq/runs/records.py).
 
 
 class Written(NamedTuple):
@@ -131,7 +128,7 @@ class Written(NamedTuple):
 
 
 class _Recorders(threading.local):
-    """Those of a thread: a task or a stage is done in one, beside which another one writes how far it is."""
+    """The open recorders of a thread. Other threads, which write progress or a heartbeat, record nothing."""
 
     def __init__(self) -> None:
         self.open: list[dict[str, Written]] = []
@@ -142,7 +139,7 @@ _recorders = _Recorders()
 
 @contextlib.contextmanager
 def recording() -> Iterator[dict[str, Written]]:
-    """A dict that fills with the URIs of what is written, and not deleted again, until the end."""
+    """Record by URI the files that this thread writes, and does not delete again, within the block."""
     written: dict[str, Written] = {}
     _recorders.open.append(written)
     try:
@@ -152,18 +149,18 @@ def recording() -> Iterator[dict[str, Written]]:
 
 
 def is_recording() -> bool:
-    """Whether anybody wants to know."""
+    """Return whether a recorder is open in this thread."""
     return bool(_recorders.open)
 
 
 def note(written: Mapping[str, Written]) -> None:
-    """Add files to what was written."""
+    """Record files as written."""
     for recorder in _recorders.open:
         recorder.update(written)
 
 
 def forget(uri: str) -> None:
-    """A file or a folder is gone."""
+    """Remove a file, or all files of a folder, from the record."""
     for recorder in _recorders.open:
-        for known in [known for known in recorder if known == uri or known.startswith(f"{uri}/")]:
-            del recorder[known]
+        for file in [file for file in recorder if file == uri or file.startswith(f"{uri}/")]:
+            del recorder[file]

@@ -59,7 +59,7 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 def test_questions_have_the_ids_of_their_table_from_elsewhere(tmp_path: Path) -> None:
     run = build_embedded_run(str(tmp_path))
     rows = [{"question_id": key, "id": f"K-{key}", "source": "faq.csv", "position": key} for key in (5, 6)]
-    folder = f"{storage.parent(open_run(run).questions.place)}/ids/site={CS}"
+    folder = f"{storage.parent(open_run(run).questions.source)}/ids/site={CS}"
     storage.write_table(f"{folder}/part-00000.parquet", pa.Table.from_pylist(rows, tables.IDS), tables.IDS)
     for to in ("csv", "keep-drop"):
         export.export(run, to, str(tmp_path / to))

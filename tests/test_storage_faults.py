@@ -282,7 +282,7 @@ def test_when_patience_ends_it_is_said_what_it_was_and_how_long(
 def test_a_wait_that_is_no_moments_matter_is_told(
     folder: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(objects, "_TOLD_AFTER", 0.02)
+    monkeypatch.setattr(objects, "_WARN_AFTER", 0.02)
     proxy.faults = [Fault("status", times=10)]
     progress.show_as("json")
     assert not storage.exists(f"{folder}/text")

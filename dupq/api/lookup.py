@@ -113,7 +113,7 @@ def _row_of(table: TableView, key: Key, columns: list[str]) -> TableRow:
     """Return the row of a question. Raises DupqError if the table has none."""
     rows = table.arrow(columns, (pc.field("site") == key[0]) & (pc.field("question_id") == key[1])).to_pylist()
     if not rows:
-        raise DupqError(f"{key[0]}/{key[1]}: no such question in {table.place}")
+        raise DupqError(f"{key[0]}/{key[1]}: no such question in {table.source}")
     row: TableRow = rows[0]
     return row
 
@@ -202,7 +202,7 @@ def matched(run: Run, encoder: TextEncoder, texts: Texts, k: int) -> TableView:
     check_count(k, "match: k=")
     sites, count = Sites(sorted(run.metrics["sites"])), len(texts.titles)
     queries = Embeddings(np.arange(-count, 0), *encoder.encode_whole(texts.titles, texts.bodies))
-    blocks = (embeddings_of(table, sites, run.embeddings.place) for table in run.embeddings.files())
+    blocks = (embeddings_of(table, sites, run.embeddings.source) for table in run.embeddings.files())
     nearest = top_k(queries, blocks, max(k, int(run.config["neighbours"]["k"])), encoder.measure)
     names, numbers = sites.unpack(nearest.neighbours)
     probabilities = pa.nulls(len(numbers), pa.float32())
@@ -231,7 +231,7 @@ def changes_since(run: Run, earlier: Run) -> TableView:
     if not isinstance(earlier, Run):
         raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
-    now, before = (identity.read_clusters(each.clusters.place, sites) for each in (run, earlier))
+    now, before = (identity.read_clusters(each.clusters.source, sites) for each in (run, earlier))
     return in_memory(f"{run.uri} since {earlier.uri}", identity.changes(now, before, sites))
 
 
@@ -265,7 +265,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     scorer, cut = Scorer(run, sites, pairs), chosen["threshold"]
     held = _constraints(run, sites, members, representatives)
     solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
-    before = identity.read_clusters(run.clusters.place, sites)
+    before = identity.read_clusters(run.clusters.source, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Clustering(keys, clusters), before)
     changed = identity.changes(identity.Clustering(keys, ids), before, sites)
@@ -286,7 +286,7 @@ def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: n
     known = known_duplicates(links, sites) if is_used and links is not None else _NO_PAIRS
     judged = read_verdicts(kept if storage.exists(kept) else None, sites)
     rows = run.clusters.arrow(["site", "question_id"])
-    archive = np.sort(sites.pack_columns(rows["site"], rows["question_id"], run.clusters.place))
+    archive = np.sort(sites.pack_columns(rows["site"], rows["question_id"], run.clusters.source))
     people = judged.pairs(SAME), known, judged.pairs(DIFFERENT)
     return constraints(*people, archive, lambda keys: represented(keys, members, representatives))
 

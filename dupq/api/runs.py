@@ -140,7 +140,7 @@ class Run(reader.Run):
             for key, (title, score), member in zip(keys, shown, rows, strict=True)
         ]
         joining = self.pairs_among(keys)
-        pairs = in_memory(self.pairs.place, joining.filter(joining["joined"]))
+        pairs = in_memory(self.pairs.source, joining.filter(joining["joined"]))
         canonical = _label((row["canonical_site"], row["canonical_id"]))
         return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
 
@@ -229,7 +229,7 @@ def open_run(uri: str | os.PathLike[str]) -> Run:
 
     Raises DupqError if there is neither.
     """
-    return Run(reader.place_of(uri))
+    return Run(reader.run_folder(uri))
 
 
 def open_runs(uri: str | os.PathLike[str]) -> list[Run]:

@@ -141,8 +141,8 @@ def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, obj
 
     unless_finished(record, begin)
     if storage.read_json(record)["device"] == _CPU:
-        if gpus.wanted:
-            _log.info(f"--gpus {gpus.wanted}: this run's embeddings were begun on CPUs, and are all made there")
+        if gpus.requested:
+            _log.info(f"--gpus {gpus.requested}: this run's embeddings were begun on CPUs, and are all made there")
         return 0
     count = gpus.now()
     if not count:
@@ -307,7 +307,7 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gp
     """
     if cluster.may_grow():
         return
-    wanted = 0 if was_begun_on_cpus(made_as) else gpus.wanted or 0  # `auto` uses any GPUs but needs none
+    wanted = 0 if was_begun_on_cpus(made_as) else gpus.requested or 0  # `auto` uses any GPUs but needs none
     pool = pool_for(settings, shards, wanted, cluster.cpus()) or Pool(1, 1, 1 if wanted else 0)
     cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 

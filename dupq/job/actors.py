@@ -1,6 +1,7 @@
-"""Many pieces of work through Ray Data, which feeds them to a pool of actors that hold what they need, as an encoder.
+"""Calls of a function through Ray Data, which feeds them to a pool of actors that each hold what they need, an encoder.
 
-A row is a piece of work. On a GPU an actor has some at once: its threads read and write while one of them computes.
+A row of Ray Data is one call. An actor with a GPU runs several at once: its other threads read and write while one
+computes.
 """
 
 import gc
@@ -23,11 +24,11 @@ from dupq.system import Written, note, side_by_side
 
 _log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
-_AT_ONCE = 4  # calls that an actor with a GPU has begun
+_CALLS_AT_ONCE = 4  # of an actor with a GPU
 
 
 class Pool(NamedTuple):
-    """So many actors, and the resources of each."""
+    """The number of actors, and the resources of each."""
 
     actors: int
     cpus: float
@@ -35,7 +36,7 @@ class Pool(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """What every process needs."""
+    """The data that every actor needs."""
 
     hold: Callable[[], Any]
     work: Callable[..., Counts]
@@ -53,13 +54,13 @@ def run_in_actors(
 ) -> Report | None:
     """Call `work` with each of `calls` and what an actor holds (`hold()`), unless its output is finished.
 
-    `name` is the stage's. Returns None if actors died again and again: then tasks do the rest, whose errors name the
-    shard. Raises the DupqError of a call as it was raised there.
+    `name` is the stage's. Returns None if actors died repeatedly: then tasks do the rest, whose errors name the shard.
+    Raises the DupqError of a call unchanged.
     """
-    cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # else steps may wait for each other
-    there = side_by_side(finished, outputs)
-    outcomes = [(counts, 0.0, files) for counts, files in filter(None, there)]
-    left = [call for call, done in zip(calls, there, strict=True) if done is None]
+    cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
+    before = side_by_side(finished, outputs)
+    outcomes = [(counts, 0.0, files) for counts, files in filter(None, before)]
+    left = [call for call, done in zip(calls, before, strict=True) if done is None]
     failure: BaseException | None = None
     if left:
         WORKERS.end()  # the actors need their GPUs
@@ -69,7 +70,7 @@ def run_in_actors(
             failure = _cause(error)
             if isinstance(failure, DupqError | ray.exceptions.RayError):
                 failure.__cause__ = failure.__context__ = failure.__traceback__ = None
-        # Frames of Ray Data, in cycles or in a traceback, hold its actors, and with them CPUs that later tasks wait for
+        # Frames of Ray Data, in cycles or in a traceback, keep its actors, and so CPUs that later tasks need
         gc.collect()
     if isinstance(failure, ray.exceptions.RayError) and not isinstance(failure, ray.exceptions.RayTaskError):
         _log.warning(f"{name}: an actor died; the rest is done by tasks, whose errors name the shard")
@@ -82,26 +83,27 @@ def run_in_actors(
 
 
 def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
-    from ray.data import ActorPoolStrategy, DataContext, from_items  # takes as long as a small stage
+    from ray.data import ActorPoolStrategy, DataContext, from_items  # a slow import
 
     outcomes: list[Outcome] = []
-    shown = Line(name, len(job.calls))
-    shown.show(0)
+    line = Line(name, len(job.calls))
+    line.show(0)
     with warnings.catch_warnings():
-        # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; by default it repeats
-        # without end
+        # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; its default is unlimited
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import sets another; errors are raised as well
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # the import sets another; errors are raised as well
         context = DataContext.get_current()
         context.enable_progress_bars = False
-        context.raise_original_map_exception = True  # Ray Data's own holds the error as text only
+        context.raise_original_map_exception = True  # its default has only the text of the error
         rows = from_items([{"call": call} for call in range(len(job.calls))], override_num_blocks=len(job.calls))
         done = rows.map_batches(
             _Actor,
             fn_constructor_args=(job,),
             batch_size=1,
             batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=pool.actors, max_concurrent_calls_per_actor=_AT_ONCE if pool.gpus else 1),
+            compute=ActorPoolStrategy(
+                size=pool.actors, max_concurrent_calls_per_actor=_CALLS_AT_ONCE if pool.gpus else 1
+            ),
             num_cpus=pool.cpus,
             num_gpus=pool.gpus,
             max_restarts=_RESTARTS,
@@ -110,34 +112,34 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
         for row in done.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
             counts, peak, files = json.loads(row["outcome"][0].as_py())
             outcomes.append((counts, peak, {uri: Written(*written) for uri, written in files.items()}))
-            shown.show(len(outcomes))
+            line.show(len(outcomes))
     return outcomes
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The DupqError that a step raised, else what Ray says of a process that died, else the error itself."""
-    found: BaseException = error
+    """Return the DupqError that a call raised, else the error of Ray for a process that died, else the error itself."""
+    cause: BaseException = error
     inner: BaseException | None = error
     while inner is not None:
-        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # one of a task is a DupqError too, with a traceback
+        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # that of a task is also a DupqError, with a traceback
         if isinstance(inner, DupqError) and not is_of_ray:
-            inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines on its own retries; ours have one
+            inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines about its own retries
             return inner
-        if is_of_ray and not isinstance(found, ray.exceptions.RayError):
-            found = inner
+        if is_of_ray and not isinstance(cause, ray.exceptions.RayError):
+            cause = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return found
+    return cause
 
 
 class _Actor:
-    """Calls the work with one row after the other, or with some at once, and what it holds."""
+    """Calls the work for one row after the other, or for several at once, with what it holds."""
 
     def __init__(self, job: _Job) -> None:
-        """Hold what the work needs; reading it must wait for the work, as Ray gives a constructor's error as text."""
+        """Defer reading the encoder to the first call, as Ray passes on a constructor's error only as text."""
         self._job, self._held = job, job.hold()
 
     def __call__(self, row: pa.Table) -> pa.Table:
-        """Do a piece of work; return what it counted, its memory and its files."""
+        """Run a call; return its counts, memory and files as JSON."""
         enter(self._job.build)
         outcome = recorded(self._job.work, *self._job.calls[row["call"][0].as_py()], self._held)
         return pa.table({"outcome": [json.dumps(outcome)]})

@@ -1,5 +1,5 @@
-"""Connecting to a Ray cluster, or starting Ray on this machine; its resources, whether its head is lost, and whether
-all its nodes run the same code.
+"""The Ray cluster of a job: joining or starting it, its resources, the loss of its head, and a check that all nodes run
+the same code.
 """
 
 import contextlib
@@ -36,24 +36,24 @@ _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _LEAST_STORE_BYTES = 300_000_000
-_STORE_BYTES_A_CPU = 400_000_000  # shards on their way through Ray Data, of which half of the store is for blocks
-_STORE_SHARE = 0.3  # of the memory, and of what is free in /dev/shm, at most
-_LONGEST_SESSION_FOLDER = 36  # bytes: a socket has a path of 103 at most (Linux: 107), and Ray adds up to 67
+_STORE_BYTES_PER_CPU = 400_000_000  # for shards in Ray Data, which uses half of the store for blocks
+_STORE_SHARE = 0.3  # of the memory, and of the free space in /dev/shm, at most
+_LONGEST_SESSION_FOLDER = 36  # bytes: the path of a socket has at most 103 (Linux: 107), and Ray adds up to 67
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 _ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # failures are raised as well
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # else Ray prints those of all other tasks behind the one that ends the job
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # otherwise Ray prints those of all other tasks after the first
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without its warning
-    "RAY_task_oom_retries": "3",  # of tasks that Ray itself starts again; its default is without end
+    "RAY_task_oom_retries": "3",  # of tasks that Ray itself restarts; its default is unlimited
 }
 
 
-_here: int | None = None  # CPUs of this process, where tasks are run in it; None: on Ray
+_here: int | None = None  # the CPUs of this process if tasks run in it; None: tasks run on Ray
 
 
 @contextlib.contextmanager
 def in_process(cpus: int | None = None) -> Iterator[None]:
-    """Within this, run tasks in this process, one after the other and without Ray; None: of the CPUs that it has."""
+    """Within the block, run tasks one after the other in this process, without Ray, as if it had `cpus`."""
     global _here
     before, _here = _here, cpus or _cpus_here()
     try:
@@ -63,55 +63,55 @@ def in_process(cpus: int | None = None) -> Iterator[None]:
 
 
 def is_in_process() -> bool:
-    """Return whether tasks are run in this process."""
+    """Return whether tasks run in this process."""
     return _here is not None
 
 
 def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
-    `none`: tasks run in this process, which is faster for a small archive than to start Ray. If an address is given and
-    no cluster is there, that is an error: no other one is started silently. Raises SettingError for what is no address,
-    ClusterError where no cluster is. If its head is lost later on, that ends the process.
+    `none` runs tasks in this process, which for a small archive is faster than starting Ray. If an address is given, no
+    other cluster is started silently. If the head is lost later, the process ends. Raises SettingError for an invalid
+    address, ClusterError if no cluster is there.
     """
     global _here
     if ray.is_initialized():
         return
-    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    if wanted == "none":
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    if target == "none":
         _here = _cpus_here()
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    ends.keep()
-    if os.path.expanduser("~") == "~":  # a user without a name, as in containers: some libraries insist on a home
+    ends.keep_handlers()
+    if os.path.expanduser("~") == "~":  # a user without a name, as in containers; some libraries need a home
         os.environ["HOME"] = tempfile.gettempdir()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     source = "--ray" if address else "RAY_ADDRESS"
-    if wanted not in ("auto", "local"):
-        _check_address(wanted, source)
-        failure = failure_at(wanted, _CONNECT_SECONDS)
+    if target not in ("auto", "local"):
+        _check_address(target, source)
+        failure = failure_at(target, _CONNECT_SECONDS)
         if failure is not None:  # Ray itself would try for minutes
-            raise ClusterError(_no_cluster(wanted, failure))
+            raise ClusterError(_no_cluster(target, failure))
     try:
         with _no_stderr():
-            _init(wanted)
+            _init(target)
     except ConnectionError as error:
-        raise ClusterError(_no_cluster(wanted, error)) from error
+        raise ClusterError(_no_cluster(target, error)) from error
     except ValueError as error:
-        raise SettingError(f"{source} {wanted}: {' '.join(str(error).split())}") from error
+        raise SettingError(f"{source} {target}: {' '.join(str(error).split())}") from error
     except Exception as error:
-        if type(error) is not Exception:  # Ray has no class of its own for a node that does not start in time
+        if type(error) is not Exception:  # Ray raises a plain one if a node does not start in time
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
-    ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
+    ray._private.worker._worker_logs_enabled = False  # no last lines of a lost raylet: that is raised as well
     watch_ray()
     if may_grow():
         _check_nodes()
 
 
 def _check_address(address: str, source: str) -> None:
-    """Raise SettingError for what is not HOST:PORT; Ray itself says so in several lines, or goes on with its own."""
+    """Raise SettingError unless it is HOST:PORT. Ray itself prints several lines, or uses another address."""
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
     if not is_port or not host or "/" in host or not host.isprintable() or " " in host:
@@ -134,8 +134,7 @@ def _init(address: str) -> None:
     if address != "local":
         ray.init(address=address, **_QUIET)
         return
-    # With a token of the process Ray asks for one, unless RAY_AUTH_MODE says otherwise, and writes none into the home
-    # folder.
+    # Given a token, Ray requires it, unless RAY_AUTH_MODE says otherwise, and writes none into the home folder.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with _on_loopback():
         ray.init(
@@ -151,76 +150,76 @@ def _init(address: str) -> None:
 
 
 def _session_folder() -> str | None:
-    """Where Ray keeps its sockets, logs and spilled blocks; None: where it does by itself, RAY_TMPDIR or TMPDIR.
+    """Return the folder for Ray's sockets, logs and spilled blocks; None for Ray's default, RAY_TMPDIR or TMPDIR.
 
-    That may be too long a path for a socket. Raises ClusterError if no other folder can be written.
+    The default may be too long for the path of a socket. Raises ClusterError if no other folder can be written.
     """
-    usual = Path(get_default_ray_temp_dir())
-    if len(os.fsencode(usual.absolute())) <= _LONGEST_SESSION_FOLDER and can_write(usual):
+    default = Path(get_default_ray_temp_dir())
+    if len(os.fsencode(default.absolute())) <= _LONGEST_SESSION_FOLDER and can_write(default):
         return None
     own = own_folder(_SHORT_FOLDERS)
     if own is None:
         raise ClusterError(
-            f"Ray's sockets cannot be in {usual}, as its path is longer than {_LONGEST_SESSION_FOLDER} bytes or it "
+            f"Ray's sockets cannot be in {default}, as its path is longer than {_LONGEST_SESSION_FOLDER} bytes or it "
             f"cannot be written, nor in {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short path that can be written"
         )
     return str(own / "ray")
 
 
 def _cpus_here() -> int:
-    """The CPUs that this process may run on: a batch system gives a job some of the machine's."""
-    there = int(get_num_cpus())  # of this container, if it has a limit
+    """Return the number of CPUs that this process may use: a batch system gives a job only some."""
+    count = int(get_num_cpus())  # of this container, if it has a limit
     with contextlib.suppress(AttributeError):  # Linux only
-        return min(there, len(os.sched_getaffinity(0)))
-    return there
+        return min(count, len(os.sched_getaffinity(0)))
+    return count
 
 
 def _object_store_bytes() -> int:
-    """The size of Ray's store: it holds the shards that are being encoded; all else is exchanged as files."""
+    """Return the size of Ray's object store, which holds the shards that are being encoded."""
     room = get_system_memory()  # of this container, if it has a limit
-    with contextlib.suppress(OSError):  # macOS has no such place, and a container may have none
+    with contextlib.suppress(OSError):  # without /dev/shm, as on macOS
         room = min(room, shutil.disk_usage("/dev/shm").free)
-    return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_A_CPU * _cpus_here()))
+    return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_PER_CPU * _cpus_here()))
 
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let Ray take 127.0.0.1 as it is: it would replace it by an outside address, so that other nodes could join."""
-    kept = ray_constants.ENABLE_RAY_CLUSTER
+    """Let Ray use 127.0.0.1: by default it takes an external address, so that other nodes could join."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = kept
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Silence file descriptor 2: Ray's core announces its log level there, and has no setting against it."""
+    """Silence descriptor 2: Ray's core prints its log level there, and no setting prevents it."""
     sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _check_nodes() -> None:
-    """Raise ClusterError if dupq or a library on a node is another one than here. Nodes that come later check it too.
+    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check it themselves.
 
-    A node that is lost meanwhile is no fault.
+    A node that is lost meanwhile is ignored.
     """
     job = build()
-    there = ray.remote(build)
+    remote = ray.remote(build)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    asked = [there.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
-    for node, answer in zip(alive, asked, strict=True):
+    builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
+    for node, its_build in zip(alive, builds, strict=True):
         name = node["NodeManagerAddress"]
         try:
-            check_node(name, ray.get(answer), job)
+            check_node(name, ray.get(its_build), job)
         except (ray.exceptions.RayTaskError, ModuleNotFoundError) as error:
             raise ClusterError(
                 f"dupq is not installed on the node {name} of the Ray cluster, or is another one "
@@ -231,42 +230,42 @@ def _check_nodes() -> None:
 
 
 def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
-    """That a task runs on this node or not at all."""
+    """Return the scheduling strategy that runs a task on this node or not at all."""
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def gpus() -> int:
-    """The number of GPUs of the cluster."""
+    """Return the number of GPUs of the cluster."""
     return 0 if is_in_process() else int(ray.cluster_resources().get("GPU", 0))
 
 
 def cpus() -> int:
-    """The number of CPUs of the cluster."""
+    """Return the number of CPUs of the cluster."""
     return _here or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def memory() -> int:
-    """The memory of the cluster for tasks, in bytes."""
+    """Return the memory of the cluster for tasks, in bytes."""
     return get_system_memory() if is_in_process() else int(ray.cluster_resources().get("memory", 1 << 30))
 
 
 def widest(gpus: int = 0) -> float:
-    """The most CPUs of a node with so many GPUs; 0 if there is no such node."""
+    """Return the CPUs of the largest node with at least `gpus` GPUs; 0 if there is none."""
     return max((node.get("CPU", 0.0) for node in _node_resources() if node.get("GPU", 0) >= gpus), default=0.0)
 
 
 def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
-    """Whether the nodes hold so many workers side by side, each with these CPUs and GPUs, if nothing else runs."""
-    wanted = {"CPU": cpus, "GPU": gpus}
+    """Return whether the nodes, if idle, can run `workers` side by side, each with these CPUs and GPUs."""
+    needs = {"CPU": cpus, "GPU": gpus}
     return workers <= sum(
-        min(int(node.get(name, 0) // amount) for name, amount in wanted.items() if amount) for node in _node_resources()
+        min(int(node.get(name, 0) // amount) for name, amount in needs.items() if amount) for node in _node_resources()
     )
 
 
 def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
-    """Say what cannot be scheduled and what the cluster has.
+    """Check that workers can be scheduled.
 
-    Raises ClusterError if no node may join the cluster, else says it in a line.
+    If not, raises ClusterError if no node may join the cluster, else logs what it waits for.
     """
     if is_in_process() and workers > 1:
         raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
@@ -274,14 +273,16 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
         return
     each = f"{cpus:g} CPU(s)" + (f" and {gpus:g} GPU(s)" if gpus else "")
     has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _node_resources())
-    said = f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
+    shortage = (
+        f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
+    )
     if not may_grow():
-        raise ClusterError(f"{said}; ask for less, or join a larger cluster with --ray")
-    progress.progress_line(_log, f"waiting for nodes: {said}")
+        raise ClusterError(f"{shortage}; ask for less, or join a larger cluster with --ray")
+    progress.progress_line(_log, f"waiting for nodes: {shortage}")
 
 
 def may_grow() -> bool:
-    """Whether nodes may join the cluster; none can where it is on loopback, as the one is that `connect` starts."""
+    """Return whether nodes may join the cluster. None can if it is on loopback, as one started by `connect` is."""
     return not is_in_process() and not ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
 
 
@@ -290,11 +291,11 @@ def _node_resources() -> list[dict[str, float]]:
 
 
 _BETWEEN_SECONDS = 5
-_PATIENCE_SECONDS = 30  # without an answer of the head; Ray would end the process later, and without a line
+_PATIENCE_SECONDS = 30  # without an answer of the head; Ray ends the process later, without a line
 
 
 def failure_at(address: str, timeout: float) -> OSError | None:
-    """What went wrong in connecting to `address` (host:port) within `timeout` seconds; None if something listens."""
+    """Return the error of a connection to `address` (host:port) within `timeout` seconds; None if it succeeds."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
@@ -304,7 +305,7 @@ def failure_at(address: str, timeout: float) -> OSError | None:
 
 
 def watch_ray() -> None:
-    """From now on end the job with one line if the cluster's head is lost, or a process of the Ray started here."""
+    """From now on, end the job with one line if the cluster's head is lost, or a process of the Ray started here."""
     address = ray.get_runtime_context().gcs_address
     node: Any = ray._private.worker._global_node
     threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()
@@ -317,7 +318,7 @@ def _watch(address: str, node: Any) -> None:
         time.sleep(_BETWEEN_SECONDS)
         dead = node.dead_processes()
         if not ray.is_initialized() or ray._private.worker._global_node is not node:
-            return  # the job has left this Ray, whose processes may have ended for that
+            return  # the job has left this Ray, so its processes may have ended
         for name, _ in dead:
             trouble = f"Ray's {name} has ended: it was killed, or crashed"
         if failure_at(address, _BETWEEN_SECONDS) is None:
@@ -337,23 +338,23 @@ Build = dict[str, str]
 
 
 def build() -> Build:
-    """What gives this process's answers: a hash of dupq's source, and the versions of Python and the libraries.
+    """Return what determines this process's answers: a hash of dupq's source, and the versions of Python and libraries.
 
     Builds of torch for CPUs and for GPUs count as the same version, as nodes of both kinds work together.
     """
     return _build()
 
 
-@cache  # Ray takes no cached function for a task
+@cache  # a task cannot be a cached function
 def _build() -> Build:
     public = {name: version.partition("+")[0] for name, version in versions().items()}
     return {"dupq": f"{dupq.__version__} (source {_source_hash(Path(dupq.__file__).parent)})", **public}
 
 
 def versions() -> dict[str, str]:
-    """Python's and the libraries' versions."""
-    found = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"python": platform.python_version(), "platform": sys.platform, **found}
+    """Return the versions of Python and the libraries."""
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"python": platform.python_version(), "platform": sys.platform, **libraries}
 
 
 def _source_hash(folder: Path) -> str:
@@ -365,16 +366,16 @@ def _source_hash(folder: Path) -> str:
 
 
 def check_same(job: Build) -> None:
-    """Raise ClusterError if this process's build is not the one of the job."""
+    """Raise ClusterError if this process's build differs from the job's."""
     check_node(socket.gethostname(), build(), job)
 
 
-def check_node(node: str, found: Build, job: Build) -> None:
-    """Raise ClusterError if the build `found` on a node is not the one of the job; says which node differs in what."""
+def check_node(node: str, its_build: Build, job: Build) -> None:
+    """Raise ClusterError that names the differences if the build of a node is not the job's."""
     differing = [
-        f"{name} {found.get(name, 'not installed')} there and {job.get(name, 'not installed')} here"
-        for name in sorted(job.keys() | found.keys())
-        if found.get(name) != job.get(name)
+        f"{name} {its_build.get(name, 'not installed')} there and {job.get(name, 'not installed')} here"
+        for name in sorted(job.keys() | its_build.keys())
+        if its_build.get(name) != job.get(name)
     ]
     if differing:
         raise ClusterError(f"the node {node} differs from this script: {', '.join(differing)}; refresh with `ray up`")

@@ -1,4 +1,10 @@
-"""How many GPUs a job may take, tried before any work, and hidden from tasks that asked for none."""
+"""The GPUs of a job: how many it may use, a trial before any work, and the processes that keep them.
+
+Ray gives a process another GPU from task to task, but CUDA stays on the one that the process saw first: two tasks would
+share a GPU while another is idle. So GPU work runs in actors, which keep theirs. Starting Python, torch and CUDA takes
+some 8 seconds, so an actor is kept from stage to stage, until the job ends or something else needs its GPU: the actors
+of Ray Data, or the workers of Ray Train. It holds no CPU, as CPU tasks run between its stages.
+"""
 
 import contextlib
 import functools
@@ -16,26 +22,18 @@ from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
 from dupq.runs import progress
 
-# Processes that each keep one GPU for a job.
-#
-# Ray gives a process of tasks another GPU from task to task, but CUDA stays on the one that the process saw first: two
-# tasks would share a GPU while another is idle. So what needs a GPU runs in actors, which keep theirs. To start Python,
-# torch and CUDA takes some 8 seconds, so an actor is kept from stage to stage, until the job ends or something else
-# needs its GPU: the actors of Ray Data, the workers of Ray Train. It holds no CPU, as tasks on CPUs run between its
-# stages.
-
 Result = TypeVar("Result")
 
 
 class _Worker:
-    """The actor's code."""
+    """The code of the actor."""
 
     def call(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Return what `function` returns. Raises DupqError if the GPU has too little memory."""
         try:
             return function(*arguments)
         except RuntimeError as error:
-            torch = sys.modules.get("torch")  # not imported for an error of something else
+            torch = sys.modules.get("torch")  # not imported by the function: its error is another one
             if torch is None or not isinstance(error, torch.OutOfMemoryError):
                 raise
             raise DupqError(
@@ -45,21 +43,21 @@ class _Worker:
         finally:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
-                torch.cuda.empty_cache()  # for the next stage, whose tensors have other sizes
+                torch.cuda.empty_cache()  # the next stage has tensors of other sizes
 
 
 class GpuWorkers:
-    """The GPU processes of this job, made when they are wanted."""
+    """The GPU processes of this job, started on demand."""
 
     def __init__(self) -> None:
-        """Start none yet."""
+        """Start with no process."""
         self._idle: list[Any] = []
         self._busy: dict[ray.ObjectRef[Any], Any] = {}
 
     def start(
         self, function: Callable[..., Result], *arguments: object, node: str | None = None
     ) -> "ray.ObjectRef[Result]":
-        """Call `function` in a process with a GPU: an idle one, else a new one, on this `node` if one is named."""
+        """Call `function` in a process with a GPU: an idle one, else a new one, on `node` if given."""
         actor: Any = None if node is not None or not self._idle else self._idle.pop()
         if actor is None:
             where = {} if node is None else {"scheduling_strategy": cluster.only_on(node)}
@@ -77,7 +75,7 @@ class GpuWorkers:
             ray.kill(actor)
 
     def end(self) -> None:
-        """End all processes, whatever they do."""
+        """End all processes."""
         for call in [*self._busy]:
             self.ended(call, is_alive=False)
         while self._idle:
@@ -89,122 +87,121 @@ WORKERS = GpuWorkers()
 
 @contextlib.contextmanager
 def until_the_end() -> Iterator[None]:
-    """End the job's GPU processes with the block."""
+    """End the job's GPU processes at the end of the block."""
     try:
         yield
     finally:
         WORKERS.end()
 
 
-_PATIENCE_SECONDS = 120  # for the trial of a GPU: another job may have it
+_PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
 _log = logging.getLogger(__name__)
 
 
 class Gpus(NamedTuple):
-    """The GPUs that a job may take: so many, or None: those that the cluster has when they are wanted."""
+    """The GPUs that a job may use: a number, or None for those that the cluster has when a stage begins."""
 
-    wanted: int | None
+    requested: int | None
 
     def now(self) -> int:
-        """Return how many there are for a stage that begins now; 0: it computes on CPUs.
+        """Return the number of GPUs for a stage that begins now; 0 means CPUs.
 
-        Waits for the trial of those that are there, if it is not over.
+        Waits for the trial of the GPUs if it is not over.
         """
-        if self.wanted is not None:
-            return self.wanted
-        there = cluster.gpus()
-        trouble = _trouble(_nodes_with_gpus()) if there else None
+        if self.requested is not None:
+            return self.requested
+        count = cluster.gpus()
+        trouble = _trouble(_nodes_with_gpus()) if count else None
         if trouble is not None:
             _warn(f"all is computed on CPUs: {trouble}")
-        return 0 if trouble else there
+        return 0 if trouble else count
 
 
 NO_GPUS = Gpus(0)
 
 
-def gpus_for(wanted: int | None) -> Gpus:
-    """Return the GPUs of a job, before any work; `wanted` is what --gpus says, None: auto.
+def gpus_for(requested: int | None) -> Gpus:
+    """Return the GPUs of a job before any work; `requested` is the value of --gpus, None for auto.
 
-    Those that are there are tried. If torch cannot use one, `auto` goes on with CPUs and says so, when a stage first
-    asks. Raises ClusterError if a number is wanted and they cannot be used, or are not there and no node may join the
-    cluster.
+    Starts their trial. If torch cannot use one, `auto` continues on CPUs with a warning when a stage first asks. Raises
+    ClusterError if a number is requested and they cannot be used, or do not exist and no node may join the cluster.
     """
-    if wanted == 0:
+    if requested == 0:
         return NO_GPUS
-    there = cluster.gpus()
-    if wanted is None:
-        if there:
-            _begun(_nodes_with_gpus())  # beside the stages that need no GPU
+    count = cluster.gpus()
+    if requested is None:
+        if count:
+            _trials(_nodes_with_gpus())  # while the first stages run on CPUs
         return Gpus(None)
-    if wanted > there:
-        said = f"--gpus {wanted}: the cluster has {there}"
+    if requested > count:
+        shortage = f"--gpus {requested}: the cluster has {count}"
         if not cluster.may_grow():
-            raise ClusterError(f"{said}; ask for fewer, or join a larger cluster with --ray")
-        progress.progress_line(_log, f"{said} now; it is asked for more when they are needed")
-    trouble = _trouble(_nodes_with_gpus()) if there else None
+            raise ClusterError(f"{shortage}; ask for fewer, or join a larger cluster with --ray")
+        progress.progress_line(_log, f"{shortage} now; it is asked for more when they are needed")
+    trouble = _trouble(_nodes_with_gpus()) if count else None
     if trouble is not None:
-        raise ClusterError(f"--gpus {wanted}: {trouble}; mend its driver or torch, or run with --gpus none")
-    return Gpus(wanted)
+        raise ClusterError(f"--gpus {requested}: {trouble}; mend its driver or torch, or run with --gpus none")
+    return Gpus(requested)
 
 
 def if_faster(gpus: Gpus, work: str, on_cpus: float, on_gpus: float) -> Gpus:
-    """Return the GPUs of a stage: with `auto` none, and a line says so, where the CPUs take less time (seconds)."""
-    if gpus.wanted is not None or not cluster.gpus() or on_gpus < on_cpus:
+    """Return the GPUs of a stage; with `auto` none, and a line, if the CPUs take less time (seconds)."""
+    if gpus.requested is not None or not cluster.gpus() or on_gpus < on_cpus:
         return gpus
     _log.info(f"{work} by CPUs, some {on_cpus:.0f} s; a GPU would take {on_gpus:.0f} s")
     return NO_GPUS
 
 
 def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
-    """The ids and addresses of the nodes that have GPUs."""
+    """Return the ids and addresses of the nodes that have GPUs."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU", 0) >= 1]
     return tuple(sorted((node["NodeID"], node["NodeManagerAddress"]) for node in alive))
 
 
-@functools.lru_cache(maxsize=1)  # the jobs of one process, one after the other, ask once
-def _begun(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
+@functools.lru_cache(maxsize=1)  # shared by successive jobs of one process
+def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
     return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}
 
 
 @functools.lru_cache(maxsize=1)
 def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
-    """Return what is wrong with the GPUs of these nodes; None if nothing is, or it could not be tried in time."""
-    asked = _begun(nodes)
-    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=_PATIENCE_SECONDS)
-    for one in late:
-        WORKERS.ended(one, is_alive=False)
-        _log.warning(f"the GPUs of the node {asked[one][1]} were not tried: none was free")
-    alive = {node for node, _ in _nodes_with_gpus()}  # a node that is lost meanwhile is no fault of its GPUs
-    found = []
-    for one in done:
+    """Return why torch cannot use the GPUs of these nodes; None if it can, or if they were not free to try."""
+    trials = _trials(nodes)
+    done, late = ray.wait(list(trials), num_returns=len(trials), timeout=_PATIENCE_SECONDS)
+    for trial in late:
+        WORKERS.ended(trial, is_alive=False)
+        _log.warning(f"the GPUs of the node {trials[trial][1]} were not tried: none was free")
+    alive = {node for node, _ in _nodes_with_gpus()}  # the loss of a node is not a fault of its GPUs
+    troubles = []
+    for trial in done:
         try:
-            trouble = ray.get(one)
+            trouble = ray.get(trial)
         except ray.exceptions.RayError as error:
             trouble = f"the trial ended with {type(error).__name__}"
-        WORKERS.ended(one, is_alive=trouble is None)
-        node, address = asked[one]
+        WORKERS.ended(trial, is_alive=trouble is None)
+        node, address = trials[trial]
         if trouble is not None and node in alive:
-            found.append(f"torch cannot use the GPUs of the node {address}: {trouble}")
-    return next(iter(found), None)
+            troubles.append(f"torch cannot use the GPUs of the node {address}: {trouble}")
+    return next(iter(troubles), None)
 
 
-def _trial() -> str | None:  # Ray takes no cached function for a task
+def _trial() -> str | None:  # a task cannot be a cached function
     return system.trouble_with(system.GPU)
 
 
 @functools.lru_cache(maxsize=1)
-def _warn(said: str) -> None:
-    """Say it once."""
-    _log.warning(said)
+def _warn(message: str) -> None:
+    """Log a warning once."""
+    _log.warning(message)
 
 
-def are_given() -> bool:
-    """Whether this is a task, or an actor, that asked Ray for a GPU and so has one."""
+def has_gpu() -> bool:
+    """Return whether this is a task or an actor with a GPU from Ray."""
     return ray.is_initialized() and bool(ray.get_runtime_context().get_accelerator_ids().get("GPU"))
 
 
-def hide_unless_given() -> None:
-    """In a task: no library finds a GPU unless the task asked for one. Ray never gives such a process a GPU later."""
-    if not are_given():
+def hide_gpus_unless_assigned() -> None:
+    """Hide all GPUs from the libraries of a task without one; Ray never gives such a process a GPU later."""
+    if not has_gpu():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -17,7 +17,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, hide_unless_given
+from dupq.job.gpus import WORKERS, hide_gpus_unless_assigned
 from dupq.job.step import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
@@ -283,7 +283,7 @@ def start_stream(
 def enter(job: cluster.Build) -> None:
     """Prepare a process of a node for the job. Raises ClusterError if the node's code differs from the job's."""
     cluster.check_same(job)
-    hide_unless_given()
+    hide_gpus_unless_assigned()
 
 
 def _on_node(job: cluster.Build, work: Callable[..., Result], *arguments: object) -> Result:

@@ -1,4 +1,4 @@
-"""The runs below an output folder: what is known of each, which may be removed, and how an operator sees them."""
+"""The runs below an output folder: their state, which of them may be removed, and how an operator sees them."""
 
 import logging
 import re
@@ -23,18 +23,20 @@ YOUNG = timedelta(days=1)
 
 
 class State(StrEnum):
-    """How far a run has come."""
+    """The progress of a run."""
 
     RUNNING = "running"
     UNFINISHED = "unfinished"  # cut off; the same job finishes it
     GATE_MISSED = "gate missed"
     FINISHED = "finished"
     LATEST = "latest"  # finished, and latest.json points at it
-    DAMAGED = "damaged"  # it was finished, but `_SUCCESS` or what that names is damaged or gone; its job repairs it
+    DAMAGED = (
+        "damaged"  # it was finished, but `_SUCCESS` or a file that it names is damaged or gone; its job repairs it
+    )
 
 
 class KnownRun(NamedTuple):
-    """What is known of a run."""
+    """A run below an output folder."""
 
     run_id: str
     state: State
@@ -49,23 +51,23 @@ class KnownRun(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """How many finished runs are kept."""
+    """The number of finished runs to keep."""
 
     newest: int  # at least 1
-    monthly: int  # months with finished runs, counted back, of each of which the newest run is kept
+    monthly: int  # the newest run of each of so many months that have one, counted back
 
 
 def removable(runs: Sequence[KnownRun], keep: Keep, now: datetime) -> list[KnownRun]:
-    """The runs that nothing needs, oldest first.
+    """Return the runs that are not needed, oldest first.
 
-    Kept are the latest run; the newest finished ones and the newest of each month, as `keep` says; runs at work;
-    damaged ones, which count as no finished ones; unfinished ones and those that missed a gate for a day, and these
-    while no later run has succeeded; and what the latest run and those that are not finished and kept build on. Months
-    are those of UTC.
+    Kept are the latest run; the newest finished ones and the newest of each month (UTC), as `keep` says; runs at work;
+    and damaged ones, which do not count as finished. Unfinished runs and those that missed a gate are kept for a day,
+    the latter also until a later run succeeds. A run on which the latest run, or a kept unfinished one, builds is kept
+    too.
     """
     whole = sorted((run for run in runs if run.is_whole), key=_order, reverse=True)
     kept = {run.run_id for run in whole[: keep.newest]} | _newest_of_months(whole, keep.monthly)
-    heads = [run for run in runs if run.state is State.LATEST] or whole[:1]  # where latest.json is lost
+    heads = [run for run in runs if run.state is State.LATEST] or whole[:1]  # if latest.json is lost
     last = max((run.touched for run in heads), default=None)
     heads += [run for run in runs if not run.is_whole and _may_go_on(run, last, now)]
     kept |= {run.run_id for run in heads} | {run.previous for run in heads if run.previous}
@@ -84,32 +86,32 @@ def _newest_of_months(newest_first: Sequence[KnownRun], months: int) -> set[str]
 
 
 def _may_go_on(run: KnownRun, last: datetime | None, now: datetime) -> bool:
-    """Whether somebody may still want a run that is not whole; `last`: when the latest run was finished."""
+    """Return whether a run that is not whole may still be wanted; `last` is when the latest run finished."""
     if run.state in (State.RUNNING, State.DAMAGED) or now - run.touched < YOUNG:
         return True
     return run.state is State.GATE_MISSED and (last is None or run.touched > last)
 
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
-_Files = dict[str, pafs.FileInfo]  # by their paths in a folder
-_SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder of such a name with one of these is a run
+_Files = dict[str, pafs.FileInfo]  # by path in a folder
+_SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder named as a run with one of these is a run
 
 
-class _Made(TypedDict):
-    """What is read of encoder.json."""
+class _EncoderFile(TypedDict):
+    """The entries of encoder.json that are read here."""
 
     run_id: NotRequired[str]
 
 
 class _TaughtAs(TypedDict):
-    """What is read of a training's taught_as.json."""
+    """The entries of a training's taught_as.json that are read here."""
 
     teachers: list[str]  # fingerprints
     device: str
 
 
 def known_runs(output: str, now: datetime) -> list[KnownRun]:
-    """The runs below `output`, by when they were touched last. Empty if there is none; DupqError if it is a file."""
+    """Return the runs below `output`, by the time of the last change. Raises DupqError if `output` is a file."""
     if storage.kind(output) == "file":
         raise DupqError(f"{output}: a file; a folder of runs expected")
     by_run: dict[str, _Files] = defaultdict(dict)
@@ -118,12 +120,12 @@ def known_runs(output: str, now: datetime) -> list[KnownRun]:
         if path:
             by_run[run_id][path] = info
     latest = latest_run(output)
-    found = [_known(storage.join(output, run_id), files, latest, now) for run_id, files in by_run.items()]
-    return sorted((run for run in found if run is not None), key=_order)
+    known = (_known(storage.join(output, run_id), files, latest, now) for run_id, files in by_run.items())
+    return sorted((run for run in known if run is not None), key=_order)
 
 
 def known_run(output: str, run_id: str, now: datetime) -> KnownRun | None:
-    """What is known of one of the runs below `output`; None if there is no such run."""
+    """Return one of the runs below `output`; None if there is no such run."""
     uri = storage.join(output, run_id)
     return _known(uri, dict(_files(uri)), latest_run(output), now)
 
@@ -132,51 +134,53 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     run_id = storage.name(uri)
     if not _RUN_ID.fullmatch(run_id) or not any(path.startswith(_SIGNS) for path in files):
         return None
-    told = read_progress(uri) if "progress.json" in files else None
+    progress = read_progress(uri) if "progress.json" in files else None
     state = State.UNFINISHED
-    if told is not None and told["state"] == "gate missed":
+    if progress is not None and progress["state"] == "gate missed":
         state = State.GATE_MISSED
-    elif told is not None and is_alive(told, now):
+    elif progress is not None and is_alive(progress, now):
         state = State.RUNNING
     touched = max(info.mtime for info in files.values())
     success = read_or_none(storage.join(uri, "_SUCCESS"), Success) if "_SUCCESS" in files else None
-    written = success["outputs"] if success else {}  # contents are not looked at
+    written = success["outputs"] if success else {}  # only sizes are compared
     if success and all(path in files and files[path].size == output["size"] for path, output in written.items()):
         state = State.LATEST if uri == latest else State.FINISHED
         touched = datetime.fromisoformat(success["finished"])
     elif "_SUCCESS" in files and state is not State.RUNNING:
         state = State.DAMAGED
-    # which is there when all stages are done
+    # the manifest is written when all stages are done
     manifest = read_or_none(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
-    previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
+    previous = (
+        manifest["inputs"].get("previous") if manifest else progress["inputs"].get("previous") if progress else None
+    )
     size = sum(info.size for info in files.values())
     return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None)
 
 
 def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
-    """All files at any depth below a folder, hidden ones too, by their paths in it."""
+    """Return all files at any depth below a folder, including hidden ones, by their paths in it."""
     return [(path, info) for path, info in _entries(folder, recursive=True) if info.type == pafs.FileType.File]
 
 
 def _entries(folder: str, recursive: bool) -> list[tuple[str, pafs.FileInfo]]:
     files, path = storage.filesystem(folder)
     try:
-        found = files.get_file_info(pafs.FileSelector(path, recursive=recursive, allow_not_found=True))
+        infos = files.get_file_info(pafs.FileSelector(path, recursive=recursive, allow_not_found=True))
     except OSError as error:
         raise StorageError(f"{folder}: cannot be listed ({error})") from error
-    return [(info.path[len(path) :].lstrip("/"), info) for info in found]
+    return [(info.path[len(path) :].lstrip("/"), info) for info in infos]
 
 
 def remove(run: str) -> None:
-    """Remove a run, first what makes it look whole."""
+    """Remove a run, its _SUCCESS first."""
     storage.delete(storage.join(run, "_SUCCESS"))
     storage.delete_folder(run)
 
 
 def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
-    """Remove all below a folder but the files and folders `kept` (URIs); returns their bytes.
+    """Remove everything below a folder except the files and folders `kept` (URIs); return the freed bytes.
 
-    Without `really`, they are counted only.
+    Without `really`, only count them.
     """
     size = 0
     for name, info in _entries(folder, recursive=False):
@@ -190,50 +194,50 @@ def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
         elif any(other.startswith(f"{uri}/") for other in kept):
             size += clear(uri, kept, really)
         else:
-            size += sum(found.size for _, found in _files(uri))
+            size += sum(file.size for _, file in _files(uri))
             if really:
                 storage.delete_folder(uri)
     return size
 
 
 def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
-    """The work of trainings into this folder that did not make the encoder there, and that nobody is at now.
+    """Return the trainings into this folder that did not make its encoder and are not at work.
 
-    Raises DupqError where neither an encoder is nor a training's work, and for an encoder that does not tell which
-    training made it, because its description is damaged.
+    Raises DupqError if the folder has neither an encoder nor a training, or if the encoder's description is damaged, so
+    that it does not say which training made it.
     """
     if storage.kind(encoder) != "folder":
         raise DupqError(f"{encoder}: no such folder; give the --output of dupq train")
     runs = known_runs(storage.join(encoder, "work"), now)
-    place = storage.join(encoder_at(encoder), "encoder.json")
-    if not runs and not storage.exists(place):
+    description = storage.join(encoder_at(encoder), "encoder.json")
+    if not runs and not storage.exists(description):
         raise DupqError(f"{encoder}: neither an encoder nor a training is here; give the --output of dupq train")
     remedy = "train or copy the encoder anew; nothing is removed"
-    made_it = read_as(place, _Made, remedy).get("run_id") if storage.exists(place) else None
+    maker = read_as(description, _EncoderFile, remedy).get("run_id") if storage.exists(description) else None
     return [
-        run for run in runs if run.run_id != made_it and run.state is not State.RUNNING and now - run.touched >= YOUNG
+        run for run in runs if run.run_id != maker and run.state is not State.RUNNING and now - run.touched >= YOUNG
     ]
 
 
-def teacher_leftovers(encoder: str, going: Sequence[KnownRun], now: datetime) -> dict[str, int]:
-    """What teachers encoded into this folder for no training but those that are `going`: bytes by folder.
+def teacher_leftovers(encoder: str, removed: Sequence[KnownRun], now: datetime) -> dict[str, int]:
+    """Return the folders of teachers' outputs that only the trainings `removed`, or none, read; with their bytes.
 
-    Not what was written within a day. Trainings have copies of their own.
+    Folders changed within a day are left out. Trainings have copies of their own.
     """
     work = storage.join(encoder, "work")
-    gone = {run.run_id for run in going}
+    gone = {run.run_id for run in removed}
     read = set()
     for run in known_runs(work, now):
         files = TrainingFiles(storage.join(work, run.run_id))
-        told = read_or_none(files.taught_as, _TaughtAs)
-        if told is not None and run.run_id not in gone:
-            read |= {files.kept_by(teacher, told["device"]) for teacher in told["teachers"]}
-    there: dict[str, list[pafs.FileInfo]] = defaultdict(list)
+        taught_as = read_or_none(files.taught_as, _TaughtAs)
+        if taught_as is not None and run.run_id not in gone:
+            read |= {files.kept_by(teacher, taught_as["device"]) for teacher in taught_as["teachers"]}
+    folders: dict[str, list[pafs.FileInfo]] = defaultdict(list)
     for path, info in _files(storage.join(work, TEACHERS)):
-        there[storage.join(work, TEACHERS, path.partition("/")[0])].append(info)
+        folders[storage.join(work, TEACHERS, path.partition("/")[0])].append(info)
     return {
         uri: sum(info.size for info in infos)
-        for uri, infos in there.items()
+        for uri, infos in folders.items()
         if uri not in read and now - max(info.mtime for info in infos) >= YOUNG
     }
 
@@ -242,7 +246,7 @@ DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its 
 
 
 def lines(output: str) -> list[str]:
-    """Return a line for each run below `output`, oldest first. Raises DupqError if there is none."""
+    """Return a line per run below `output`, oldest first. Raises DupqError if there is none."""
     now = datetime.now(UTC)
     runs = known_runs(output, now)
     if not runs:
@@ -251,12 +255,12 @@ def lines(output: str) -> list[str]:
 
 
 def line_of(run: KnownRun, now: datetime) -> str:
-    """A run in one line: id, state, age, size."""
+    """Return a run in one line: id, state, age, size."""
     return f"{run.run_id}  {run.state:11}  {age_of(now - run.touched):>8}  {size_of(run.size):>9}"
 
 
 def age_of(time: timedelta) -> str:
-    """A time in its largest unit: 40 s, 3 min, 5 h, 12 days."""
+    """Return a duration in its largest unit: 40 s, 3 min, 5 h, 12 days."""
     seconds = max(0, round(time.total_seconds()))
     if seconds < 60:
         return f"{seconds} s"
@@ -266,7 +270,7 @@ def age_of(time: timedelta) -> str:
 
 
 def size_of(count: float) -> str:
-    """Bytes: 512 B, 1.5 kB, 2.0 GB."""
+    """Return bytes in a readable unit: 512 B, 1.5 kB, 2.0 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1_000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -275,40 +279,43 @@ def size_of(count: float) -> str:
 
 
 def status(uri: str, now: datetime) -> str:
-    """How far the run at `uri` is, or the newest of the runs there. Raises DupqError if there is none."""
-    place = uri
-    told = read_progress(place)
-    if told is None and (runs := known_runs(uri, now)):
-        place = storage.join(uri, runs[-1].run_id)
-        told = read_progress(place)
-    known = known_run(storage.parent(place), storage.name(place), now)
+    """Return the progress of the run at `uri`, or of the newest run below it. Raises DupqError if there is none."""
+    run = uri
+    progress = read_progress(run)
+    if progress is None and (runs := known_runs(uri, now)):
+        run = storage.join(uri, runs[-1].run_id)
+        progress = read_progress(run)
+    known = known_run(storage.parent(run), storage.name(run), now)
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
-    lines = [f"run        {place}", f"state      {_state(known, told, now)}"]
-    if told is not None and not known.is_whole and known.state is not State.DAMAGED:
-        lines.append(f"stage      {told['stage']}, for {age_of(now - datetime.fromisoformat(told['since']))}")
-        if told["total"]:
-            lines.append(f"step       {told['step']}: {told['done']:,} of {told['total']:,}")
+    lines = [f"run        {run}", f"state      {_state(known, progress, now)}"]
+    if progress is not None and not known.is_whole and known.state is not State.DAMAGED:
+        lines.append(f"stage      {progress['stage']}, for {age_of(now - datetime.fromisoformat(progress['since']))}")
+        if progress["total"]:
+            lines.append(f"step       {progress['step']}: {progress['done']:,} of {progress['total']:,}")
     return "\n".join(lines)
 
 
-def _state(known: KnownRun, told: Progress | None, now: datetime) -> str:
+def _state(known: KnownRun, progress: Progress | None, now: datetime) -> str:
     if known.state is State.DAMAGED:
         return f"{known.state}: {DAMAGED}"
-    if told is None or known.is_whole or is_alive(told, now):
-        return f"{known.state}" if told is None else f"{known.state}, seen {age_of(now - time_of(told))} ago"
-    state = "cut off" if told["state"] == "running" else told["state"]
-    return f"{state} {age_of(now - time_of(told))} ago"
+    if progress is None:
+        return str(known.state)
+    age = age_of(now - time_of(progress))
+    if known.is_whole or is_alive(progress, now):
+        return f"{known.state}, seen {age} ago"
+    return f"{'cut off' if progress['state'] == 'running' else progress['state']} {age} ago"
 
 
 _log = logging.getLogger(__name__)
 
 
 def tidy(run: str, really: bool = True) -> int:
-    """Remove what nothing needs of the work of a finished run; returns its bytes. Without `really`, count only.
+    """Remove the files of a finished run's work that nothing reads later; return the bytes. Without `really`, only
+    count.
 
-    A later run with --previous reads the texts, the lists, a teacher's vectors, and what these were made by; `Run.at`
-    the calibration and the rarities; look-ups with datasketch the signatures.
+    A later run with --previous reads the texts, the lists, a teacher's vectors and the records of how they were made;
+    `Run.at` reads the calibration and the rarities; look-ups with datasketch read the signatures.
     """
     files = RunFiles(run)
     texts = (files.texts, files.contents, files.texts_made_as, files.encoded_as)
@@ -318,7 +325,7 @@ def tidy(run: str, really: bool = True) -> int:
 
 
 def tidy_at_end(run: str, really: bool = True) -> int:
-    """As `tidy`; a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
+    """Do the same as `tidy`, but only log a failure: the next attempt or `dupq prune` tidies again."""
     try:
         return tidy(run, really)
     except DupqError as error:
@@ -327,10 +334,10 @@ def tidy_at_end(run: str, really: bool = True) -> int:
 
 
 def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dry: bool) -> Iterator[str]:
-    """Remove runs below `output` that `keep` lets go, and what is left over; a line for each.
+    """Remove runs below `output` that `keep` does not retain, and leftovers; yield a line for each.
 
-    A line too for each damaged run, which is left alone. Raises DupqError, before anything is removed, if there is no
-    run or no encoder.
+    A damaged run is left alone, with a line. Raises DupqError, before anything is removed, if there is no run or no
+    encoder.
     """
     runs = known_runs(output, now)
     if not runs:
@@ -362,24 +369,24 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
 
 
 def _remove(folder: str, run: KnownRun, now: datetime) -> bool:
-    """Remove a run, unless something happened to it since it was looked at."""
-    if not _is_as_it_was(folder, run, now):
+    """Remove a run, unless it has changed since it was listed; return whether it was removed."""
+    if not _is_unchanged(folder, run, now):
         return False
     remove(storage.join(folder, run.run_id))
     return True
 
 
 def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
-    """Remove the work of a finished run; returns the bytes.
+    """Tidy the work of a finished run; return the bytes.
 
-    Not of one that was made to keep it, and not if something happened to it since it was looked at: it may be at work.
+    Not if its settings keep the work, and not if it has changed since it was listed: a job may be at work on it.
     """
-    place = storage.join(output, run.run_id)
-    config = read_or_none(storage.join(place, "config.json"), Config) or {}
-    if config.get("run", {}).get("keep_work") or not _is_as_it_was(output, run, now):
+    uri = storage.join(output, run.run_id)
+    config = read_or_none(storage.join(uri, "config.json"), Config) or {}
+    if config.get("run", {}).get("keep_work") or not _is_unchanged(output, run, now):
         return 0
-    return tidy(place, really=not is_dry)
+    return tidy(uri, really=not is_dry)
 
 
-def _is_as_it_was(folder: str, run: KnownRun, now: datetime) -> bool:
+def _is_unchanged(folder: str, run: KnownRun, now: datetime) -> bool:
     return known_run(folder, run.run_id, now) == run

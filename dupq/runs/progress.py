@@ -1,10 +1,11 @@
-"""How far a run is, for operators: `progress.json` in its folder, and lines that are shown and kept in `run.log` there.
+"""The progress of a run, for operators: `progress.json` in its folder, and log lines that are shown and kept in
+`run.log`.
 
-While a stage works, a thread writes both every few seconds, also if nothing new is done: so a reader knows that the job
-is alive. `tell` changes memory only. A file that cannot be written never fails the run.
+While a stage works, a thread writes both files every few seconds, even if nothing has changed, so that a reader sees
+that the job is alive. `tell` changes memory only. A file that cannot be written never fails the run.
 
-All of dupq logs to children of the logger `dupq`. A line is shown as its message alone, an error behind `error: `; as
-JSON it has the time (UTC), the level, the stage, the run, and what else the record tells.
+All of dupq logs to children of the logger `dupq`. A plain line is the message alone, with the prefix `error: ` for
+errors. A JSON line has the time (UTC), the level, the stage, the run, and the record's `fields`.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from dupq.storage import Time, read_or_none
 from dupq.system import repeating
 
 SECONDS_BETWEEN = 10.0
-ALIVE = timedelta(minutes=5)  # since it was written last: then its job may still be at work; clocks differ a little
+ALIVE = timedelta(minutes=5)  # since the last write: the job may still be at work, as clocks differ a little
 _NAME, _LOG = "progress.json", "run.log"
 
 
@@ -46,7 +47,7 @@ class Progress(TypedDict):
 
 
 class _Current:
-    """The run that this process is at work on."""
+    """The run that this process works on."""
 
     uri: str | None = None
     progress: Progress
@@ -64,7 +65,7 @@ def _now() -> str:
 
 @contextlib.contextmanager
 def of_stage(run: str, stage: str, inputs: Mapping[str, object]) -> Iterator[None]:
-    """Keep progress.json and run.log of the run at `run` up to date while its stage works."""
+    """Keep progress.json and run.log of `run` (URI) up to date during a stage."""
     _enter(run, stage, inputs)
     try:
         with repeating(_write, SECONDS_BETWEEN):
@@ -83,9 +84,9 @@ def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
     current.progress = cast(Progress, {**step, "since": now, "began": began, "updated": now})
     current.uri, current.run, current.stage = run, storage.name(run), stage
     if is_new:
-        _end_kept()
+        _close_run_log()
         with contextlib.suppress(DupqError):
-            _logger.addHandler(_Kept(storage.join(run, _LOG)))
+            _logger.addHandler(_RunLog(storage.join(run, _LOG)))
         _write()
 
 
@@ -93,17 +94,17 @@ def _write() -> None:
     with _writing, contextlib.suppress(DupqError, OSError):
         current.progress["updated"] = _now()
         storage.write_json(storage.join(str(current.uri), _NAME), current.progress)
-        write_kept()
+        write_run_log()
 
 
 def tell(step: str, done: int, total: int) -> None:
-    """Note that `done` of `total` tasks of a step are done; without effect outside a stage. Nothing is written yet."""
+    """Record in memory that `done` of `total` tasks of a step are done. No effect outside a stage."""
     if current.uri is not None:
         current.progress.update({"step": step, "done": done, "total": total})
 
 
 def end(run: str, state: str) -> None:
-    """Note that the run at `run` has ended so; without effect if this process has done nothing for it."""
+    """Record that `run` (URI) ended in `state`. No effect if this process does not work on it."""
     if run == current.uri:
         current.progress["state"] = state
         _write()
@@ -111,36 +112,34 @@ def end(run: str, state: str) -> None:
 
 
 def end_as(state: str) -> None:
-    """Note that the run that this process is at work on, if there is one, has ended so."""
+    """Record that the run that this process works on, if any, ended in `state`."""
     if current.uri is not None:
         end(current.uri, state)
 
 
 def leave() -> None:
-    """Take the lines that follow for those of no run, until the next one begins."""
-    _end_kept()
+    """Detach the lines that follow from the run, until the next one begins."""
+    _close_run_log()
     current.run = current.stage = None
 
 
 def read_progress(run: str) -> Progress | None:
-    """How far the run at `run` is; None if nothing, or nothing readable, tells it."""
+    """Return the progress of `run` (URI); None if progress.json is missing or damaged."""
     return read_or_none(storage.join(run, _NAME), Progress)
 
 
 def is_alive(progress: Progress, now: datetime) -> bool:
-    """Whether the job that wrote this is at work, as far as one can see."""
+    """Return whether the job that wrote this seems to be at work."""
     return progress["state"] == "running" and now - time_of(progress) < ALIVE
 
 
 def time_of(progress: Progress) -> datetime:
-    """When it was written."""
+    """Return when it was written."""
     return datetime.fromisoformat(progress["updated"])
 
 
-# A line at the bottom of a terminal that is drawn over and over.
-
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
-_START_OF_LINE = "\r\033[2K"  # of a line that is empty from now on
+_START_OF_LINE = "\r\033[2K"  # also clears the line
 _drawing = threading.Lock()
 _is_drawn = False
 
@@ -150,7 +149,7 @@ def _is_terminal(stream: IO[str]) -> bool:
 
 
 def _draw(line: str) -> None:
-    """Draw a line over what was drawn there before; an empty one takes it away."""
+    """Draw a line over the one drawn before; an empty one removes it."""
     global _is_drawn
     with _drawing:
         if line or _is_drawn:
@@ -160,12 +159,12 @@ def _draw(line: str) -> None:
 
 
 def clear() -> None:
-    """Take the drawn line away, if there is one, so that the next line is printed whole."""
+    """Remove the drawn line, if any, so that the next line is printed whole."""
     _draw("")
 
 
 def duration(seconds: float) -> str:
-    """A time: 0:07, 12:30, 1:02:03."""
+    """Return a time such as 0:07, 12:30 or 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -184,9 +183,9 @@ class _Plain(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: Mapping[str, object] = getattr(record, "fields", {})
+        fields: Mapping[str, object] = getattr(record, "fields", {})
         line = {
-            **told,
+            **fields,
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "run": current.run,
@@ -199,7 +198,7 @@ class _Json(logging.Formatter):
 
 
 class _Shown(logging.Handler):
-    """Shows results on stdout; errors, tracebacks and progress on stderr."""
+    """Prints results to stdout, and errors, tracebacks and progress to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         is_error = record.levelno >= logging.ERROR
@@ -213,8 +212,8 @@ class _Shown(logging.Handler):
         print(text, file=stream, flush=True)
 
 
-class _Kept(logging.Handler):
-    """Keeps the lines of a run; `write` writes all of them, after those of earlier attempts."""
+class _RunLog(logging.Handler):
+    """Collects the lines of a run; `write` rewrites run.log with all of them, after those of earlier attempts."""
 
     def __init__(self, uri: str) -> None:
         super().__init__()
@@ -227,7 +226,7 @@ class _Kept(logging.Handler):
         self._content += self.format(record).encode() + b"\n"
 
     def write(self) -> None:
-        content = self._content  # a line that comes now is written the next time
+        content = self._content  # a line that arrives now is written next time
         if len(content) > self._written:
             storage.write_bytes(self._uri, content)
             self._written = len(content)
@@ -245,23 +244,23 @@ def show_as(kind: Kind) -> None:
     _shown.setFormatter(_Json() if kind == "json" else _Plain())
 
 
-def progress_line(logger: logging.Logger, message: str, told: Mapping[str, object] | None = None) -> None:
-    """A line that says how far something is; as JSON with `told` beside it."""
-    logger.info(message, extra={"is_progress": True, "fields": told or {}})
+def progress_line(logger: logging.Logger, message: str, fields: Mapping[str, object] | None = None) -> None:
+    """Log a line of progress, with `fields` in its JSON form."""
+    logger.info(message, extra={"is_progress": True, "fields": fields or {}})
 
 
-def write_kept() -> None:
-    """Write the run.log of the run that this process is at work on, if there are new lines. Raises DupqError."""
+def write_run_log() -> None:
+    """Write the run.log of the current run if there are new lines. Raises DupqError."""
     for handler in _logger.handlers:
-        if isinstance(handler, _Kept):
+        if isinstance(handler, _RunLog):
             handler.write()
 
 
-def _end_kept() -> None:
-    """Keep no more lines; a log that cannot be written must not stop the next run's."""
+def _close_run_log() -> None:
+    """Write run.log and stop collecting lines; a failure must not stop the next run."""
     with contextlib.suppress(DupqError):
-        write_kept()
-    for handler in [handler for handler in _logger.handlers if isinstance(handler, _Kept)]:
+        write_run_log()
+    for handler in [handler for handler in _logger.handlers if isinstance(handler, _RunLog)]:
         _logger.removeHandler(handler)
 
 
@@ -271,38 +270,38 @@ _UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 
 
 class Line:
-    """Shows a stage's progress: drawn over and over on a terminal, else a line a minute (the stage prints its end)."""
+    """Shows a step's progress: a line redrawn on a terminal, else a line per minute."""
 
     def __init__(self, label: str, total: int) -> None:
-        """`total` is the number of tasks; time begins now."""
+        """Start the clock for `total` tasks."""
         self._label, self._total = label, total
-        self._start = self._told = time.monotonic()
+        self._start = self._last_shown = time.monotonic()
 
     def show(self, done: int, memory_mb: float = 0.0) -> None:
-        """Show how many tasks are done; `memory_mb` is that of the largest one so far, 0: not known."""
+        """Show how many tasks are done; `memory_mb` is the peak of the largest one so far, 0 if unknown."""
         tell(self._label, done, self._total)
         now = time.monotonic()
         is_live = isinstance(_shown.formatter, _Plain) and _is_terminal(sys.stderr)
         if done >= self._total:
             clear()
             return
-        if not is_live and now - self._told < SECONDS_BETWEEN_LINES:
+        if not is_live and now - self._last_shown < SECONDS_BETWEEN_LINES:
             return
-        self._told = now
+        self._last_shown = now
         rate = done / max(now - self._start, 1e-9)
         left = (self._total - done) / rate if done else None
-        known = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{duration(left)} left"] if left else []
-        line = ", ".join([f"{self._label}: {done:,}/{self._total:,}", *filter(None, known)])
+        details = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{duration(left)} left"] if left else []
+        line = ", ".join([f"{self._label}: {done:,}/{self._total:,}", *filter(None, details)])
         if is_live:
             _draw(line)
             return
-        told = {"step": self._label, "done": done, "total": self._total, "per_second": round(rate, 4)}
-        told |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
-        progress_line(_log, line, told)
+        fields = {"step": self._label, "done": done, "total": self._total, "per_second": round(rate, 4)}
+        fields |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
+        progress_line(_log, line, fields)
 
 
 def pace(rate: float) -> str:
-    """A rate (per second) in numbers that can be read: 120/s, 3.5/s, 12/min, 4.0/h."""
-    unit, seconds = next((each for each in _UNITS if rate * each[1] >= 1), _UNITS[-1])
+    """Return a rate (per second) in a readable unit: 120/s, 3.5/s, 12/min, 4.0/h."""
+    unit, seconds = next((entry for entry in _UNITS if rate * entry[1] >= 1), _UNITS[-1])
     value = rate * seconds
     return f"{value:,.0f}/{unit}" if value >= 10 else f"{value:.1f}/{unit}"

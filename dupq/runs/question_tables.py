@@ -1,4 +1,4 @@
-"""Tables of a run's questions: the keys of all, tables of those of some or of pairs of them, and their embeddings."""
+"""Keys of a run's questions, sorted tables read in part, and embeddings as tables."""
 
 from collections.abc import Iterable
 
@@ -16,58 +16,54 @@ from dupq.text.keys import Sites
 
 
 def sorted_keys(tables: Iterable[pa.Table]) -> np.ndarray:
-    """Return the keys of tables, sorted. Memory: 8 bytes each, and as many more meanwhile."""
+    """Return the keys of tables, sorted. Memory: 16 bytes per key at the peak."""
     keys = np.concatenate([np.zeros(0, np.int64), *(table["key"].to_numpy() for table in tables)])
     keys.sort()
     return keys
 
 
 def key_span(uri: str) -> tuple[int, int] | None:
-    """The smallest and the largest key of a table, whose first column they are; None if it has no rows.
-
-    Only the footer is read.
-    """
-    with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
-        footer = pq.read_metadata(stream)
-    spans = _spans(footer).values()
+    """Return the smallest and the largest key of a table, its first column, from the footer; None if it has no rows."""
+    spans = _spans(storage.read_footer(uri)).values()
     return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
 
 
 def _spans(footer: pq.FileMetaData) -> dict[int, tuple[int, int]]:
-    """The smallest and the largest value of the first column in each row group that has rows."""
+    """Return the smallest and the largest value of the first column in each row group that has rows."""
     groups = [(number, footer.row_group(number)) for number in range(footer.num_row_groups)]
-    found = {number: group.column(0).statistics for number, group in groups if group.num_rows}
-    return {number: (values.min, values.max) for number, values in found.items()}
+    statistics = {number: group.column(0).statistics for number, group in groups if group.num_rows}
+    return {number: (values.min, values.max) for number, values in statistics.items()}
 
 
 def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
-    """Rows of a table that is sorted by its first column: at least those from the smallest to the largest of `keys`.
+    """Return rows of a table that is sorted by its first column: at least those from the smallest to the largest of
+    `keys`.
 
-    Row groups beyond are not read, so that many readers with a shard's keys each do not each read all.
+    Other row groups are not read, so that many readers with few keys each do not read the whole table.
     """
     with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
         file = pq.ParquetFile(stream)
         spans = _spans(file.metadata) if len(keys) else {}
         first, last = (keys.min(), keys.max()) if len(keys) else (0, 0)
-        wanted = [number for number, (low, high) in spans.items() if low <= last and first <= high]
-        return conform(file.read_row_groups(wanted), schema, uri)
+        row_groups = [number for number, (low, high) in spans.items() if low <= last and first <= high]
+        return conform(file.read_row_groups(row_groups), schema, uri)
 
 
 def pairs_in(table: pa.Table) -> np.ndarray:
-    """The columns `left` and `right` of a table of pairs (int64, shape (m, 2))."""
+    """Return the columns `left` and `right` of a table of pairs (int64, shape (m, 2))."""
     return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
 
 
 def all_keys(folder: str) -> np.ndarray:
-    """The keys of all questions, sorted: 8 bytes each, and as many more while they are read."""
+    """Return the keys of all questions, sorted. Memory: 16 bytes per key at the peak."""
     return sorted_keys(storage.read_table(file.uri, TEXTS, ["key"]) for file in storage.list_files(folder, ".parquet"))
 
 
-_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones where it is infinite or no number
+_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
 
 
 def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
-    """The rows of a run's `embeddings/`, in the order that they are given in."""
+    """Return the rows of a run's `embeddings/`, in the order of `embeddings`."""
     dimensions = embeddings.vectors.shape[1]
     flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
     columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
@@ -83,14 +79,14 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
 
 
 def read_embeddings(uri: str, sites: Sites) -> Embeddings:
-    """One file of embeddings; their keys are sorted as in the file."""
+    """Return a file of embeddings, sorted by key as in the file."""
     return embeddings_of(storage.read_table(uri), sites, uri)
 
 
 def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
-    """The embeddings that a table holds.
+    """Return the embeddings in a table.
 
-    Raises DupqError naming `uri` for a missing column, and the question of a vector that is not finite.
+    Raises DupqError naming `uri` for a missing column, or the question of a vector that is not finite.
     """
     for name in ("site", "question_id", "embedding"):
         if name not in table.column_names:

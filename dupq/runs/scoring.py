@@ -1,8 +1,9 @@
-"""The probability of pairs as a finished run would give it, from what it has left: of two questions that neither lists,
-of a new text and the questions that it is nearest to; and what each piece of evidence adds to that of a pair.
+"""The probability of pairs as a finished run would give it, from the files that it keeps.
 
-A new text is scored as if it were in the archive: it lists its nearest questions, and a question lists it where it is
-nearer than the farthest one that this lists. What it would change in the words' rarities is left out.
+Pairs are two questions of which neither lists the other, or a new text and the questions nearest to it. `weigh` says
+what each piece of evidence adds to a pair. A new text is scored as if it were in the archive: it lists its nearest
+questions, and a question lists it if it is nearer than the last one on its own list. The change that it would make to
+word rarities is ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ from dupq.tables import COMPARED, QUESTIONS, RARITIES
 from dupq.text.keys import Sites
 from dupq.text.questions import tags_of, texts_table
 
-WEIGHED = (*KINDS, "a teacher")  # evidence: a teacher is what is left
+WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
 KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
 PAIR_COLUMNS = [*KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = pa.schema(
@@ -42,13 +43,13 @@ _QUESTION = pa.schema(
 
 
 class NewTexts(NamedTuple):
-    """Texts that are no questions of the archive."""
+    """Texts that are not questions of the archive."""
 
     titles: list[str]
     bodies: list[str] | None  # HTML
 
     def rows(self) -> pa.Table:
-        """Return them as questions of no site, of which nobody says who asked; no id that a link names is theirs."""
+        """Return them as questions of no site and no owner, with negative ids, which no link names."""
         count = len(self.titles)
         columns = {
             "site": [""] * count,
@@ -68,38 +69,38 @@ def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
 
 
 class EncoderPairs(NamedTuple):
-    """The encoder's pairs."""
+    """The pairs that the encoder found."""
 
     keys: np.ndarray  # int64, (m, 2), left < right
     probabilities: np.ndarray  # float32
     similarities: np.ndarray  # float32
     title_cosines: np.ndarray  # float32
-    ranks: tuple[np.ndarray, np.ndarray]  # int32: of the right question in the left one's list, and the other way round
+    ranks: tuple[np.ndarray, np.ndarray]  # int32: of the right question in the left one's list, and vice versa
 
     @property
     def is_listed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether the left question lists the right one, and the other way round (bool)."""
+        """Whether the left question lists the right one, and vice versa (bool)."""
         return self.ranks[0] != UNLISTED, self.ranks[1] != UNLISTED
 
     def listed(self, column: np.ndarray) -> np.ndarray:
-        """Return the values of a column, once for each question that lists the other: the left ones, then the right."""
-        return np.concatenate([column[some] for some in self.is_listed])
+        """Return the values of a column, once per question that lists the other: left ones, then right ones."""
+        return np.concatenate([column[rows] for rows in self.is_listed])
 
     @property
     def listing(self) -> np.ndarray:
-        """The questions (int64) of the rows of `listed`."""
-        return np.concatenate([self.keys[some, side] for side, some in enumerate(self.is_listed)])
+        """The keys (int64) of the listing questions, in the rows of `listed`."""
+        return np.concatenate([self.keys[rows, side] for side, rows in enumerate(self.is_listed)])
 
 
 def ends(table: pa.Table, sites: Sites) -> np.ndarray:
     """Return the keys of rows of `pairs` (int64, shape (m, 2))."""
     columns = [table[name] for name in KEYS]
-    sides = [sites.pack_columns(columns[place], columns[place + 1], "pairs") for place in (0, 2)]
+    sides = [sites.pack_columns(columns[index], columns[index + 1], "pairs") for index in (0, 2)]
     return np.stack(sides, axis=1)
 
 
 def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
-    """Return those of rows of `pairs` (PAIR_COLUMNS) that the encoder found."""
+    """Return the pairs that the encoder found, from rows of `pairs` (PAIR_COLUMNS)."""
     table = table.filter(pc.equal(table["source"], "encoder"))
     p, scores, cosines = (table[name].to_numpy() for name in ("probability", "similarity", "title_overlap"))
     left, right = (table[name].fill_null(UNLISTED).to_numpy() for name in ("rank_left", "rank_right"))
@@ -107,10 +108,10 @@ def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
 
 
 class Scorer:
-    """The probability of pairs as a run would give it, from what it has left."""
+    """The probability of pairs as a run would give it, from the files that it keeps."""
 
     def __init__(self, run: Run, sites: Sites, pairs: EncoderPairs) -> None:
-        """`pairs` are those of the questions that are scored, at least."""
+        """Use at least those `pairs` of the run that contain a question to be scored."""
         layout = RunFiles(run.uri)
         self._calibration, self._rarities = layout.calibration, layout.rarities
         self._run, self._sites, self.pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
@@ -121,7 +122,7 @@ class Scorer:
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities (float32) of pairs of keys (int64, shape (m, 2)) of which neither lists the other.
 
-        0 for all if something is gone that tells it.
+        All are 0 if the encoder, the questions or the calibration are gone.
         """
         if not self.is_complete:
             return np.zeros(len(pairs), np.float32)
@@ -132,33 +133,37 @@ class Scorer:
         common = shared(self._words(keys), left, right, self._read_rarities())
         return self._scored(unlisted(pairs, scores.astype(np.float32), common), [])
 
-    def score_new(self, found: Neighbours, new: NewTexts) -> np.ndarray:
-        """Return the probabilities (float32) of new texts and their nearest questions, for each row of `found`.
+    def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
+        """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
 
         Text n has the key n - len(new.titles).
         """
-        pairs = np.stack([found.queries, found.neighbours], axis=1)
-        keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), found.neighbours]))
+        pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
+        keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), nearest.neighbours]))
         left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
         common = shared(self._words(keys, new), left, right, self._read_rarities())
         k, lists, highest = self._settings.neighbours.k, self._lists(), self._highest
-        forth = [_place(found.similarities[found.queries == query], k, highest) for query in np.unique(found.queries)]
+        forth = [
+            _ranks_and_lifts(nearest.similarities[nearest.queries == query], k, highest)
+            for query in np.unique(nearest.queries)
+        ]
         back = [
-            _placed(score, lists.get(key, _NOTHING), k, highest)
-            for key, score in zip(found.neighbours.tolist(), found.similarities, strict=True)
+            _rank_and_lift(score, lists.get(key, _NOTHING), k, highest)
+            for key, score in zip(nearest.neighbours.tolist(), nearest.similarities, strict=True)
         ]
         ranks, lifts = (np.concatenate(column) for column in zip(*forth, strict=True))
         theirs = [np.array(column, kind) for column, kind in zip(zip(*back, strict=True), _KINDS, strict=True)]
-        columns = [*pairs.T, found.similarities, ranks, lifts, *theirs, *common]
+        columns = [*pairs.T, nearest.similarities, ranks, lifts, *theirs, *common]
         own = ranks != UNLISTED
         compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
-        return self._scored(compared, [(found.queries[own], common.title_cosine[own])])
+        return self._scored(compared, [(nearest.queries[own], common.title_cosine[own])])
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
-        """Return what each of WEIGHED adds to the log-odds (float64, (m, kinds)).
+        """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
+        float64, (m, kinds).
 
-        Of `pairs` of the encoder (int64 keys, shape (m, 2)). Raises DupqError for a pair that the run does not have,
-        and where something is gone that tells it.
+        Raises DupqError for a pair that the run does not have, and if the encoder, the questions or the calibration are
+        gone.
         """
         rows = {tuple(ends): row for row, ends in enumerate(self.pairs.keys.tolist())}
         for ends in pairs.tolist():
@@ -183,7 +188,7 @@ class Scorer:
         return np.concatenate([added, rest[:, None]], axis=1)
 
     def _lifts(self, lists: dict[int, np.ndarray], keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """Return the lifts (float32) of what questions list at these ranks; 0 where UNLISTED."""
+        """Return the lifts (float32) of the neighbours that questions list at these ranks; 0 for UNLISTED."""
         scores = np.full((len(keys), max(map(len, lists.values()), default=1)), -np.inf)
         for row, key in enumerate(keys.tolist()):
             own = lists.get(key, _NOTHING)
@@ -192,16 +197,18 @@ class Scorer:
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(keys)), np.maximum(ranks, 1) - 1])
 
     def _scored(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The probabilities of rows of COMPARED; `around_new` are keys of new texts that list others, and cosines."""
+        """Return the probabilities of rows of COMPARED; `around_new` are keys of new texts that list others, and
+        cosines.
+        """
         around = self._around(compared, around_new)
         probabilities: np.ndarray = scored_table(compared, around, self._scale())["probability"].to_numpy()
         return probabilities
 
     def _around(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
         queries, cosines = self.pairs.listing, self.pairs.listed(self.pairs.title_cosines)
-        some = np.isin(queries, pairs_in(compared))
-        keys, alike = zip((queries[some], cosines[some]), *around_new, strict=True)
-        return around(np.concatenate(keys), np.concatenate(alike))
+        rows = np.isin(queries, pairs_in(compared))
+        keys, title_cosines = zip((queries[rows], cosines[rows]), *around_new, strict=True)
+        return around(np.concatenate(keys), np.concatenate(title_cosines))
 
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
@@ -214,32 +221,32 @@ class Scorer:
         return storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
 
     def _lists(self) -> dict[int, np.ndarray]:
-        """The scores that each question lists others with, the best first."""
+        """Return the scores in the list of each question, best first."""
         queries, scores = self.pairs.listing, self.pairs.listed(self.pairs.similarities)
         order = np.lexsort((-scores, queries))
         owners, first = np.unique(queries[order], return_index=True)
         return dict(zip(owners.tolist(), np.split(scores[order], first[1:]), strict=True))
 
     def _embeddings(self, keys: np.ndarray) -> Embeddings:
-        """Those of `keys` (sorted), in their order."""
-        found = []
+        """Return the embeddings of `keys` (sorted), in their order."""
+        embeddings = []
         for table in self._run.embeddings.files():
-            embedded = embeddings_of(table, self._sites, self._run.embeddings.place)
-            found.append(embedded.take(np.isin(embedded.keys, keys)))
-        return gathered(found)
+            embedded = embeddings_of(table, self._sites, self._run.embeddings.source)
+            embeddings.append(embedded.take(np.isin(embedded.keys, keys)))
+        return gathered(embeddings)
 
     def _words(self, keys: np.ndarray, new: NewTexts | None = None) -> Words:
-        """The words, tags and marks of `keys`, in their order; those below 0 are `new` texts."""
+        """Return the words, tags and marks of `keys`, in their order; negative keys are `new` texts."""
         settings, archive = self._settings.text, keys[keys >= 0]
         names, numbers = self._sites.unpack(archive)
-        is_wanted = pc.field("question_id").isin(pa.array(np.unique(numbers)))
-        is_wanted &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
-        rows = self._run.questions.arrow(_QUESTION.names, is_wanted)
-        found = self._sites.pack_columns(rows["site"], rows["question_id"], self._run.questions.place)
-        rows = rows.filter(pa.array(np.isin(found, archive)))
+        condition = pc.field("question_id").isin(pa.array(np.unique(numbers)))
+        condition &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
+        rows = self._run.questions.arrow(_QUESTION.names, condition)
+        row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], self._run.questions.source)
+        rows = rows.filter(pa.array(np.isin(row_keys, archive)))
         if len(rows) != len(archive):
-            raise DupqError(f"{self._run.questions.place}: no longer the archive that the run was made from")
-        rows = rows.take(pa.array(np.argsort(found[np.isin(found, archive)], kind="stable")))
+            raise DupqError(f"{self._run.questions.source}: no longer the archive that the run was made from")
+        rows = rows.take(pa.array(np.argsort(row_keys[np.isin(row_keys, archive)], kind="stable")))
         if new is not None:
             rows = pa.concat_tables([new.rows(), rows])
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
@@ -247,9 +254,9 @@ class Scorer:
 
 
 def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
-    """Return a scorer of pairs of the questions with these ids, of any site; of other pairs it reads none."""
-    wanted = pa.array(sorted(set(ids)), pa.int64())
-    left, right = (pc.field(f"question_id_{side}").isin(wanted) for side in ("left", "right"))
+    """Return a scorer that knows the pairs of the questions with these ids, of any site."""
+    values = pa.array(sorted(set(ids)), pa.int64())
+    left, right = (pc.field(f"question_id_{side}").isin(values) for side in ("left", "right"))
     return Scorer(run, sites, pairs_of(run.pairs.arrow(PAIR_COLUMNS, left | right), sites))
 
 
@@ -264,18 +271,18 @@ def weigh(run: Run, pairs: Sequence[tuple[Key, Key]]) -> np.ndarray:
 _NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
 
 
-def _place(scores: np.ndarray, k: int, highest: float) -> tuple[np.ndarray, np.ndarray]:
-    """How a new text lists its nearest questions, the best first: ranks and lifts (`Listing`), none beyond k."""
+def _ranks_and_lifts(scores: np.ndarray, k: int, highest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return how a new text lists its nearest questions, best first: ranks and lifts (`Listing`), none beyond k."""
     ranks, lifts = np.full(len(scores), UNLISTED, np.int32), np.zeros(len(scores), np.float32)
     listing = listing_of(scores[None, :k].astype(np.float64), highest)
     ranks[:k], lifts[:k] = listing.ranks[0], listing.lifts[0]
     return ranks, lifts
 
 
-def _placed(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[int, float]:
-    """How a question that lists others with these scores, the best first, would list a new text: rank and lift."""
+def _rank_and_lift(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[int, float]:
+    """Return how a question whose list has these scores, best first, would list a new text: rank and lift."""
     rank = int((listed >= score).sum())
     if rank >= k:
         return UNLISTED, 0.0
     scores = np.insert(listed, rank, score)[:k]
-    return rank + 1, float(_place(scores, k, highest)[1][rank])
+    return rank + 1, float(_ranks_and_lifts(scores, k, highest)[1][rank])

@@ -17,7 +17,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report.explorer import explorer_data
 from dupq.runs.queries import open_queries
-from dupq.runs.scoring import _placed
+from dupq.runs.scoring import _rank_and_lift
 from dupq.serve import Contents
 from dupq.text.questions import question_text
 
@@ -68,7 +68,7 @@ def test_texts_are_matched_side_by_side_and_a_question_with_itself_first(run: Ru
 @given(st.lists(st.floats(0, 1, width=32), max_size=6, unique=True), st.floats(0, 1, width=32), st.integers(1, 6))
 def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[float], new: float, k: int) -> None:
     listed = np.array(sorted(scores, reverse=True)[:k], np.float32)
-    rank, lift = _placed(new, listed, k, 1.0)
+    rank, lift = _rank_and_lift(new, listed, k, 1.0)
     whole = sorted([*listed.tolist(), new], reverse=True)[:k]
     if new not in whole or (len(listed) == k and new == listed[-1]):
         assert (rank, lift) == (UNLISTED, 0.0)

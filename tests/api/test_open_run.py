@@ -124,7 +124,7 @@ def test_a_wrong_column_is_named_with_those_there_are(run: Run) -> None:
     ],
 )
 def test_rows_and_columns_that_cannot_be_asked_for_are_one_line(run: Run, asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(DupqError, match=f"^{re.escape(run.pairs.place)}: .*{said}.*$"):
+    with pytest.raises(DupqError, match=f"^{re.escape(run.pairs.source)}: .*{said}.*$"):
         run.pairs.arrow(**asked)
 
 

@@ -168,8 +168,8 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
         lease.LIFE = timedelta(hours=1)
-        ends.at_end(lambda line, code: print(line, file=sys.stderr, flush=True), cli._leave)
-        with ends.heeded(), without_ray():
+        ends.on_end(lambda line, code: print(line, file=sys.stderr, flush=True), cli._leave)
+        with ends.handle_signals(), without_ray():
             _disturb(moment, counted)
             job()
         code = 0

@@ -188,7 +188,7 @@ def job():
 
 parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-with ends.guarded(), ends.heeded():
+with ends.guarded(), ends.handle_signals():
     cli._end(parser, [])
 """
 

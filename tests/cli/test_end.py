@@ -74,7 +74,7 @@ def job():
 
 parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
-with ends.guarded() if "does not hear" in where else contextlib.nullcontext(), ends.heeded():
+with ends.guarded() if "does not hear" in where else contextlib.nullcontext(), ends.handle_signals():
     cli._end(parser, [])
 """
 ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}

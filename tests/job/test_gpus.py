@@ -24,7 +24,7 @@ ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver
 def seen(number, said):
     ids, visible = ray.get_runtime_context().get_accelerator_ids()["GPU"], os.environ.get("CUDA_VISIBLE_DEVICES")
     with open(said, "a") as lines:
-        lines.write(f"{gpus.are_given()} {len(ids)} {visible == ','.join(ids)}\\n")
+        lines.write(f"{gpus.has_gpu()} {len(ids)} {visible == ','.join(ids)}\\n")
     return {}
 
 def told(call, *arguments):
@@ -114,7 +114,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     monkeypatch.setattr(cluster, "gpus", lambda: 3)
     monkeypatch.setattr(cluster, "may_grow", lambda: False)
     monkeypatch.setattr(gpus, "_nodes_with_gpus", tuple)
-    gpus._begun.cache_clear()
+    gpus._trials.cache_clear()
     monkeypatch.setattr(gpus, "_trouble", lambda nodes: trouble[0])
     return trouble
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from dupq import storage, system
 from dupq.archive import Shard, in_scope
 from dupq.job import cluster
-from dupq.job.gpus import are_given
+from dupq.job.gpus import has_gpu
 from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
@@ -76,7 +76,7 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
     If CPUs need only compare `changed` questions with all, GPUs must be faster than that in any case.
     """
     gpus = request.gpus.now() if blocks and gpu_can_search(request.measure) else 0
-    if not gpus or (changed is None and request.gpus.wanted is not None):
+    if not gpus or (changed is None and request.gpus.requested is not None):
         return gpus
     questions = sum(block.size for block in blocks)
     pairs = sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))  # in both directions
@@ -107,7 +107,7 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
     def make() -> Counts:
         from dupq.neighbours.gpu.search import nearest_of_all
 
-        device = system.usable(system.GPU if are_given() else system.CPU)
+        device = system.usable(system.GPU if has_gpu() else system.CPU)
         results = nearest_of_all(_embeddings_of([block for _, block in group]), measure, k, device)
 
         def write(number: int, of_spans: list[tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:

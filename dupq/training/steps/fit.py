@@ -145,7 +145,7 @@ def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tu
 def check_room_to_fit(workers: int, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
     if not cluster.may_grow():
-        cluster.check_fits("fit", 1, int(workers <= (gpus.wanted or 0)), workers)
+        cluster.check_fits("fit", 1, int(workers <= (gpus.requested or 0)), workers)
 
 
 def _train_together(job: _Job, workers: int) -> None:
