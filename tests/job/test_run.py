@@ -33,7 +33,7 @@ from dupq.job.table import (
 from dupq.tables import KEYS, QUESTIONS
 
 NUMBERS = pa.schema([pa.field("key", pa.int64(), False), pa.field("number", pa.int64(), False)])
-PARTS = 3
+PARTITIONS = 3
 ROWS = [{"key": key * 7919, "number": key} for key in range(40)]
 
 
@@ -44,7 +44,7 @@ def _inline() -> Iterator[None]:
 
 
 def numbers(folder: Path) -> Table:
-    return table(f"{folder}/numbers", NUMBERS, *by_home(ROWS, "key", PARTS))
+    return table(f"{folder}/numbers", NUMBERS, *by_home(ROWS, "key", PARTITIONS))
 
 
 def twice(some: pa.Table, more: int) -> Counted:
@@ -53,7 +53,7 @@ def twice(some: pa.Table, more: int) -> Counted:
 
 
 def plus_all(some: pa.Table, whole: pa.Table, each: Iterator[pa.Table]) -> pa.Table:
-    total = sum(whole["number"].to_pylist()) + sum(len(part) for part in each)
+    total = sum(whole["number"].to_pylist()) + sum(len(table) for table in each)
     return pa.table([some["key"], pa.array(some["number"].to_numpy() + total)], schema=NUMBERS)
 
 
@@ -62,17 +62,22 @@ def keys_of(some: pa.Table) -> pa.Table:
 
 
 def third(some: pa.Table) -> pa.Table:
-    return some.append_column("partition", pa.array(some["number"].to_numpy() % PARTS))
+    return some.append_column("partition", pa.array(some["number"].to_numpy() % PARTITIONS))
 
 
 def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_path: Path) -> None:
     run = Run(str(tmp_path), "doubles")
-    second = run.table("second", KEYS, PARTS)
+    second = run.table("second", KEYS, PARTITIONS)
     made = run.map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS, second=second)
     assert Whole(made).read().sort_by("key").to_pylist() == [{**row, "number": row["number"] * 2 + 5} for row in ROWS]
     assert [some["key"] for some in Each(second).read()] == [some["key"] for some in Each(made).read()]
     report = run.report
-    assert (made.rows, report.rows_in, report.tasks, report.counts["even"]) == (len(ROWS), len(ROWS), PARTS, len(ROWS))
+    assert (made.rows, report.rows_in, report.tasks, report.counts["even"]) == (
+        len(ROWS),
+        len(ROWS),
+        PARTITIONS,
+        len(ROWS),
+    )
     assert made.file(1) == f"{tmp_path}/work/doubles/doubled/part-00001.parquet"
     published = run.map("shown", plus_all, numbers(tmp_path), Whole(made), Each(made), into=NUMBERS, publish=True)
     assert published.file(0) == f"{tmp_path}/shown/part-00000.parquet"
@@ -82,42 +87,44 @@ def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_pa
 
 
 def test_rows_go_to_the_partition_of_their_key_or_to_the_one_that_is_told(tmp_path: Path) -> None:
-    run, given = Run(str(tmp_path), "spread"), numbers(tmp_path)
-    by_key = run.shuffle("by_key", third, given, into=NUMBERS, by="key", partitions=5)
-    told = run.shuffle("told", third, given, into=NUMBERS, to="partition", partitions=PARTS)
-    assert (by_key.rows, told.rows, len(by_key.files), by_key.partitions) == (len(ROWS), len(ROWS), PARTS, 5)
-    for part in range(5):
-        expected = [row for row in ROWS if home_of(row["key"], 5) == part]
-        assert by_key.read(part).sort_by("key").to_pylist() == expected
-    for part in range(PARTS):
-        assert told.read(part).sort_by("key").to_pylist() == [row for row in ROWS if row["number"] % PARTS == part]
-    assert Whole(told).read().num_rows == len(ROWS)
+    run, source = Run(str(tmp_path), "spread"), numbers(tmp_path)
+    by_key = run.shuffle("by_key", third, source, into=NUMBERS, by="key", partitions=5)
+    by_number = run.shuffle("told", third, source, into=NUMBERS, to="partition", partitions=PARTITIONS)
+    assert (by_key.rows, by_number.rows, len(by_key.files), by_key.partitions) == (len(ROWS), len(ROWS), PARTITIONS, 5)
+    for number in range(5):
+        expected = [row for row in ROWS if home_of(row["key"], 5) == number]
+        assert by_key.read(number).sort_by("key").to_pylist() == expected
+    for number in range(PARTITIONS):
+        assert by_number.read(number).sort_by("key").to_pylist() == [
+            row for row in ROWS if row["number"] % PARTITIONS == number
+        ]
+    assert Whole(by_number).read().num_rows == len(ROWS)
 
 
 def test_who_asks_for_keys_gets_the_rows_that_are_there(tmp_path: Path) -> None:
-    run, given = Run(str(tmp_path), "asked"), numbers(tmp_path)
+    run, source = Run(str(tmp_path), "asked"), numbers(tmp_path)
     wants = [[3, 1, 99], [], [3, 39]]
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
-    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTS)
-    found = run.look_up("found", given, wanted)
-    for part, some in enumerate(wants):
+    keys = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTITIONS)
+    found = run.look_up("found", source, keys)
+    for number, some in enumerate(wants):
         expected = [ROWS[number] for number in sorted(some) if number < len(ROWS)]
-        assert found.read(part).sort_by("key").to_pylist() == expected
+        assert found.read(number).sort_by("key").to_pylist() == expected
 
 
 def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_is_spread_too(tmp_path: Path) -> None:
-    run, given = Run(str(tmp_path), "answered"), numbers(tmp_path)
+    run, source = Run(str(tmp_path), "answered"), numbers(tmp_path)
     wants = [[3, 1, 99], [], [3, 39]]
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
-    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTS)
-    second = run.shuffled("second", KEYS, PARTS, 2, by="key")
-    found = run.look_up_made("found", twice, given, 1, keys=wanted, into=NUMBERS, second=second)
-    for part, some in enumerate(wants):
+    keys = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTITIONS)
+    second = run.shuffled("second", KEYS, PARTITIONS, 2, by="key")
+    found = run.look_up_made("found", twice, source, 1, keys=keys, into=NUMBERS, second=second)
+    for number, some in enumerate(wants):
         expected = [{**ROWS[number], "number": 2 * number + 1} for number in sorted(some) if number < len(ROWS)]
-        assert found.read(part).sort_by("key").to_pylist() == expected
-    for part in range(2):
-        keys = [row["key"] for row in ROWS if home_of(row["key"], 2) == part]
-        assert sorted(second.read(part)["key"].to_pylist()) == sorted(keys)
+        assert found.read(number).sort_by("key").to_pylist() == expected
+    for number in range(2):
+        keys = [row["key"] for row in ROWS if home_of(row["key"], 2) == number]
+        assert sorted(second.read(number)["key"].to_pylist()) == sorted(keys)
     assert (found.rows, run.report.counts["even"]) == (len(ROWS), len(ROWS))
 
 
@@ -131,12 +138,14 @@ def test_a_task_reads_a_group_of_partitions_and_batches_as_often_as_it_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dupq.job.table._FILES_AT_ONCE", 2)
-    run, given = Run(str(tmp_path), "grouped"), numbers(tmp_path)
-    assert [len(some) for some in Ranges(given, (range(1, 3),)).read(0)] == [len(given.read(part)) for part in (1, 2)]
-    spread = run.shuffle("spread", third, given, into=NUMBERS, to="partition", partitions=PARTS)
-    made = run.map("rows", rows_at_once, Ranges(Batches(spread), (range(2), range(2, PARTS))), into=NUMBERS)
-    sizes = [len(spread.read(part)) for part in range(PARTS)]
-    assert [made.read(part)["key"].to_pylist() for part in range(2)] == [
+    run, source = Run(str(tmp_path), "grouped"), numbers(tmp_path)
+    assert [len(some) for some in Ranges(source, (range(1, 3),)).read(0)] == [
+        len(source.read(number)) for number in (1, 2)
+    ]
+    shuffled = run.shuffle("spread", third, source, into=NUMBERS, to="partition", partitions=PARTITIONS)
+    made = run.map("rows", rows_at_once, Ranges(Batches(shuffled), (range(2), range(2, PARTITIONS))), into=NUMBERS)
+    sizes = [len(shuffled.read(number)) for number in range(PARTITIONS)]
+    assert [made.read(number)["key"].to_pylist() for number in range(2)] == [
         [size for size in sizes[:2] for _ in range(2)],
         [sizes[2]] * 2,
     ]
@@ -149,12 +158,12 @@ def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
 
 
 def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
-    spread = Run(str(tmp_path), "some").shuffle(
+    shuffled = Run(str(tmp_path), "some").shuffle(
         "spread", third, numbers(tmp_path), into=NUMBERS, by="key", partitions=2
     )
-    Path(spread.files[1]).write_bytes(b"no Arrow")
+    Path(shuffled.files[1]).write_bytes(b"no Arrow")
     with pytest.raises(DupqError, match=r"spread/part-00001\.arrow: not a readable Arrow file"):
-        spread.read(0)
+        shuffled.read(0)
 
 
 def test_gathered_rows_are_in_one_partition_in_their_order(tmp_path: Path) -> None:
@@ -196,42 +205,44 @@ def test_bytes_that_a_step_makes_are_a_file(tmp_path: Path) -> None:
 
 def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "any").map("marked", third, numbers(tmp_path), into=None)
-    assert [table.schema.names for table in Each(made).read()] == [["key", "number", "partition"]] * PARTS
+    assert [table.schema.names for table in Each(made).read()] == [["key", "number", "partition"]] * PARTITIONS
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
 def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
-    given = numbers(tmp_path)
-    slices = Subdivided(given, count)
-    assert slices.partitions == count * PARTS
-    for part in range(PARTS):
-        some = [slices.read(number) for number in range(count * part, count * (part + 1))]
+    source = numbers(tmp_path)
+    slices = Subdivided(source, count)
+    assert slices.partitions == count * PARTITIONS
+    for number in range(PARTITIONS):
+        some = [slices.read(number) for number in range(count * number, count * (number + 1))]
         assert max(map(len, some)) - min(map(len, some)) <= 1
-        assert pa.concat_tables(some) == given.read(part)
+        assert pa.concat_tables(some) == source.read(number)
     made = Run(str(tmp_path), "sliced").map("keys", keys_of, slices, into=KEYS)
-    assert Whole(made).read() == Whole(given.only("key")).read()
+    assert Whole(made).read() == Whole(source.only("key")).read()
 
 
 def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "counted").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
-    assert [made.counts(part)["even"] for part in range(PARTS)] == [made.read(part).num_rows for part in range(PARTS)]
+    assert [made.counts(number)["even"] for number in range(PARTITIONS)] == [
+        made.read(number).num_rows for number in range(PARTITIONS)
+    ]
     assert Total(made, "even").read() == len(ROWS)
     again = Each(made).read()
     assert [*again] == [*again] == [*Each(made).read()]
 
 
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
-    given = numbers(tmp_path)
+    source = numbers(tmp_path)
 
     def work(run: Run) -> None:
-        doubled = run.map("doubled", twice, given, 5, into=NUMBERS, second=run.table("second", KEYS, PARTS))
-        wanted = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", partitions=PARTS)
-        spread = run.shuffled("third", KEYS, PARTS, 2, by="key")
-        run.look_up_made("answered", twice, doubled, 1, keys=wanted, into=NUMBERS, second=spread)
+        doubled = run.map("doubled", twice, source, 5, into=NUMBERS, second=run.table("second", KEYS, PARTITIONS))
+        keys = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", partitions=PARTITIONS)
+        shuffled = run.shuffled("third", KEYS, PARTITIONS, 2, by="key")
+        run.look_up_made("answered", twice, doubled, 1, keys=keys, into=NUMBERS, second=shuffled)
         run.map(
             "looked",
             third,
-            run.look_up("found", doubled, wanted),
+            run.look_up("found", doubled, keys),
             into=pa.schema([*NUMBERS, ("partition", pa.int64())]),
         )
 
@@ -251,7 +262,7 @@ def test_of_a_stage_that_is_done_tables_are_named_and_nothing_is_called(tmp_path
     done = Run(str(tmp_path), "some", is_done=True)
     assert done.map("doubled", None, numbers(tmp_path), 5, into=NUMBERS) == made
     assert done.shuffle("never", None, made, into=NUMBERS, by="key", partitions=2) == Shuffled(
-        tuple(f"{done.folder}/never/part-{part:05d}.arrow" for part in range(PARTS)), NUMBERS, 2
+        tuple(f"{done.folder}/never/part-{number:05d}.arrow" for number in range(PARTITIONS)), NUMBERS, 2
     )
     assert done.report.tasks == 0
 
@@ -267,14 +278,14 @@ def test_shards_come_in_batches_with_keys_and_one_that_changed_is_an_error(tmp_p
     for number, uri in enumerate(uris):
         write_rows(uri, [question_row(row + 10 * number) for row in range(1, 6)], QUESTIONS)
     shards = pinned([Shard(number, uri, "ab"[number]) for number, uri in enumerate(uris)])
-    given = Shards(tuple(shards), ("a", "b"), ("question_id", "title"), 2)
-    assert [batch["site"].to_pylist() for batch in given.read(1)] == [["b"] * 2, ["b"] * 2, ["b"]]
-    made = Run(str(tmp_path), "keys").map("keys", counted, given, into=KEYS)
+    source = Shards(tuple(shards), ("a", "b"), ("question_id", "title"), 2)
+    assert [batch["site"].to_pylist() for batch in source.read(1)] == [["b"] * 2, ["b"] * 2, ["b"]]
+    made = Run(str(tmp_path), "keys").map("keys", counted, source, into=KEYS)
     keys = [*range(1, 6), *((1 << 48) + number for number in range(11, 16))]
     assert Whole(made).read()["key"].to_pylist() == keys
     write_rows(uris[1], [question_row(1)], QUESTIONS)
     with pytest.raises(DupqError, match=r"1\.parquet"):
-        Run(str(tmp_path), "again").map("keys", counted, given, into=KEYS)
+        Run(str(tmp_path), "again").map("keys", counted, source, into=KEYS)
 
 
 def test_of_a_sorted_table_only_the_row_groups_round_the_keys_are_read(tmp_path: Path) -> None:
@@ -282,16 +293,16 @@ def test_of_a_sorted_table_only_the_row_groups_round_the_keys_are_read(tmp_path:
     rows = pa.table([pa.array(np.arange(count))], schema=KEYS)
     long = Run(str(tmp_path), "long").map("keys", lambda: rows, into=KEYS)
     keys = table(f"{tmp_path}/keys", KEYS, [{"key": 70_000}, {"key": 70_005}], [], [{"key": 5}, {"key": 149_999}])
-    found = [Around(long, keys).read(part)["key"].to_numpy() for part in range(3)]
+    found = [Around(long, keys).read(number)["key"].to_numpy() for number in range(3)]
     assert [len(some) for some in found] == [65_536, 0, count]
     assert found[0][0] <= 70_000
     assert found[0][-1] >= 70_005
 
 
 def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
-    given = numbers(tmp_path)
-    made = Run(str(tmp_path), "read").map("keys", keys_of, ReadWith(given.only("key").read, (), PARTS), into=KEYS)
-    assert Whole(made).read() == Whole(given.only("key")).read()
+    source = numbers(tmp_path)
+    made = Run(str(tmp_path), "read").map("keys", keys_of, ReadWith(source.only("key").read, (), PARTITIONS), into=KEYS)
+    assert Whole(made).read() == Whole(source.only("key")).read()
 
 
 def sums(one: pa.Table, several: list[pa.Table], own: int, same: int) -> pa.Table:
