@@ -46,7 +46,7 @@ import pyarrow as pa
 from all_pairs import all_pairs, with_edits
 
 from dupq.near_duplicates.minhash import band_keys, bands_of, signatures, text_signatures
-from dupq.near_duplicates.pairing import CHAIN, candidate_pairs
+from dupq.near_duplicates.pairing import candidate_pairs
 from dupq.near_duplicates.shingles import jaccard, shingle, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.token_arrays import strings_of, token_texts
@@ -195,7 +195,7 @@ def distinct(texts: list[str]) -> list[str]:
 
 def our_pairs(found: np.ndarray) -> np.ndarray:
     keys = band_keys(found, BANDS, ROWS)
-    return candidate_pairs(keys, np.arange(len(found)), CHAIN)[0]
+    return candidate_pairs(keys, np.arange(len(found)))[0]
 
 
 def polars_pairs(found: np.ndarray) -> int:

@@ -214,7 +214,7 @@ def find(folder: Path, name: str, output: str) -> dict:
     from dupq.archive import partitions
     from dupq.job.run import Run
     from dupq.job.table import Table
-    from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
+    from dupq.near_duplicates.steps import find_near_duplicates, make_signatures, text_ranges
     from dupq.settings.sections import NearDuplicateSettings
     from dupq.tables import CONTENTS, RARITIES, TEXTS
     from dupq.text.keys import Sites
@@ -223,7 +223,7 @@ def find(folder: Path, name: str, output: str) -> dict:
     work, settings = work_of(folder, name), NearDuplicateSettings()
     shards = len(list((work / "texts").glob("*.parquet")))
     said = Table(str(work / "contents"), CONTENTS, shards)
-    bundles = bundles_of(TextTables(Table(str(work / "texts"), TEXTS, shards), said))
+    bundles = text_ranges(TextTables(Table(str(work / "texts"), TEXTS, shards), said))
     first, second = (Run(output, "near_duplicates") for _ in range(2))
     signed = make_signatures(first, bundles, settings, Sites([SITE]), partitions(bundles.questions))
     rarities = Table(str(work / "terms" / "rarities"), RARITIES, 1)

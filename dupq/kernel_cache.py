@@ -1,14 +1,13 @@
-"""numba with a cache on disk that suits dupq: modules with compiled functions import numba from here.
+"""numba with a cache of compiled code for dupq: modules with compiled functions import numba from here.
 
-**It notices every edit.** By itself numba compiles a cached function anew if its own file has changed. Functions and
-constants of other files are part of what was compiled too, and after an edit of these the old code would go on running.
-Here the name of a cached file holds a hash of all files of dupq and its papers that compiled code comes from. Cached
-files with another hash are never opened, as they may name classes that are gone, and are removed when new ones come.
+**It notices every edit.** numba itself recompiles a cached function only if its own file has changed. But compiled code
+contains functions and constants of other files, and after an edit of these the old code would still run. Here the name
+of a cached file has a hash of all files of dupq and its papers that compiled code comes from. Cached files with another
+hash are never opened, as they may name classes that no longer exist, and are removed when new ones are written.
 
-**Any user in any container can run it.** A function is looked for in each of these folders and kept in the first that
-can be written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the user's cache folder, a folder of this
-user's own among the temporary ones. So an image may bring compiled code that nobody may write to. Where no folder can
-be written, each process compiles for itself.
+**Any user in any container can run it.** A function is loaded from any of these folders, and saved in the first that is
+writable: NUMBA_CACHE_DIR, `__pycache__` next to the file, the user's cache folder, this user's own temporary folder. So
+an image may ship compiled code that is read-only. If no folder is writable, each process compiles for itself.
 
 Functions of other packages than dupq and dupq_papers are cached as numba does it.
 """
@@ -37,16 +36,14 @@ from dupq.local_files import own_folder
 
 __all__ = ["Integer", "compile_seconds", "numba"]
 
-Integer = int | np.int64  # in compiled code, where both are the same
+Integer = int | np.int64  # the same in compiled code
 
 PACKAGE = Path(__file__).resolve().parent
-_IMPORTED = re.compile(
-    rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE
-)  # by files with compiled functions
+_IMPORTS_NUMBA = re.compile(rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE)
 _CONSTANTS = ("text/questions.py", "text/tokens.py")  # files with constants that compiled functions use
-_LONG_SECONDS = 3.0  # after which a user wonders
+_LONG_SECONDS = 3.0  # of compiling, after which a line explains the wait
 _log = logging.getLogger(__name__)
-caching: Any = _numbas_caching  # these have no types
+caching: Any = _numbas_caching  # numba has no type hints
 dispatcher: Any = _numbas_dispatcher
 config: Any = numba.config
 _timer = event.TimingListener()
@@ -54,7 +51,7 @@ event.register("numba:compile", _timer)
 
 
 def compile_seconds() -> float:
-    """The time that numba has taken to compile so far in this process; not that of loading."""
+    """Return the time that numba has spent on compiling in this process, without loading."""
     return float(_timer.duration) if _timer.done else 0.0
 
 
@@ -71,7 +68,7 @@ def compiled_files() -> list[Path]:
     """Return the files of dupq and its papers that have compiled functions, or constants that these use."""
     constants = {PACKAGE / name for name in _CONSTANTS}
     files = sorted(path for package in _packages() for path in package.rglob("*.py"))
-    return [path for path in files if path in constants or _IMPORTED.search(path.read_bytes())]
+    return [path for path in files if path in constants or _IMPORTS_NUMBA.search(path.read_bytes())]
 
 
 @functools.cache
@@ -82,13 +79,13 @@ def _packages() -> tuple[Path, ...]:
 
 
 class _Locator(caching._CacheLocator):
-    """What numba asks of a folder: nothing but the names of files depends on it here."""
+    """numba's interface to a cache folder, which gives only the names of files here."""
 
     def __init__(self, py_file: str) -> None:
         self._py_file = py_file
 
     def get_cache_path(self) -> str:
-        return str(Path(self._py_file).parent / "__pycache__")  # of many; numba shows it only
+        return str(Path(self._py_file).parent / "__pycache__")  # numba only displays it
 
     def get_source_stamp(self) -> str:
         return source_stamp()
@@ -98,7 +95,7 @@ class _Locator(caching._CacheLocator):
 
 
 class _Code(caching.CompileResultCacheImpl):
-    """How numba turns compiled code into bytes and back, under a name of ours."""
+    """numba's serialisation of compiled code, under our file names."""
 
     def __init__(self, py_func: FunctionType) -> None:
         py_file = inspect.getfile(py_func)
@@ -112,12 +109,12 @@ class KernelCache(caching.FunctionCache):
     _impl_class = _Code
 
     def __init__(self, py_func: FunctionType) -> None:
-        """Of the function `py_func`."""
+        """Open the cache of the function `py_func`."""
         super().__init__(py_func)
         self._py_file = inspect.getfile(py_func)
 
     def _files(self, make: bool) -> Iterator[Any]:
-        """Yield the function's files in each folder; the user's own temporary one is made if `make` says so."""
+        """Yield the function's files in each folder; with `make`, create the user's own temporary folder."""
         name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
         for folder in _folders(Path(self._py_file).parent, make):
             yield caching.IndexDataCacheFile(str(folder), name, stamp)
@@ -135,7 +132,7 @@ class KernelCache(caching.FunctionCache):
         if not self._impl.check_cachable(data):
             return
         if compile_seconds() > _LONG_SECONDS:
-            _say_once()
+            _log_compiling()
         key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
         for file in self._files(make=True):
             folder = Path(file._cache_path)
@@ -146,17 +143,17 @@ class KernelCache(caching.FunctionCache):
                 continue
             _remove_others(folder, self._impl.locator.get_disambiguator())
             return
-        _warn_once()
+        _log_unwritable()
 
 
 def _folders(source: Path, make: bool) -> Iterator[Path]:
-    """Yield the folders for compiled code of files in the folder `source`."""
+    """Yield the folders for compiled code of files in the folder `source`, in order of preference."""
     name = caching._CacheLocator.get_suitable_cache_subpath(str(source / "_"))
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR, name).absolute()
     yield source / "__pycache__"
     users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
-    if users.is_absolute():  # without a home it is "~/.cache", which is no folder
+    if users.is_absolute():  # without a home it is "~/.cache"
         yield users / name
     own = own_folder(make=make)
     if own is not None:
@@ -165,20 +162,20 @@ def _folders(source: Path, make: bool) -> Iterator[Path]:
 
 @functools.cache  # once per process, not for each function
 def _remove_others(folder: Path, kept: str) -> None:
-    """Remove the cache of functions as they were before."""
+    """Remove the cached files of earlier code."""
     for file in folder.glob("*-dupq*.nb[ic]"):
         if f"-{kept}." not in file.name:
-            with contextlib.suppress(OSError):  # another process removed it first, or nobody may
+            with contextlib.suppress(OSError):  # another process removed it first, or it is read-only
                 file.unlink()
 
 
 @functools.cache
-def _say_once() -> None:
+def _log_compiling() -> None:
     _log.warning("compiling what is called for the first time, a minute or two; it is kept")
 
 
 @functools.cache
-def _warn_once() -> None:
+def _log_unwritable() -> None:
     _log.warning(
         "compiled code cannot be kept, so each process compiles for itself, a minute or two: no folder for it can be "
         "written; set NUMBA_CACHE_DIR to one that can"
@@ -186,7 +183,7 @@ def _warn_once() -> None:
 
 
 def _cache_of(py_func: FunctionType) -> object:
-    """The cache of a function, as numba's dispatchers make it."""
+    """Return the cache of a function, in place of numba's class."""
     file = Path(inspect.getfile(py_func)).resolve()
     return KernelCache(py_func) if any(map(file.is_relative_to, _packages())) else caching.FunctionCache(py_func)
 

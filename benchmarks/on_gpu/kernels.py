@@ -129,9 +129,9 @@ def scored_a_second(measure: Measure, device: torch.device) -> float:
     questions, rule = 1_000_000, rule_of(measure)
     _, there = upload(archive(questions, 300, measure.lexical != 0, device), rule, device)
     lists, some = empty_lists(questions, 10, device), 100_000
-    mine = lists.part(slice(some))
+    mine = lists.view(slice(some))
     mine.buffer.random_(0, questions)
     mine.counts.fill_(lists.room)
     rows = torch.arange(some, device=device)
-    work = functools.partial(kernels.scored, rule, there, there, rows, mine, rows.int())
+    work = functools.partial(kernels.score, rule, there, there, rows, mine, rows.int())
     return some * lists.room / seconds(work, 3)

@@ -29,8 +29,8 @@ from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.asking import Asking, Title, signs_of
-from dupq.near_duplicates.pairing import NearPairs, Said, near_pairs
+from dupq.near_duplicates.asking import Title, TitleComparer, signs_of
+from dupq.near_duplicates.pairing import Contents, NearPairs, near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.report.summary import counted
 from dupq.runs.reader import TableView, in_memory
@@ -220,14 +220,14 @@ def compare(
     table = _texts(titles, bodies, settings.text)
     words = words_of_rows(NewTexts(titles, bodies).rows(), table, settings.text.language)
     rarity = rarities(document_counts(words.texts), len(table))
-    asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
+    comparer = TitleComparer(settings.text.language, rare_words(rarity, len(table), settings.text.language))
     contents = _contents(table, titles, bodies)
-    near = near_pairs(contents, settings.near_duplicates, asking)
+    near = near_pairs(contents, settings.near_duplicates, comparer)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, *components(near.pairs)) == every)
     alone, prior = None, read_prior()
     if not any(bodies or ()):
-        alone = TitlesAlone(asking, list(map(Title, contents.titles.to_pylist(), contents.signs.to_pylist())))
+        alone = TitlesAlone(comparer, list(map(Title, contents.titles.to_pylist(), contents.signs.to_pylist())))
         prior = read_prior(OF_TITLES)
     if callable(encoder):
         used: TextEncoder | Encode = encoder
@@ -296,12 +296,12 @@ def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) 
     return table
 
 
-def _contents(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Said:
+def _contents(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Contents:
     """Return what `near_pairs` reads of texts and their rows of TEXTS."""
     written = pa.array(titles, pa.string())
     html = pa.nulls(len(titles), pa.string()) if bodies is None else pa.array(bodies, pa.string())
     hashes = content_hashes(written, html)
-    return Said(table["title"].combine_chunks(), table["text"].combine_chunks(), signs_of(written), hashes)
+    return Contents(table["title"].combine_chunks(), table["text"].combine_chunks(), signs_of(written), hashes)
 
 
 def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, texts: Texts, cosines: np.ndarray) -> pa.Table:

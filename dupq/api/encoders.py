@@ -20,7 +20,7 @@ from dupq.clusters.evidence import Words, around, shared, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
-from dupq.near_duplicates.asking import Asking, Title
+from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
 from dupq.neighbours.tiles import Search, all_pairs, block
@@ -111,15 +111,15 @@ _CERTAIN, _LEAST = 4.0, 0.02
 class TitlesAlone:
     """Titles without bodies, of which some pairs are decided by their words alone."""
 
-    asking: Asking
+    comparer: TitleComparer
     titles: list[Title]
 
     def certain(self, left: int, right: int) -> int:
         """Return 1 if the titles of two rows ask the same, -1 if they do not, and 0 if their words leave it open."""
         both = self.titles[left], self.titles[right]
-        if self.asking.apart(*both):
+        if self.comparer.differ(*both):
             return -1
-        return int(all(map(self.asking.said, both)) and self.asking.same(*both))
+        return int(all(map(self.comparer.question_of, both)) and self.comparer.same(*both))
 
     def moved(self, left: np.ndarray, right: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """Return the probabilities (float32) of pairs of rows, moved where their titles are certain.

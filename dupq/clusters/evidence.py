@@ -17,7 +17,7 @@ import regex
 import xxhash
 
 from dupq.kernel_cache import numba as nb
-from dupq.near_duplicates.asking import Asking, Title, signs_of
+from dupq.near_duplicates.asking import Title, TitleComparer, signs_of
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey
@@ -48,7 +48,7 @@ def marks_of(
     """
     columns = (questions[name].to_pylist() for name in ("question_id", "title", "body_html", "owner"))
     signs = signs_of(questions["title"]).to_pylist()
-    asking = functools.cache(Asking(language, lambda word: False).said)
+    asking = functools.cache(TitleComparer(language, lambda word: False).question_of)
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs, sites, *columns, strict=True)
     for words, sign, site, number, title, body, owner in rows:

@@ -1,10 +1,10 @@
-"""Whether the titles of two questions whose texts are nearly the same ask the same too.
+"""Compare the titles of questions whose texts are nearly the same: do they ask the same?
 
 Two questions by one author, or two that fill in one template, share nearly all their words and ask different things:
-"… closed under reversal?" and "… closed under complementation?", "Election 2014" and "Election 2018". So near
-duplicates have the same telling words in their titles, in the same order, and the same signs. A telling word is one
-that is no stop word, or one of those stop words that change what is asked ("not", "before", "why"); it counts by its
-stem, and a typing error does not count. Other pairs may be duplicates all the same, but it takes more to say so.
+"… closed under reversal?" and "… closed under complementation?", "Election 2014" and "Election 2018". So the titles of
+near duplicates must have the same telling words in the same order, and the same signs. A telling word is not a stop
+word, or is one that changes the question ("not", "before", "why"). It counts by its stem, and typing errors do not
+count. Other pairs may still be duplicates, but that takes more evidence.
 """
 
 import functools
@@ -20,13 +20,13 @@ from dupq.text.languages import is_stop_word, numbers_in, stems
 from dupq.text.tokens import as_read
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
-# Web addresses, formulas, TeX's commands, the minus of a number, a factorial; then operators, currencies and arrows.
+# Web addresses, formulas, TeX commands, the minus of a number, a factorial; then operators, currencies and arrows.
 _SIGN = regex.compile(
     r"(?:https?|ftp)://\S+|www\.\S+|\$\$?[^$]+\$\$?|\\[A-Za-z]+|(?<![\w.])-(?=\d)|(?<=\b[a-z])!"
     r"|(?P<others>[\p{Sm}\p{Sc}*/%&\\@#^!?:.\-]+)"
 )
 _PUNCTUATION = regex.compile(r"[.?!:\-]+|[/&]")
-# Stop words of their languages that change what is asked; in other languages all stop words go.
+# Stop words that change the question. In languages that are not here all stop words are left out.
 _TELLING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
     "english": "no nor not before after above below up down out off over under against between few more most all both "
@@ -40,7 +40,7 @@ _TELLING = {
     "где куда зачем кто два три один",
     "spanish": "no ni sin nada antes desde hasta contra entre más todo todos cuando donde quien quienes uno",
 }
-# Of these, and beside them, the words that deny.
+# Words that deny.
 _DENYING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير",
     "english": "no nor not without never none nothing neither non",
@@ -51,52 +51,51 @@ _DENYING = {
     "russian": "не ни без нет нельзя никогда",
     "spanish": "no ni sin nada nunca",
 }
-# Words that differ from another of their kind in a letter: never typing errors.
-_KINDS = """
+# Words that differ in a letter from others of their kind, and are never typing errors of these.
+_ALIKE = """
 january february march april june july august september october november december monday tuesday wednesday thursday
 friday saturday sunday first second third fourth fifth sixth seventh eighth ninth tenth three four five seven eight nine
 eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy
 eighty ninety hundred thousand million billion trillion
 juin juillet junio julio junho julho giugno luglio июнь июня июль июля يونيو يوليو يونيه يوليه
 """
-_NO_ERRORS = frozenset(_KINDS.split())
+_NO_ERRORS = frozenset(_ALIKE.split())
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_LONG = 9  # letters from which a word may have two errors
+_LONG = 9  # a word of this many letters may have two errors
 
 
 class Title(NamedTuple):
-    """What a title says."""
+    """The words and signs of a title."""
 
     words: str  # tokens joined by single spaces
-    signs: str  # what `signs_of` gives
+    signs: str  # as `signs_of` returns them
 
 
 def signs_of(titles: pa.Array) -> pa.Array:
-    """Of each title as it is written the signs that its tokens lack (string): formulas, operators, web addresses."""
-    found = [_signs(title) if title else "" for title in titles.to_pylist()]
-    return pa.array(found, pa.string())
+    """Return the signs (string) of each title as written: formulas, operators, web addresses, which tokens lack."""
+    return pa.array([_signs(title) if title else "" for title in titles.to_pylist()], pa.string())
 
 
 def _signs(title: str) -> str:
-    found = _SIGN.finditer(as_read(title))
-    signs = ("".join(match[0].split()) for match in found if not _PUNCTUATION.fullmatch(match["others"] or "a"))
+    matches = _SIGN.finditer(as_read(title))
+    signs = ("".join(match[0].split()) for match in matches if not _PUNCTUATION.fullmatch(match["others"] or "a"))
     return " ".join(sign.rstrip(".?:") for sign in signs)
 
 
-class Asking:
+class TitleComparer:
     """Compares titles in one language."""
 
     def __init__(self, language: str, is_rare: Callable[[str], bool]) -> None:
-        """`is_rare` says whether at most one text of the archive has a word: only such a word is a typing error."""
+        """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
         self._stem = functools.cache(stems(language))
         self._kept = frozenset(_TELLING.get(language, "").split())
         self._denied = frozenset(_DENYING.get(language, "").split())
 
-    def all_same(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Whether the titles of the rows `left[i]` and `right[i]` ask the same (bool); `words`, `signs` as of Title."""
-        found = pc.binary_join_element_wise(words, signs, "\n").dictionary_encode()
-        ids, titles = found.indices.to_numpy(), [Title(*title.split("\n")) for title in found.dictionary.to_pylist()]
+    def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return whether the titles in rows `left[i]` and `right[i]` of `words` and `signs` ask the same (bool)."""
+        joined = pc.binary_join_element_wise(words, signs, "\n").dictionary_encode()
+        ids, titles = joined.indices.to_numpy(), [Title(*title.split("\n")) for title in joined.dictionary.to_pylist()]
         pairs = np.stack([ids[left], ids[right]], axis=1)
         result = pairs[:, 0] == pairs[:, 1]
         same = functools.cache(lambda one, other: self.same(titles[one], titles[other]))
@@ -105,8 +104,8 @@ class Asking:
         return result
 
     def same(self, left: Title, right: Title) -> bool:
-        """Whether two titles ask the same; so they do if one says nothing at all: then their texts decide."""
-        left, right = sorted((left, right))  # so that their order makes no difference
+        """Return whether two titles ask the same, also if one is empty: then their texts decide."""
+        left, right = sorted((left, right))  # so that the answer does not depend on their order
         first, second = self._words(left.words), self._words(right.words)
         if not (first or left.signs) or not (second or right.signs):
             return True
@@ -117,10 +116,10 @@ class Asking:
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
 
-    def apart(self, left: Title, right: Title) -> bool:
-        """Whether titles say by their words alone that they ask for different things.
+    def differ(self, left: Title, right: Title) -> bool:
+        """Return whether titles clearly ask for different things.
 
-        Only one has a number, a sign or a denial, or they have the same words, or the same but for stop words, in
+        Only one of them has a number, a sign or a denial, or they have the same words, with or without stop words, in
         another order.
         """
         if left.signs != right.signs or numbers_in(left.words) != numbers_in(right.words):
@@ -131,10 +130,10 @@ class Asking:
         bare = [
             [self._stem(word) for word in words if not is_stop_word(word, self._language)] for words in (first, second)
         ]
-        return any(one != other and sorted(one) == sorted(other) for one, other in ((first, second), bare))
+        return any(words != others and sorted(words) == sorted(others) for words, others in ((first, second), bare))
 
-    def said(self, title: Title) -> str:
-        """What a title asks: its telling words in their order, and its signs; "" for nothing."""
+    def question_of(self, title: Title) -> str:
+        """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""
         return " ".join([*self._telling(self._words(title.words)), title.signs]).strip()
 
     def _agree(self, words: list[str], others: list[str]) -> bool:
@@ -142,19 +141,19 @@ class Asking:
         return not is_swapped and self._telling(words) == self._telling(others)
 
     def _words(self, words: str) -> list[str]:
-        found = [word for word in words.split(" ") if _WORD.search(word)]
+        kept = [word for word in words.split(" ") if _WORD.search(word)]
         if self._language == "english":
-            return ["not" if word.endswith("n't") or word == "cannot" else word for word in found]
-        return found
+            return ["not" if word.endswith("n't") or word == "cannot" else word for word in kept]
+        return kept
 
     def _telling(self, words: list[str]) -> list[str]:
         telling = [word for word in words if word in self._kept or not is_stop_word(word, self._language)]
-        if not _LETTERS.isdisjoint(telling):  # so "a" is a letter too: "from A to B"
+        if not _LETTERS.isdisjoint(telling):  # then "a" is a letter too: "from A to B"
             telling = [word for word in words if word in _LETTERS or word in telling]
         return [self._stem(word) for word in telling]
 
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
-        """`words` with what is rare and looks like one of `others`, which `words` lack, replaced by it."""
+        """Return `words`, each rare one that looks like one of `others` that they lack replaced by that."""
         lacking = [other for other in others if other not in words]
         return [next(filter(functools.partial(self._is_error, word, others), lacking), word) for word in words]
 
@@ -163,16 +162,16 @@ class Asking:
 
 
 def _are_spaced_otherwise(left: list[str], right: list[str]) -> bool:
-    """Whether two titles are the same but for the spaces and hyphens between their letters: "e-mail", "email"."""
+    """Return whether two titles differ in spaces and hyphens between letters only: "e-mail", "email"."""
     numbers, others = ([word for word in words if _DIGIT.search(word)] for words in (left, right))
     return numbers == others and "".join(left) == "".join(right)
 
 
 def is_typing_error(word: str, other: str) -> bool:
-    """Whether one of two words is the other with a letter changed, left out, doubled, or swapped with the next.
+    """Return whether one of two words is the other with a letter changed, left out, doubled, or swapped with the next.
 
-    The first letter is right: a wrong one makes other words ("undirected", "import"), as letters at the end do
-    ("Korean"), and most other letters of short words. A long word may have two errors.
+    The first letter must be right, since another one makes another word ("undirected", "import"). So do letters at the
+    end ("Korean"), and most letters of short words. A long word may have two errors.
     """
     shorter, longer = sorted((word, other), key=len)
     if (
@@ -192,16 +191,16 @@ def is_typing_error(word: str, other: str) -> bool:
 
 
 def _errors(word: str, other: str) -> int:
-    """The fewest letters to be changed, left out, put in, or swapped with the next that make one word of the other.
+    """Return the least number of letters to be changed, left out, put in, or swapped that make one word of the other.
 
     The optimal string alignment distance: Damerau (1964), no letter touched twice.
     """
     before, last, row = [0] * (len(other) + 1), [0] * (len(other) + 1), list(range(len(other) + 1))
-    for place, letter in enumerate(word, 1):
-        before, last, row = last, row, [place]
-        for index, wanted in enumerate(other, 1):
-            least = min(last[index] + 1, row[-1] + 1, last[index - 1] + (letter != wanted))
-            if place > 1 and index > 1 and letter == other[index - 2] and wanted == word[place - 2]:
-                least = min(least, before[index - 2] + 1)
+    for i, a in enumerate(word, 1):
+        before, last, row = last, row, [i]
+        for j, b in enumerate(other, 1):
+            least = min(last[j] + 1, row[-1] + 1, last[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and b == word[i - 2]:
+                least = min(least, before[j - 2] + 1)
             row.append(least)
     return row[-1]

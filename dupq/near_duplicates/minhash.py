@@ -1,7 +1,7 @@
 """MinHash signatures, bit-identical to `datasketch.MinHash(scheme="affine32")` fed with the same hashes.
 
-A shingle's low 32 bits are pre-mixed, then each permutation k maps them to a_k * h + b_k modulo 2**32; the
-signature keeps the minimum of each permutation over the text's shingles.
+The low 32 bits h of a shingle's hash are pre-mixed, then each permutation k maps them to a_k * h + b_k modulo 2**32.
+The signature has the minimum of each permutation over the text's shingles.
 
 The keys of a signature's bands propose candidate pairs; the number of bands and rows is datasketch's optimum.
 """
@@ -17,15 +17,13 @@ from dupq.kernel_cache import numba
 from dupq.near_duplicates.shingles import Shingles, shingle
 from dupq.settings.sections import NearDuplicateSettings
 
-# Choosing the number of bands and rows: datasketch's optimum, and the probability curve that it gives.
-#
 # datasketch weighs the area under the collision curve left of the threshold (false candidates) against the area above
 # it right of the threshold (lost pairs) and takes the bands and rows with the smallest sum. Every candidate is
-# verified, so a false one costs a comparison of some microseconds, but a lost pair is lost: nearly all weight is on the
-# latter. With 128 permutations, a threshold of 0.8 and 0.999 that gives 21 bands of 6 rows, which lose one in 590 pairs
-# at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
+# verified, so a false one costs a comparison of some microseconds, but a lost pair is lost: nearly all weight is on
+# lost pairs. With 128 permutations, a threshold of 0.8 and 0.999 that gives 21 bands of 6 rows, which lose one in 590
+# pairs at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
 
-_FALSE_POSITIVE_WEIGHT = 1 - 0.999  # see above
+_FALSE_POSITIVE_WEIGHT = 1 - 0.999
 
 
 def bands_of(settings: NearDuplicateSettings) -> tuple[int, int]:
@@ -52,18 +50,16 @@ def optimal_bands(
     return chosen.b, chosen.r
 
 
-# Locality-sensitive hashing of signatures: the keys of their bands.
-#
-# Texts whose signatures agree in all rows of at least one band fall into one bucket there, those of Jaccard coefficient
-# s with probability 1 - (1 - s**rows)**bands; pairing.py has the candidates that buckets give. A bucket only proposes:
-# each pair is verified.
+# Locality-sensitive hashing. Texts whose signatures agree in all rows of a band fall into one bucket there, which two
+# texts of Jaccard coefficient s do with probability 1 - (1 - s**rows)**bands. pairing.py makes candidate pairs from
+# buckets, and verifies each.
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
 
 def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
-    """One 64-bit key a band: uint64 of shape (n, bands), from signatures (uint32) of shape (n, >= bands * rows)."""
+    """Return one key per band (uint64, (n, bands)) from signatures (uint32, (n, >= bands * rows))."""
     keys = np.empty((len(signatures), bands), np.uint64)
     _fill_keys(np.ascontiguousarray(signatures), rows, keys)
     return keys
@@ -86,7 +82,7 @@ EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in
 
 
 def permutations(count: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
-    """datasketch's multipliers and addends (uint32, shape (count,)) for a seed."""
+    """Return datasketch's multipliers and addends (uint32, (count,)) for a seed."""
     multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations
     return multipliers.astype(np.uint32), addends.astype(np.uint32)
 
@@ -97,7 +93,7 @@ def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings, seed
 
 
 def signatures(shingles: Shingles, count: int, seed: int = SEED) -> np.ndarray:
-    """The signatures of n texts from their shingles: uint32 of shape (n, count)."""
+    """Return the signatures of n texts from their shingles: uint32 of shape (n, count)."""
     return _sign_shingles(shingles.hashes, shingles.offsets, *permutations(count, seed))
 
 
@@ -111,7 +107,7 @@ def _sign_shingles(hashes: np.ndarray, offsets: np.ndarray, multipliers: np.ndar
 
 @numba.njit(nogil=True, cache=True)
 def _lower(hashes: np.ndarray, multipliers: np.ndarray, addends: np.ndarray, least: np.ndarray) -> None:
-    """Lower `least` to the minimum of each permutation over the shingles, four at a time: fewer reads and writes."""
+    """Lower `least` to the minimum of each permutation over the shingles, four at a time for fewer reads and writes."""
     last = len(hashes) - 1
     for first in range(0, len(hashes), 4):
         a, b = _premixed(hashes[first]), _premixed(hashes[min(first + 1, last)])
@@ -125,7 +121,7 @@ def _lower(hashes: np.ndarray, multipliers: np.ndarray, addends: np.ndarray, lea
 
 @numba.njit(nogil=True, cache=True)
 def _premixed(wide: np.uint64) -> np.uint32:
-    """MurmurHash3's 32-bit finaliser of the low half."""
+    """Return MurmurHash3's 32-bit finaliser of the low half."""
     value = np.uint32(wide)
     value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(13))) * np.uint32(0xC2B2AE35))

@@ -1,6 +1,6 @@
-"""From buckets to candidate pairs, in time and memory linear in the number of texts; exact copies, by a hash of the
-text; boilerplate, which is left out of the comparison; and the verification of candidate pairs. At the end all of it,
-from texts to verified pairs, for texts in memory; steps.py does the same partition by partition.
+"""Candidate pairs from buckets, exact copies, boilerplate, and the verification of candidate pairs.
+
+`near_pairs` does all of it for texts in memory; steps.py does the same partition by partition.
 """
 
 from collections.abc import Iterable
@@ -11,57 +11,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.near_duplicates.asking import Asking
+from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import SHINGLE_SETS
 from dupq.text.keys import are_among, distinct, distinct_pairs
 
-# From buckets to candidate pairs, in time and memory linear in the number of texts.
+# Candidate pairs, in time and memory linear in the number of texts.
 #
 # The members of a bucket are chained in the order of their keys in the next band (then of their own keys), so that
 # texts that agree in two bands are adjacent, and the order differs from band to band. Each member is paired with the
-# `links` members that follow it in the chain: in a bucket of up to `links` + 1 that leaves out none, in a larger one no
-# member has more than 2 * `links` partners. A bucket of more than `limit` members is oversized: it is chained by single
-# links and counted. What one band's chain leaves out, the chains of other bands find: of real texts with 50 or 90 edits
-# each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit pairs are left out, and must
-# be, or output would grow with the square of the bucket: 0.89 of them were found with 200 edits each, 0.09 with 1,000.
-# Of the true pairs of these, 0.9996 still share a component.
+# `links` members that follow it in the chain. In a bucket of up to `links` + 1 that leaves out no pair; in a larger one
+# no member has more than 2 * `links` partners. A bucket of more than `limit` members is oversized: it is chained by
+# single links and counted. The chains of other bands find what one band's chain leaves out: of real texts with 50 or 90
+# edits each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit pairs must be left out,
+# or output would grow with the square of the bucket: 0.89 of them were found with 200 edits each, 0.09 with 1,000. Of
+# the true pairs of these, 0.9996 still share a component.
+
+LINKS, LIMIT = 32, 100
 
 
-class ChainRule(NamedTuple):
-    """How the members of a bucket are paired; see above."""
+def bucket_pairs(
+    buckets: np.ndarray, orders: np.ndarray, members: np.ndarray, links: int = LINKS, limit: int = LIMIT
+) -> tuple[np.ndarray, int]:
+    """Return the candidate pairs of one band, and the number of oversized buckets.
 
-    links: int
-    limit: int
-
-
-CHAIN = ChainRule(links=32, limit=100)  # see above
-
-
-class Bucketed(NamedTuple):
-    """The texts of one band: their bucket (uint64), their index in its chain (uint64) and their key (int64)."""
-
-    buckets: np.ndarray
-    orders: np.ndarray
-    members: np.ndarray
-
-
-def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
-    """Return the candidate pairs of one band, and how many buckets were oversized.
-
-    Pairs are indices in `texts`, int64 of shape (m, 2); the left index has the smaller key. Which pairs there are
-    does not depend on the order of the rows; `members` must be distinct.
+    Each text has a bucket (uint64), an order in its chain (uint64), and a key in `members` (int64, distinct).
+    Pairs are row numbers, int64 of shape (m, 2); the left row has the smaller key. The same pairs are found for any
+    order of the rows.
     """
-    kept = np.flatnonzero(shared(texts.buckets))  # most texts are alone in their bucket
-    buckets, orders, members = (column[kept] for column in texts)
+    kept = np.flatnonzero(shared(buckets))  # most texts are alone in their bucket
+    buckets, orders, members = buckets[kept], orders[kept], members[kept]
     order = np.lexsort((members, orders, buckets))
     buckets = buckets[order]
     _, sizes = np.unique(buckets, return_counts=True)
-    is_large = np.repeat(sizes > rule.limit, sizes)
+    is_large = np.repeat(sizes > limit, sizes)
     pairs, left = [np.zeros((0, 2), np.int64)], np.arange(len(buckets))
-    for distance in range(1, rule.links + 1):
+    for distance in range(1, links + 1):
         left = left[left + distance < len(buckets)]
         left = left[buckets[left] == buckets[left + distance]]
         if distance == 2:
@@ -70,26 +57,28 @@ def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
     indices = order[np.concatenate(pairs)]
     swapped = members[indices[:, 0]] > members[indices[:, 1]]
     indices[swapped] = indices[swapped, ::-1]
-    return kept[indices], int((sizes > rule.limit).sum())
+    return kept[indices], int((sizes > limit).sum())
 
 
-def candidate_pairs(keys: np.ndarray, members: np.ndarray, rule: ChainRule) -> tuple[np.ndarray, int]:
-    """The distinct candidate pairs of all bands, and how many buckets were oversized: for one process.
+def candidate_pairs(
+    keys: np.ndarray, members: np.ndarray, links: int = LINKS, limit: int = LIMIT
+) -> tuple[np.ndarray, int]:
+    """Return the distinct candidate pairs of all bands, and the number of oversized buckets.
 
-    `keys` is what `band_keys` gives (uint64, shape (n, bands)), `members` the texts' keys (int64, distinct). Pairs
-    are keys, shape (m, 2), left < right, sorted.
+    `keys` are `band_keys` (uint64, (n, bands)), `members` the texts' keys (int64, distinct). Pairs are keys, shape
+    (m, 2), left < right, sorted.
     """
-    found, oversized = [np.zeros((0, 2), np.int64)], 0
+    every, oversized = [np.zeros((0, 2), np.int64)], 0
     columns = np.ascontiguousarray(keys.T)
     for buckets, orders in zip(columns, np.roll(columns, -1, axis=0), strict=True):
-        pairs, large = bucket_pairs(Bucketed(buckets, orders, members), rule)
-        found.append(members[pairs])
+        pairs, large = bucket_pairs(buckets, orders, members, links, limit)
+        every.append(members[pairs])
         oversized += large
-    return distinct_pairs(np.concatenate(found)), oversized
+    return distinct_pairs(np.concatenate(every)), oversized
 
 
 def shared(values: np.ndarray) -> np.ndarray:
-    """Tell which of the values are repeated (bool)."""
+    """Return a mask of the values that are repeated."""
     order = np.argsort(values)
     is_next = values[order[1:]] == values[order[:-1]]
     result = np.zeros(len(values), bool)
@@ -97,27 +86,18 @@ def shared(values: np.ndarray) -> np.ndarray:
     return result
 
 
-# Finding exact copies: questions whose title and body are the same but for white space, by a 128-bit hash.
-#
-# Two different ones of 24 million share a hash by chance with a probability of 1e-24. A star joins the copies: each is
-# paired with the one of the smallest key, and only that one gets a signature.
+# Exact copies are questions whose title and body are equal but for white space, by a 128-bit hash. Among 24 million,
+# two different ones share a hash with a probability of 1e-24. Copies form a star: each is paired with the one that has
+# the smallest key, and only that one gets a signature.
 
 
-class Hashed(NamedTuple):
-    """Questions: both halves of their hash (uint64) and their key (int64)."""
+def copies(high: np.ndarray, low: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the copies, and for each the row of the text with the smallest key (both int64).
 
-    high: np.ndarray
-    low: np.ndarray
-    keys: np.ndarray
-
-
-def copies(texts: Hashed) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the copies, and for each the row of the text with the smallest key (both int64).
-
-    The answer does not depend on the order of the rows.
+    `high` and `low` are the halves of the texts' hashes (uint64), `keys` their keys (int64).
     """
-    kept = np.flatnonzero(shared(texts.high))
-    high, low, keys = (column[kept] for column in texts)
+    kept = np.flatnonzero(shared(high))
+    high, low, keys = high[kept], low[kept], keys[kept]
     order = np.lexsort((keys, low, high))
     high, low = high[order], low[order]
     first = np.ones(len(order), bool)
@@ -126,22 +106,21 @@ def copies(texts: Hashed) -> tuple[np.ndarray, np.ndarray]:
     return kept[order[~first]], kept[order[starts[~first]]]
 
 
-# Boilerplate: shingles that stand under many titles, as those of templates, signatures and notes do.
-#
-# They say nothing of what is asked, so that they are left out of the Jaccard coefficient. Counted are the titles among
-# the texts that are compared at all: two that fill in one template are, and ordinary phrases hardly ever get there.
-# Titles are counted, not texts, so that a question that is asked a hundred times in the same words keeps them.
+# Boilerplate are shingles of many titles' texts, as those of templates, signatures and notes. They say nothing about
+# the question, so that they are left out of the Jaccard coefficient. Titles are counted among the texts of candidate
+# pairs: texts that fill in one template are among these, and ordinary phrases are hardly ever. Titles are counted
+# rather than texts, so that a question that is asked a hundred times in the same words keeps its shingles.
 
 _TITLES, _SHARE = 5, 1_000
 
 
 def most_titles(compared: int) -> int:
-    """Over how many titles a shingle may stand if so many texts are compared: 5, of 6,000 and more one in 1,000."""
+    """Return the most titles that a shingle may have: 5, or one in 1,000 of the `compared` texts if that is more."""
     return max(_TITLES, compared // _SHARE)
 
 
 def titled_shingles(sets: Shingles, titles: pa.Array, texts: pa.Array) -> np.ndarray:
-    """Each shingle of n texts and a hash of the title over it: uint64, shape (m, 2); of texts that are titles, none."""
+    """Return each shingle with a hash of its text's title (uint64, (m, 2)), without texts that are only a title."""
     hashes = np.array([xxhash.xxh3_64_intdigest(title.encode()) for title in titles.to_pylist()], np.uint64)
     lengths = np.diff(sets.offsets)
     has_body = pc.not_equal(titles, texts).to_numpy(zero_copy_only=False)
@@ -149,14 +128,14 @@ def titled_shingles(sets: Shingles, titles: pa.Array, texts: pa.Array) -> np.nda
 
 
 def boilerplate(titled: np.ndarray, most: int) -> np.ndarray:
-    """The shingles (uint64, sorted) that stand over more than `most` titles; `titled` as `titled_shingles` gives it."""
+    """Return the shingles (uint64, sorted) that have more than `most` titles in `titled` (see `titled_shingles`)."""
     shingles = np.sort(distinct_pairs(titled.view(np.int64))[:, 0].view(np.uint64))
     starts = np.flatnonzero(np.append(True, shingles[1:] != shingles[:-1])) if len(shingles) else np.zeros(0, np.int64)
     return shingles[starts[np.diff(np.append(starts, len(shingles))) > most]]
 
 
 def without_boilerplate(sets: Shingles, shingles: np.ndarray) -> Shingles:
-    """`sets` without some shingles (uint64, sorted)."""
+    """Return `sets` without `shingles` (uint64, sorted)."""
     kept = ~are_among(shingles, sets.hashes)
     return Shingles(sets.hashes[kept], np.append(0, np.cumsum(kept))[sets.offsets])
 
@@ -169,18 +148,19 @@ _PAIRS_AT_ONCE = 100_000  # with the shingle sets of their texts in memory
 def shingle_table(
     size: int, keys: np.ndarray, titles: pa.StringArray, texts: pa.StringArray, signs: pa.StringArray
 ) -> tuple[pa.Table, np.ndarray]:
-    """Return SHINGLE_SETS of texts, and their shingles with the title over each, as of `titled_shingles`."""
+    """Return SHINGLE_SETS of texts, and their `titled_shingles`."""
     sets = shingle_sets(compared(titles, texts), size)
     lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
     return pa.table([keys, lists, titles, signs], schema=SHINGLE_SETS), titled_shingles(sets, titles, texts)
 
 
 def compare(
-    pairs: np.ndarray, sets: Iterable[pa.RecordBatch], common: np.ndarray, asking: Asking, threshold: float
+    pairs: np.ndarray, sets: Iterable[pa.RecordBatch], common: np.ndarray, comparer: TitleComparer, threshold: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Jaccard coefficient of each pair (sorted), and whether both ask the same if it reaches the threshold.
+    """Return the Jaccard coefficient of each pair (sorted) and, if it reaches the threshold, whether both ask the same.
 
-    Some pairs at a time: `sets` are gone through for them, and only those of their questions are held.
+    Pairs are compared in batches. Each batch reads all `sets`, and keeps in memory those of its questions. `common` is
+    boilerplate.
     """
     coefficients, asks_same = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
@@ -191,7 +171,7 @@ def compare(
         shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
         coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
         alike = np.flatnonzero(coefficients[rows] >= threshold)
-        asks_same[alike + start] = asking.all_same(titles, signs, left[alike], right[alike])
+        asks_same[alike + start] = comparer.same_pairs(titles, signs, left[alike], right[alike])
     return coefficients, asks_same
 
 
@@ -200,18 +180,18 @@ def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
     tables = [SHINGLE_SETS.empty_table()]
     for batch in sets:
         inside = are_among(keys, batch["key"].to_numpy())
-        some = batch if inside.all() else batch.filter(pa.array(inside))
-        tables.append(pa.Table.from_batches([some.replace_schema_metadata(None)]))
+        kept = batch if inside.all() else batch.filter(pa.array(inside))
+        tables.append(pa.Table.from_batches([kept.replace_schema_metadata(None)]))
     table = pa.concat_tables(tables)
     return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
 
 
-class Said(NamedTuple):
-    """What n questions say."""
+class Contents(NamedTuple):
+    """The contents of n questions."""
 
     titles: pa.StringArray  # tokens joined by single spaces
-    texts: pa.StringArray  # title and body, likewise
-    signs: pa.StringArray  # of the titles: `asking.signs_of`
+    texts: pa.StringArray  # title and body, also as tokens
+    signs: pa.StringArray  # `asking.signs_of` the titles
     hashes: np.ndarray  # int64, (n, 2): `content_hashes`
 
 
@@ -223,22 +203,22 @@ class NearPairs(NamedTuple):
     jaccards: np.ndarray  # float64
 
 
-def near_pairs(said: Said, settings: NearDuplicateSettings, asking: Asking) -> NearPairs:
+def near_pairs(contents: Contents, settings: NearDuplicateSettings, comparer: TitleComparer) -> NearPairs:
     """Return the exact copies (each with the first of them) and near duplicates among n questions, sorted."""
-    rows = np.flatnonzero(pc.binary_length(said.texts).to_numpy() > 0)
-    high, low = said.hashes[rows].view(np.uint64).T
-    later, first = copies(Hashed(high, low, rows))
+    rows = np.flatnonzero(pc.binary_length(contents.texts).to_numpy() > 0)
+    high, low = contents.hashes[rows].view(np.uint64).T
+    later, first = copies(high, low, rows)
     exact = np.stack([rows[first], rows[later]], axis=1)
     rows = rows[~np.isin(rows, exact[:, 1])]
-    signatures = text_signatures(compared(said.titles, said.texts).take(pa.array(rows)), settings)
-    found, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows, CHAIN)
-    rows = distinct(found)
-    columns = (column.take(pa.array(rows)) for column in said[:3])
+    signatures = text_signatures(compared(contents.titles, contents.texts).take(pa.array(rows)), settings)
+    candidates, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows)
+    rows = distinct(candidates)
+    columns = (column.take(pa.array(rows)) for column in contents[:3])
     sets, titled = shingle_table(settings.shingle_size, rows, *columns)
     common = boilerplate(titled, most_titles(len(rows)))
-    coefficients, asks_same = compare(found, sets.to_batches(), common, asking, settings.threshold)
+    coefficients, asks_same = compare(candidates, sets.to_batches(), common, comparer, settings.threshold)
     kept = asks_same & (coefficients >= settings.threshold)
-    pairs = np.concatenate([exact, found[kept]])
+    pairs = np.concatenate([exact, candidates[kept]])
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     is_exact = np.arange(len(pairs)) < len(exact)
     return NearPairs(pairs[order], is_exact[order], np.concatenate([np.ones(len(exact)), coefficients[kept]])[order])

@@ -1,9 +1,9 @@
-"""From texts to sets of hashed word shingles (Broder 1997), for whole columns at once; and the exact Jaccard
-coefficient |A ∩ B| / |A ∪ B| of the sets of candidate pairs.
+"""Sets of hashed word shingles (Broder 1997) of whole columns of texts, and the exact Jaccard coefficients
+|A ∩ B| / |A ∪ B| of candidate pairs.
 
-A shingle is `size` consecutive tokens. A text of fewer tokens makes one shingle of them all; an empty text
-makes none, so that it has no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table. A text that
-is a title alone is compared letter by letter: its words are so few that one typing error would be half of its shingles.
+A shingle is `size` consecutive tokens. A text with fewer tokens is one shingle; an empty text has none, so that it has
+no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table. A text that is only a title is compared
+letter by letter: it has so few words that one typing error would change half of its shingles.
 """
 
 from typing import NamedTuple
@@ -17,13 +17,13 @@ from dupq.text.token_arrays import strings_of
 
 # Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
 #
-# A token's hash is a function of its bytes alone. Eight bytes at a time pass a step that maps no two of them to one
-# value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a hash, and
-# any two share one with a probability of about 2**-64. A shingle's hash is the polynomial of its tokens' hashes at an
-# odd point, modulo 2**64, and a last bijective mix. If hashes of tokens are as good as random, two shingles share it
-# with a probability of at most 2**-60 (the worst case: the same four tokens, the outer ones swapped, since the
-# difference of the point's powers then holds up to four factors of two), nearly always 2**-64; its lower 32 bits, which
-# a signature is made from, with one of about 2**-32.
+# A token's hash depends on its bytes alone. Eight bytes at a time pass a step that is a bijection, and MurmurHash3's
+# finaliser, another bijection, follows. So tokens of up to seven bytes never share a hash, and any two share one with a
+# probability of about 2**-64. A shingle's hash is the polynomial of its tokens' hashes at an odd point, modulo 2**64,
+# and a last bijective mix. If hashes of tokens are as good as random, two shingles share a hash with a probability of
+# nearly always 2**-64, and at most 2**-60: with the same four tokens, the outer ones swapped, the difference of the
+# point's powers has up to four factors of two. They share the lower 32 bits, which a signature is made from, with a
+# probability of about 2**-32.
 
 _U = np.uint64
 POINT = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd; POINT - 1 has two factors of two
@@ -35,7 +35,7 @@ _FMIX_1, _FMIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 @numba.njit(nogil=True, cache=True)
 def _fmix(value: np.uint64) -> np.uint64:
-    """MurmurHash3's 64-bit finaliser: every input bit reaches every output bit."""
+    """Return MurmurHash3's 64-bit finaliser: every input bit reaches every output bit."""
     value = (value ^ (value >> _U(33))) * _FMIX_1
     value = (value ^ (value >> _U(33))) * _FMIX_2
     return value ^ (value >> _U(33))
@@ -94,30 +94,30 @@ def _last_mix(value: np.uint64) -> np.uint64:
 
 @numba.njit(nogil=True, cache=True)
 def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of the shingles of all texts (uint64), and where those of each begin and the last end (int64).
+    """Return the hashes of the shingles of all texts (uint64), and the offsets of each text's (int64, (n + 1,)).
 
-    `longest` is the most bytes that a text has.
+    `longest` is the number of bytes of the longest text.
     """
     hashes = np.empty(offsets[-1] - offsets[0], np.uint64)  # a text has at most as many tokens as bytes
     words, begins = np.empty(longest, np.uint64), np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
-        mine = hashes[begins[text] :]
-        begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, mine)
+        rest = hashes[begins[text] :]
+        begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, rest)
     return hashes[: begins[-1]], begins
 
 
 @numba.njit(nogil=True, cache=True)
 def sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
-    """Sort each text's shingles in place and remove repeats: the sets are moved to the front, without gaps.
+    """Sort each text's shingles in place and remove repeats, moving the sets to the front without gaps.
 
-    `ends[i + 1]` becomes where the set of text i ends.
+    `ends[i + 1]` becomes the end of the set of text i.
     """
     end = np.int64(0)
     for text in range(len(begins) - 1):
-        mine = np.sort(hashes[begins[text] : begins[text + 1]])
-        for index in range(len(mine)):
-            if index == 0 or mine[index] != mine[index - 1]:
-                hashes[_U(end)] = mine[index]
+        own = np.sort(hashes[begins[text] : begins[text + 1]])
+        for index in range(len(own)):
+            if index == 0 or own[index] != own[index - 1]:
+                hashes[_U(end)] = own[index]
                 end += 1
         ends[text + 1] = end
 
@@ -130,20 +130,20 @@ class Shingles(NamedTuple):
 
 
 def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
-    """The texts (title and body) as they are compared: of those that are titles alone, letters as tokens."""
+    """Return the texts (title and body) as they are compared: those that are only a title with letters as tokens."""
     is_title = pc.and_(pc.equal(titles, texts), pc.not_equal(titles, ""))
     spelled = pc.replace_substring_regex(pc.replace_substring(texts.filter(is_title), " ", "_"), "(.)", r"\1 ")
     return pc.replace_with_mask(texts, is_title, pc.utf8_rtrim(spelled, " "))
 
 
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
-    """The shingles of each text, in order and with repeats; offsets are int64."""
+    """Return the shingles of each text, in order and with repeats; offsets are int64."""
     offsets, data = strings_of(texts)
     return Shingles(*hash_shingles(data, offsets, size, int(np.diff(offsets).max(initial=0))))
 
 
 def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
-    """The set of shingles of each text: sorted, no repeats; offsets are int64."""
+    """Return the set of shingles of each text: sorted, without repeats; offsets are int64."""
     hashes, begins = shingle(texts, size)
     offsets = np.zeros(len(begins), np.int64)
     sort_sets(begins, hashes, offsets)
@@ -151,10 +151,9 @@ def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
 
 
 def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The coefficient of each pair (float64, shape (m,)); `left` and `right` are rows of `sets`.
+    """Return the coefficient of each pair (float64, (m,)); `left` and `right` are rows of `sets` (`shingle_sets`).
 
-    `sets` comes from `shingle_sets`: sorted, so that two are compared in one pass over both. Two empty sets have
-    coefficient 0: an empty text has no duplicates.
+    Two empty sets have coefficient 0, as an empty text has no duplicates.
     """
     result = np.empty(len(left))
     _compare(sets.hashes, sets.offsets, left, right, result)

@@ -14,8 +14,8 @@ import dupq
 from dupq.api.duplicates import Duplicates
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.asking import Asking
-from dupq.near_duplicates.pairing import Said, near_pairs
+from dupq.near_duplicates.asking import TitleComparer
+from dupq.near_duplicates.pairing import Contents, near_pairs
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.questions import content_hashes
 
@@ -240,8 +240,8 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
         texts.append(" ".join(changed))
     texts += [texts[0], texts[5], ""]
     settings, column, none = NearDuplicateSettings(), pa.array(texts), pa.array([""] * len(texts))
-    asking = Asking("english", lambda word: True)
-    near = near_pairs(Said(none, column, none, content_hashes(none, column)), settings, asking)
+    comparer = TitleComparer("english", lambda word: True)
+    near = near_pairs(Contents(none, column, none, content_hashes(none, column)), settings, comparer)
     found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}
     sets = [set(slow_hashes(text, settings.shingle_size)) for text in texts]
     expected = {

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.near_duplicates.asking import Asking, Title, _errors, is_typing_error, signs_of
+from dupq.near_duplicates.asking import Title, TitleComparer, _errors, is_typing_error, signs_of
 from dupq.text.tokens import tokens
 
 SAME = [
@@ -68,16 +68,16 @@ def title(text: str) -> Title:
 
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_what_a_reader_takes_for_the_same_is_the_same(left: str, right: str) -> None:
-    asking = Asking("german" if "Wie" in left else "english", lambda word: True)
-    assert asking.same(title(left), title(right))
-    assert asking.same(title(right), title(left))
+    comparer = TitleComparer("german" if "Wie" in left else "english", lambda word: True)
+    assert comparer.same(title(left), title(right))
+    assert comparer.same(title(right), title(left))
 
 
 @pytest.mark.parametrize(("left", "right"), OTHER)
 def test_whatever_changes_what_is_asked_is_another_question(left: str, right: str) -> None:
-    asking = Asking("english", lambda word: True)
-    assert not asking.same(title(left), title(right))
-    assert not asking.same(title(right), title(left))
+    comparer = TitleComparer("english", lambda word: True)
+    assert not comparer.same(title(left), title(right))
+    assert not comparer.same(title(right), title(left))
 
 
 APART = [
@@ -101,26 +101,26 @@ NOT_APART = [
 
 @pytest.mark.parametrize(("left", "right"), APART + NOT_APART)
 def test_words_alone_tell_some_titles_apart(left: str, right: str) -> None:
-    asking = Asking("german" if "Ist" in left else "english", lambda word: True)
+    comparer = TitleComparer("german" if "Ist" in left else "english", lambda word: True)
     one, other = title(left), title(right)
-    assert asking.apart(one, other) == asking.apart(other, one) == ((left, right) in APART)
+    assert comparer.differ(one, other) == comparer.differ(other, one) == ((left, right) in APART)
 
 
 def test_a_word_that_others_use_is_no_typing_error() -> None:
     left, right = title("Cheap trial for the court"), title("Cheap trail for the court")
-    assert Asking("english", lambda word: word == "trail").same(left, right)
-    assert not Asking("english", lambda word: False).same(left, right)
+    assert TitleComparer("english", lambda word: word == "trail").same(left, right)
+    assert not TitleComparer("english", lambda word: False).same(left, right)
 
 
 def test_titles_of_rows_are_compared_as_single_ones_are() -> None:
     texts = [one for pair in (*SAME[:11], *OTHER[-8:]) for one in pair]
     words = pa.array([title(text).words for text in texts])
     left = pa.array(range(len(texts))).to_numpy()
-    asking = Asking("english", lambda word: True)
-    found = asking.all_same(words, signs_of(pa.array(texts)), left, left[::-1])
-    expected = [asking.same(title(one), title(other)) for one, other in zip(texts, texts[::-1], strict=True)]
+    comparer = TitleComparer("english", lambda word: True)
+    found = comparer.same_pairs(words, signs_of(pa.array(texts)), left, left[::-1])
+    expected = [comparer.same(title(one), title(other)) for one, other in zip(texts, texts[::-1], strict=True)]
     assert found.tolist() == expected
-    assert asking.all_same(words[:0], words[:0], left[:0], left[:0]).tolist() == []
+    assert comparer.same_pairs(words[:0], words[:0], left[:0], left[:0]).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import Report
 from dupq.near_duplicates import pairing, steps
-from dupq.near_duplicates.asking import Asking, signs_of
+from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures
 from dupq.near_duplicates.pairing import compare
-from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
+from dupq.near_duplicates.steps import find_near_duplicates, make_signatures, text_ranges
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
 from dupq.text.keys import Sites
@@ -109,17 +109,17 @@ def find(
     apart: np.ndarray = NOBODY,
 ) -> Found:
     said = stored(f"{folder}/contents", contents_of(texts, written), CONTENTS, shards)
-    bundles = bundles_of(TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said))
+    ranges = text_ranges(TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said))
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, bundles, SETTINGS, SITES, partitions)
+    signed = make_signatures(first, ranges, SETTINGS, SITES, partitions)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
-    near = find_near_duplicates(second, bundles, signed, rarity, SETTINGS, "english", apart)
+    near = find_near_duplicates(second, ranges, signed, rarity, SETTINGS, "english", apart)
     assert near.verified.partitions == partitions
     pairs = Whole(near.verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
     represented = near.representatives.read(0)
     assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())
     owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))
-    signatures = Table(f"{folder}/work/signatures", None, len(bundles.groups))
+    signatures = Table(f"{folder}/work/signatures", None, len(ranges.ranges))
     return Found(pairs, owners, signatures, (first.report, second.report))
 
 
@@ -268,8 +268,8 @@ def test_pairs_compared_some_at_a_time_have_the_same_coefficients(monkeypatch: p
     batches = sets(*((key, shingles, "") for key, shingles in enumerate(lists)))
     pairs = np.array([(left, right) for left in range(20) for right in range(left + 1, 20)])
     monkeypatch.setattr(pairing, "_PAIRS_AT_ONCE", 7)
-    asking = Asking("english", lambda word: True)
-    found, ask_same = compare(pairs, batches, np.array([3], np.uint64), asking, 0.5)
+    comparer = TitleComparer("english", lambda word: True)
+    found, ask_same = compare(pairs, batches, np.array([3], np.uint64), comparer, 0.5)
     kept = [set(shingles) - {3} for shingles in lists]
     assert found.tolist() == [len(kept[i] & kept[j]) / len(kept[i] | kept[j]) for i, j in pairs]
     assert (ask_same == (found >= 0.5)).all()
@@ -416,7 +416,7 @@ def test_signatures_are_kept_for_all_but_copies_and_empty_texts(texts: pa.Table,
 
 
 @pytest.mark.parametrize(
-    ("shards", "size", "bundles"),
+    ("shards", "size", "ranges"),
     [
         (300, 200, 2),  # of 50,000 and the rest
         (3, 120_000, 3),
@@ -424,10 +424,10 @@ def test_signatures_are_kept_for_all_but_copies_and_empty_texts(texts: pa.Table,
         (9_600, 10_000, 480),
     ],
 )
-def test_bundles_grow_with_the_archive_up_to_four_times(shards: int, size: int, bundles: int) -> None:
-    found = steps.bundled([size] * shards)
+def test_ranges_grow_with_the_archive_up_to_four_times(shards: int, size: int, ranges: int) -> None:
+    found = steps.plan_ranges([size] * shards)
     assert [shard for bundle in found for shard in bundle] == list(range(shards))
-    assert len(found) == bundles
+    assert len(found) == ranges
     assert all(len(bundle) * size <= 200_000 for bundle in found)
 
 

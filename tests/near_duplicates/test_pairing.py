@@ -12,9 +12,6 @@ from scipy.integrate import quad
 from dupq.errors import SettingError
 from dupq.near_duplicates.minhash import band_keys, bands_of, optimal_bands
 from dupq.near_duplicates.pairing import (
-    Bucketed,
-    ChainRule,
-    Hashed,
     bucket_pairs,
     candidate_pairs,
     copies,
@@ -22,8 +19,6 @@ from dupq.near_duplicates.pairing import (
 )
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.keys import distinct_pairs
-
-ALL = ChainRule(links=1000, limit=1000)
 
 
 def slow_optimum(threshold: float, permutations: int, weight: float) -> tuple[int, int]:
@@ -72,13 +67,13 @@ def test_band_keys_equal_those_of_plain_integers(signatures: list[list[int]]) ->
     assert found.tolist() == expected
 
 
-def slow_pairs(texts: list[tuple[int, int, int]], rule: ChainRule) -> tuple[set[tuple[int, int]], int]:
+def slow_pairs(texts: list[tuple[int, int, int]], links: int, limit: int) -> tuple[set[tuple[int, int]], int]:
     """The pairs of members of rows (bucket, order, member), bucket by bucket, and the number of oversized ones."""
     pairs, oversized = set(), 0
     for bucket in {bucket for bucket, _, _ in texts}:
         chain = [member for _, _, member in sorted(row for row in texts if row[0] == bucket)]
-        reach = 1 if len(chain) > rule.limit else rule.links
-        oversized += len(chain) > rule.limit
+        reach = 1 if len(chain) > limit else links
+        oversized += len(chain) > limit
         for place, member in enumerate(chain):
             pairs |= {(min(member, other), max(member, other)) for other in chain[place + 1 : place + 1 + reach]}
     return pairs, oversized
@@ -90,12 +85,12 @@ ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 7, 2**64 - 1]), st.integers(0, 
 @given(ROWS, st.integers(1, 4), st.integers(1, 8), st.randoms())
 def test_buckets_are_chained_as_the_slow_twin_does_whatever_the_order(rows, links, limit, order) -> None:
     texts = [(bucket, place, member) for member, (bucket, place) in enumerate(rows, 10)]
-    expected, expected_oversized = slow_pairs(texts, ChainRule(links, limit))
+    expected, expected_oversized = slow_pairs(texts, links, limit)
     order.shuffle(texts)
     columns = list(zip(*texts, strict=True)) or [(), (), ()]
-    found = Bucketed(*(np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)))
-    places, oversized = bucket_pairs(found, ChainRule(links, limit))
-    pairs = found.members[places].tolist()
+    arrays = [np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)]
+    found, oversized = bucket_pairs(*arrays, links, limit)
+    pairs = arrays[2][found].tolist()
     assert {tuple(pair) for pair in pairs} == expected
     assert len(pairs) == len(expected)
     assert oversized == expected_oversized
@@ -106,10 +101,9 @@ def test_small_and_large_buckets_side_by_side_are_chained_as_the_slow_twin_does(
     buckets = np.repeat(np.arange(40), np.arange(40)).astype(np.uint64)[generator.permutation(780)]
     orders = generator.integers(0, 4, 780).astype(np.uint64)
     members = generator.permutation(780)
-    rule = ChainRule(links=2, limit=30)
     rows = list(zip(buckets.tolist(), orders.tolist(), members.tolist(), strict=True))
-    places, oversized = bucket_pairs(Bucketed(buckets, orders, members), rule)
-    assert ({tuple(pair) for pair in members[places].tolist()}, oversized) == slow_pairs(rows, rule)
+    found, oversized = bucket_pairs(buckets, orders, members, 2, 30)
+    assert ({tuple(pair) for pair in members[found].tolist()}, oversized) == slow_pairs(rows, 2, 30)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12), st.randoms())
@@ -118,14 +112,14 @@ def test_the_candidates_of_small_buckets_are_all_pairs_that_share_a_band(rows, o
     expected = sorted((a, b) for (a, x), (b, y) in itertools.combinations(texts, 2) if any(map(int.__eq__, x, y)))
     order.shuffle(texts)
     keys = np.array([row for _, row in texts], np.uint64).reshape(-1, 3)
-    pairs, oversized = candidate_pairs(keys, np.array([member for member, _ in texts], np.int64), ALL)
+    pairs, oversized = candidate_pairs(keys, np.array([member for member, _ in texts], np.int64), 1000, 1000)
     assert [tuple(pair) for pair in pairs.tolist()] == expected
     assert oversized == 0
 
 
 def test_a_bucket_of_200_000_gives_no_more_pairs_than_members() -> None:
     members = np.random.default_rng(1).permutation(200_000)
-    pairs, oversized = candidate_pairs(np.zeros((200_000, 2), np.uint64), members, ChainRule(links=32, limit=100))
+    pairs, oversized = candidate_pairs(np.zeros((200_000, 2), np.uint64), members)
     assert oversized == 2
     assert pairs.tolist() == [[member, member + 1] for member in range(199_999)]
 
@@ -134,9 +128,9 @@ def test_members_of_a_large_bucket_that_share_another_band_are_paired() -> None:
     generator = random.Random(1)
     twins = np.arange(1000) // 2
     orders = np.array([generator.randrange(2**64) for _ in range(500)], np.uint64)[twins]
-    places, oversized = bucket_pairs(Bucketed(np.zeros(1000, np.uint64), orders, np.arange(1000)), ChainRule(8, 100))
+    found, oversized = bucket_pairs(np.zeros(1000, np.uint64), orders, np.arange(1000), 8)
     assert oversized == 1
-    assert {(2 * twin, 2 * twin + 1) for twin in range(500)} <= {tuple(pair) for pair in places.tolist()}
+    assert {(2 * twin, 2 * twin + 1) for twin in range(500)} <= {tuple(pair) for pair in found.tolist()}
 
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=60))
@@ -162,7 +156,7 @@ def test_each_copy_is_paired_with_the_smallest_key_of_its_text(hashes, order) ->
     expected = {key: smallest[high, low] for high, low, key in texts if smallest[high, low] != key}
     order.shuffle(texts)
     columns = list(zip(*texts, strict=True)) or [(), (), ()]
-    found = Hashed(*(np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)))
-    places, originals = copies(found)
-    assert dict(zip(found.keys[places].tolist(), found.keys[originals].tolist(), strict=True)) == expected
-    assert len(places) == len(expected)
+    high, low, keys = (np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True))
+    rows, originals = copies(high, low, keys)
+    assert dict(zip(keys[rows].tolist(), keys[originals].tolist(), strict=True)) == expected
+    assert len(rows) == len(expected)

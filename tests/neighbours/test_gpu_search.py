@@ -15,7 +15,7 @@ from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
-from dupq.neighbours.gpu.device_questions import below, columns_of_words, empty_lists, quick_of, slack_of, upload
+from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_bounds, quick_of, slack_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block, top_k
 
@@ -37,7 +37,7 @@ def small() -> Iterator[None]:
         patch.setattr(search, "_SMALLEST_PANEL", 16)
         patch.setattr(search, "_LARGEST_PANEL", 256)
         patch.setattr(search, "_SAMPLE", 8)
-        patch.setattr(search, "_FOUND_AGAIN", 1 << 14)
+        patch.setattr(search, "_SEARCHED_AGAIN", 1 << 14)
         patch.setattr(plain, "_GROUP", 16)
         patch.setattr(lists_module, "_SMALLEST", 16)
         yield
@@ -61,7 +61,7 @@ def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure
     everything = slice(0, quick.size)
     exact = torch.from_numpy(exact_order(archive, measure))
     assert (
-        plain._scores(quick, quick, everything, everything) >= below(exact, slack_of(quick, quick, rule), rule)
+        plain._scores(quick, quick, everything, everything) >= quick_bounds(exact, slack_of(quick, quick, rule), rule)
     ).all()
 
 
@@ -102,7 +102,7 @@ def test_scores_are_the_host_s_to_the_last_bit(measure: Measure) -> None:
     lists = lists._replace(
         buffer=rows.int().expand(90, 90).contiguous(), counts=torch.full((90,), 90, dtype=torch.int32)
     )
-    found = plain.scored(rule, questions, questions, rows, lists, rows.int()).numpy()
+    found = plain.score(rule, questions, questions, rows, lists, rows.int()).numpy()
     expected = exact_order(made, measure)
     np.fill_diagonal(expected, -np.inf)
     np.testing.assert_array_equal(found, expected)

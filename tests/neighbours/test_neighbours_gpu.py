@@ -138,7 +138,7 @@ def test_kernel_scores_as_its_twin_to_the_last_bit(device: torch.device, measure
     lists = empty_lists(10, 1, device)._replace(counts=counts.to(device), buffer=buffer.to(device))
     selves = torch.full((30,), -1, dtype=torch.int32, device=device)
     selves[2] = buffer[1, 3]
-    found, expected = (by.scored(rule_of(measure), left, right, rows, lists, selves) for by in (kernels, plain))
+    found, expected = (by.score(rule_of(measure), left, right, rows, lists, selves) for by in (kernels, plain))
     is_there = torch.arange(6, device=device) < lists.counts[:, None]
     np.testing.assert_array_equal(found[is_there].cpu(), expected[is_there].cpu())
     assert expected[1, 3] == -torch.inf

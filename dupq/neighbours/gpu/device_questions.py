@@ -1,17 +1,18 @@
-"""Questions on a device: rows whose product is no less than the score, what exact scores are computed from, and the
-best of each question so far.
+"""Questions on a device: rows for quick scores, arrays for exact scores, and the lists of each question so far.
 
-Cosines. A row is the unit vector beside columns that hold all words of the bag. Words share columns, and a column has
-the length of what a bag has in it. By Cauchy and Schwarz the product of two such lengths is at least the product of the
-two bags over the words of the column, and is that product where the column has one word in common. So the product of
-two rows is at least dense * cosine + lexical * cosine of bags, for weights that are not negative. Rounding is the
-margin's part (products.py); tensor cores may truncate sums, hence 2**-22 instead of 2**-24 for each step.
+A quick score is never below the exact one, but for a known margin.
+
+Cosines. A row is the unit vector beside columns for the words of the bag. Words share columns, and a column holds the
+length of the bag's words in it. By Cauchy and Schwarz the product of two such lengths is at least the product of the
+two bags over the words of the column, and equals it if the column has one word in common. So the product of two rows
+is at least dense * cosine + lexical * cosine of bags, for weights that are not negative. The margin covers rounding
+(products.py); tensor cores may truncate sums, hence 2**-22 instead of 2**-24 for each step.
 
 Measured on 6,108 questions of cs.stackexchange.com with bags of 70 stems, weights 1 and .8: candidates for the ten best
 with 128, 256, 384, 512 columns: 170, 45, 25, 19.
 
-Euclidean distances. <x, y> - |x|^2 / 2 - |y|^2 / 2 is -distance^2 / 2; |x|^2 and |y|^2 are taken a little too small, by
-more than what the product may lose. Manhattan distances are sums of differences.
+Euclidean distances. <x, y> - |x|^2 / 2 - |y|^2 / 2 is -distance^2 / 2. |x|^2 and |y|^2 are stored a little too small,
+by more than the product may lose. Manhattan distances are sums of differences.
 """
 
 from itertools import pairwise
@@ -25,15 +26,15 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import EUCLIDEAN, MANHATTAN, Rule
 from dupq.neighbours.products import Matrix, distance_margin, margin, with_slack
 
-_SMALLEST, _LARGEST = 128, 1_024  # a question's list and buffer, which one program of a kernel sorts
+_SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, which one program of a kernel sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
 
 
 class Lists(NamedTuple):
-    """Of each of n questions its k best, the best first, and a buffer of candidates.
+    """For each of n questions its k best, the best first, and a buffer of candidates.
 
-    A pair with a quick score below `bounds` is not among the k best. `counts` is how many candidates were found since
-    the buffer was emptied: if there are more than it has room for, the rest of them is lost, and is searched again.
+    A pair with a quick score below `bounds` is not among the k best. `counts` are the candidates that were found since
+    the buffer was emptied. Those that the buffer had no room for are lost, and are searched for again.
     """
 
     scores: torch.Tensor  # float64, (n, k), -inf after the last
@@ -44,17 +45,17 @@ class Lists(NamedTuple):
 
     @property
     def room(self) -> int:
-        """Of a question's buffer."""
+        """The size of a question's buffer."""
         return self.buffer.shape[1]
 
-    def part(self, rows: slice) -> "Lists":
-        """A view of some questions' lists."""
+    def view(self, rows: slice) -> "Lists":
+        """Return a view of some questions' lists."""
         return Lists(*(column[rows] for column in self))
 
 
 def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
-    """Nothing yet. Memory: 12 bytes a question for each of k, and 4 for each place in the buffer."""
-    room = room_for(questions, k, device)
+    """Return lists and buffers without candidates. Memory: 12 k bytes per question, and 4 per entry of its buffer."""
+    room = _buffer_size(questions, k, device)
     return Lists(
         torch.full((questions, k), -torch.inf, dtype=torch.float64, device=device),
         torch.full((questions, k), -1, dtype=torch.int32, device=device),
@@ -64,8 +65,8 @@ def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
     )
 
 
-def room_for(questions: int, k: int, device: torch.device) -> int:
-    """Of a buffer: together with a list as many as a power of two."""
+def _buffer_size(questions: int, k: int, device: torch.device) -> int:
+    """Return the size of a buffer, which with a list makes a power of two."""
     size = _SMALLEST
     while size < 4 * k:
         size *= 2
@@ -76,15 +77,15 @@ def room_for(questions: int, k: int, device: torch.device) -> int:
     return size - k
 
 
-STEP = 64  # dimensions that a kernel takes at a time: rows are padded with zeros, which change no product
+STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
 _COLUMNS = 384
-_PIECE = 1 << 16  # rows that are made at a time
+_ROWS_AT_ONCE = 1 << 16
 _SPARE = 512  # columns beyond the last question, as kernels read whole tiles of distances
 _TENSOR_CORE_ERROR, _SLACK = 2.0**-22, 1e-4
 
 
 class Questions(NamedTuple):
-    """The arrays of an exact.Side as tensors of a device, in 16 bits: as the encoder stored them."""
+    """The arrays of an exact.Side as tensors on a device, in 16 bits as the encoder stored them."""
 
     vectors: torch.Tensor  # float16, (n, d)
     squares: torch.Tensor  # float64
@@ -95,16 +96,16 @@ class Questions(NamedTuple):
 
 
 class Quick(NamedTuple):
-    """What quick scores are computed from."""
+    """The rows that quick scores are computed from."""
 
     rows: torch.Tensor  # float16, (n, d'); for Manhattan distances float32 columns, (d, n') with n' > n
-    halves: torch.Tensor | None  # float32, (n,): what is taken off a product, for Euclidean distances
+    halves: torch.Tensor | None  # float32, (n,): subtracted from a product, for Euclidean distances
     error: float  # the largest rounding error of a row
-    length: float  # at least the length of each; for Manhattan distances the sum of its numbers' sizes
+    length: float  # an upper bound on the length of a row, for Manhattan distances on the sum of its absolute values
     size: int
 
     def take(self, chosen: torch.Tensor) -> "Quick":
-        """Some of the questions, by row number."""
+        """Return some of the questions, by row number."""
         is_columns = self.rows.dtype == torch.float32
         rows = _as_columns(self.rows[:, chosen]) if is_columns else self.rows[chosen]
         halves = None if self.halves is None else self.halves[chosen]
@@ -112,147 +113,152 @@ class Quick(NamedTuple):
 
 
 def upload(embeddings: Embeddings, rule: Rule, device: torch.device) -> tuple[np.ndarray, Questions]:
-    """The questions that have a vector or a word: their keys, and they on a device. Bags are left if no rule asks.
+    """Put the questions that have a vector or a word on a device, and return their keys and their tensors.
 
-    Raises DupqError for vectors that are not finite. Memory there: 2 bytes a dimension, 6 a word, 24 a question.
+    Bags are left out if the rule ignores them. Raises DupqError for a vector that is not finite. Memory of the device:
+    2 bytes per dimension, 6 per word, 24 per question.
     """
-    vectors, bags = _there(embeddings.vectors, device), embeddings.words
+    vectors, bags = _to_device(embeddings.vectors, device), embeddings.words
     rows, nothing = len(vectors), vectors.new_zeros(0)
-    squares = torch.cat([nothing.double(), *(some.double().square().sum(1) for some in vectors.split(_PIECE))])
+    squares = torch.cat([nothing.double(), *(some.double().square().sum(1) for some in vectors.split(_ROWS_AT_ONCE))])
     is_finite = torch.isfinite(squares)
     if not is_finite.all():
         key = embeddings.keys[~is_finite.cpu().numpy()][0]
         raise DupqError(f"the embedding of key {key} is not finite; encode it anew")
-    is_there = squares > 0
+    is_filled = squares > 0
     starts, words, weights = torch.zeros(rows + 1, dtype=torch.int64, device=device), nothing.int(), nothing
     if bags is not None:
         bags = bags if bags.has_sorted_indices else bags.sorted_indices()
-        counted = _there(bags.indptr, device).long()
-        is_there |= counted.diff() > 0
+        ends = _to_device(bags.indptr, device).long()
+        is_filled |= ends.diff() > 0
         if rule.lexical:
-            starts, words, weights = counted, _there(bags.indices, device).int(), _there(bags.data, device).half()
-    if not is_there.all():  # those that are not have no words
-        chosen = is_there.nonzero()[:, 0]
+            starts, words = ends, _to_device(bags.indices, device).int()
+            weights = _to_device(bags.data, device).half()
+    if not is_filled.all():  # the others have no words
+        chosen = is_filled.nonzero()[:, 0]
         vectors, squares, starts = vectors[chosen], squares[chosen], torch.cat([starts[chosen], starts[-1:]])
     bag_squares = torch.zeros_like(squares)
     if len(words):
         bag_squares.index_add_(0, _row_of_each_word(starts), weights.double().square())
-    keys = embeddings.keys[is_there.cpu().numpy()]
+    keys = embeddings.keys[is_filled.cpu().numpy()]
     return keys, Questions(vectors, squares, starts, words, weights, bag_squares)
 
 
-def together(pieces: list[Questions]) -> Questions:
-    """The questions of all pieces, which are let go."""
-    ends = np.cumsum([0, *(len(piece.words) for piece in pieces)]).tolist()
-    starts = [piece.starts[:-1] + end for piece, end in zip(pieces, ends, strict=False)]
-    last = pieces[0].starts.new_tensor(ends[-1:])
+def concatenate(blocks: list[Questions]) -> Questions:
+    """Return the questions of all blocks. Empties the blocks, so that no column is in memory twice for long."""
+    ends = np.cumsum([0, *(len(block.words) for block in blocks)]).tolist()
+    starts = [block.starts[:-1] + end for block, end in zip(blocks, ends, strict=False)]
+    last = blocks[0].starts.new_tensor(ends[-1:])
     columns: dict[str, torch.Tensor] = {"starts": torch.cat([*starts, last])}
     for name in set(Questions._fields) - set(columns):
-        columns[name] = torch.cat([getattr(piece, name) for piece in pieces])
-        pieces[:] = [piece._replace(**{name: piece.squares[:0]}) for piece in pieces]
+        columns[name] = torch.cat([getattr(block, name) for block in blocks])
+        blocks[:] = [block._replace(**{name: block.squares[:0]}) for block in blocks]
     return Questions(**columns)
 
 
 def columns_of_words(questions: Questions) -> torch.Tensor:
-    """The column (int64) of each word, by its number: words are dealt out, the heaviest first.
+    """Return the column (int64) of each word, by its id: words are dealt out, the heaviest first.
 
-    There and back, so that no column gets the heavier word in every round. Words that no bag has have no column.
+    They are dealt forth and back, so that no column gets the heavier word in every round. Words that no bag has have no
+    column.
     """
     columns = _width(questions) - questions.vectors.shape[1]
     count = 1 + int(questions.words.max())
     load = torch.zeros(count, dtype=torch.float64, device=questions.words.device)
-    for rows, words in _pieces(questions):
+    for rows, words in _ranges(questions):
         lengths = questions.bag_squares[rows].clamp_min(torch.finfo(torch.float64).tiny).sqrt()
         of_words = _row_of_each_word(questions.starts[rows.start : rows.stop + 1])
         load.index_add_(0, questions.words[words], questions.weights[words].abs().double() / lengths[of_words])
     order = load.argsort(descending=True, stable=True)
-    place = torch.arange(count, device=load.device) % (2 * columns)
+    dealt = torch.arange(count, device=load.device) % (2 * columns)
     column = torch.empty_like(order)
-    column[order] = torch.minimum(place, 2 * columns - 1 - place)
+    column[order] = torch.minimum(dealt, 2 * columns - 1 - dealt)
     return column.masked_fill_(load == 0, columns)
 
 
 def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = None) -> Quick:
-    """What is multiplied or subtracted of one question at least; `column` is each word's, if words count."""
+    """Return the rows for quick scores of at least one question; `column` has each word's column, if words count."""
     count, dimensions = questions.vectors.shape
     if rule.kind == MANHATTAN:
-        longest = max(float(some.float().abs().sum(1).max()) for some in questions.vectors.split(_PIECE))
+        longest = max(float(some.float().abs().sum(1).max()) for some in questions.vectors.split(_ROWS_AT_ONCE))
         return Quick(_as_columns(questions.vectors.T), None, 0.0, longest * (1.0 + _SLACK), count)
     if rule.kind == EUCLIDEAN:
         rows = torch.nn.functional.pad(questions.vectors, (0, -dimensions % STEP))
-        lost = 2.0 * (rows.shape[1] + 2) * _TENSOR_CORE_ERROR + 2.0**-20
-        return Quick(rows, (questions.squares * ((1.0 - lost) / 2.0)).float(), 0.0, 0.0, count)
+        loss = 2.0 * (rows.shape[1] + 2) * _TENSOR_CORE_ERROR + 2.0**-20
+        return Quick(rows, (questions.squares * ((1.0 - loss) / 2.0)).float(), 0.0, 0.0, count)
     width = dimensions + -dimensions % STEP if column is None else _width(questions)
     rows = torch.zeros((count, width), dtype=torch.float16, device=questions.vectors.device)
     error, length = (torch.zeros((), device=rows.device) for _ in range(2))
-    for some, words in _pieces(questions):
-        squares = questions.squares[some]
+    for batch, words in _ranges(questions):
+        squares = questions.squares[batch]
         scales = (rule.dense**0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
-        near = torch.zeros((some.stop - some.start, width), device=rows.device)
-        near[:, :dimensions] = questions.vectors[some].float() * scales[:, None]
+        near = torch.zeros((batch.stop - batch.start, width), device=rows.device)
+        near[:, :dimensions] = questions.vectors[batch].float() * scales[:, None]
         if column is not None:
-            near[:, dimensions:] = _words(questions, some, words, column, width - dimensions) * rule.lexical**0.5
-        rows[some] = near
-        error = torch.maximum(error, (rows[some].float() - near).norm(dim=1).max())
+            near[:, dimensions:] = (
+                _word_columns(questions, batch, words, column, width - dimensions) * rule.lexical**0.5
+            )
+        rows[batch] = near
+        error = torch.maximum(error, (rows[batch].float() - near).norm(dim=1).max())
         length = torch.maximum(length, near.norm(dim=1).max())
     return Quick(rows, None, *with_slack(float(error), float(length)), count)
 
 
 def slack_of(left: Quick, right: Quick, rule: Rule) -> float:
-    """How far a quick score may be below the exact one, and a bound above what it was computed from."""
+    """Return the margin: how far a quick score may be below the exact one."""
     if rule.kind == EUCLIDEAN:
-        return 0.0  # the halves have it
+        return 0.0  # the halves include it
     if rule.kind == MANHATTAN:
         longest = left.length + right.length
         return distance_margin(len(left.rows), longest) + _TENSOR_CORE_ERROR * longest
-    one, other = (Matrix(side.rows, side.error, side.length) for side in (left, right))
+    x, y = (Matrix(side.rows, side.error, side.length) for side in (left, right))
     rounded = _TENSOR_CORE_ERROR * left.length * right.length
-    return margin(one, other, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
+    return margin(x, y, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
 
 
-def below(scores: torch.Tensor, slack: float, rule: Rule) -> torch.Tensor:
-    """The quick scores (float32) below which a pair's score is below these (float64)."""
+def quick_bounds(scores: torch.Tensor, slack: float, rule: Rule) -> torch.Tensor:
+    """Return the quick scores (float32) that pairs with at least these exact scores (float64) reach."""
     if rule.kind == EUCLIDEAN:
         return (scores.square() * (-0.5 - 2.0**-21)).float()
     return (scores - slack).float()
 
 
-def _there(column: np.ndarray, device: torch.device) -> torch.Tensor:
+def _to_device(column: np.ndarray, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.require(column, requirements=["C", "W"])).to(device)
 
 
 def _row_of_each_word(starts: torch.Tensor) -> torch.Tensor:
-    """The bag (int64) that each word of consecutive bags is in; `starts` has one entry more than there are bags."""
+    """Return the bag (int64) of each word of consecutive bags; `starts` has one entry more than there are bags."""
     return torch.repeat_interleave(starts.diff())
 
 
-def _pieces(questions: Questions) -> list[tuple[slice, slice]]:
-    """The rows of each piece, and their words."""
+def _ranges(questions: Questions) -> list[tuple[slice, slice]]:
+    """Return ranges of at most _ROWS_AT_ONCE rows, and of their words."""
     count = len(questions.squares)
-    cuts = [*range(0, count, _PIECE), count]
-    rows, words = pairwise(cuts), pairwise(questions.starts[cuts].tolist())
-    return [(slice(*some), slice(*of_them)) for some, of_them in zip(rows, words, strict=True)]
+    ends = [*range(0, count, _ROWS_AT_ONCE), count]
+    rows, words = pairwise(ends), pairwise(questions.starts[ends].tolist())
+    return [(slice(*of_rows), slice(*of_words)) for of_rows, of_words in zip(rows, words, strict=True)]
 
 
 def _width(questions: Questions) -> int:
-    """Of rows with words: 384 columns, or some more that fill the last step."""
+    """Return the width of rows with words: 384 columns for words, and more to fill the last step."""
     width = questions.vectors.shape[1] + _COLUMNS
     return width + -width % STEP
 
 
-def _words(questions: Questions, rows: slice, words: slice, column: torch.Tensor, columns: int) -> torch.Tensor:
-    """The columns (float32) of bags of unit length."""
-    numbers = questions.words[words].long()
-    mine = column[numbers.clamp_max(len(column) - 1)].masked_fill_(numbers >= len(column), columns)
-    places = _row_of_each_word(questions.starts[rows.start : rows.stop + 1]) * (columns + 1) + mine
+def _word_columns(questions: Questions, rows: slice, words: slice, column: torch.Tensor, columns: int) -> torch.Tensor:
+    """Return the columns (float32) of the bags of some rows, scaled to unit length."""
+    ids = questions.words[words].long()
+    of_words = column[ids.clamp_max(len(column) - 1)].masked_fill_(ids >= len(column), columns)
+    indices = _row_of_each_word(questions.starts[rows.start : rows.stop + 1]) * (columns + 1) + of_words
     squares = torch.zeros((rows.stop - rows.start) * (columns + 1), dtype=torch.float64, device=column.device)
-    squares.index_add_(0, places, questions.weights[words].double().square())
+    squares.index_add_(0, indices, questions.weights[words].double().square())
     of_bags = questions.bag_squares[rows, None]
     return (squares.view(-1, columns + 1)[:, :columns] / of_bags.where(of_bags > 0, 1.0)).sqrt().float()
 
 
 def _as_columns(vectors: torch.Tensor) -> torch.Tensor:
-    """Columns (d, n) as float32 (d, n'), with room for a tile beyond the last."""
+    """Return columns (d, n) as float32 (d, n'), with room for a tile beyond the last."""
     dimensions, count = vectors.shape
     columns = torch.zeros((dimensions, count + _SPARE + -count % STEP), device=vectors.device)
     columns[:, :count] = vectors

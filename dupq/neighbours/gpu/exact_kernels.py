@@ -17,19 +17,19 @@ try:
     import triton.language as tl
 except ImportError:  # torch for the CPU brings none
     triton = tl = None
-if triton is not None and not can_write(Path(os.path.expanduser("~/.triton"))):  # where it keeps what it compiles
+if triton is not None and not can_write(Path(os.path.expanduser("~/.triton"))):  # Triton's usual cache of kernels
     _own = own_folder()
     if _own is not None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(_own / "triton"))
 
-__all__ = ["scored", "settle", "tl", "triton"]
-_CANDIDATES, _DIMENSIONS, _WORDS = 4, 64, 64  # that are scored at a time
+__all__ = ["score", "settle", "tl", "triton"]
+_CANDIDATES, _DIMENSIONS, _WORDS = 4, 64, 64  # that a program takes at a time
 
 
-def scored(
+def score(
     rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
 ) -> torch.Tensor:
-    """See plain.scored; what is not a candidate has any score."""
+    """Return what plain.score does, with any score for entries of buffers that are no candidates."""
     scores = torch.empty(lists.buffer.shape, dtype=torch.float64, device=rows.device)
     weights = torch.tensor([rule.dense, rule.lexical], dtype=torch.float64, device=rows.device)
     has_words = bool(len(left.words) and len(right.words))
@@ -42,7 +42,7 @@ def scored(
 
 
 def settle(lists: Lists, scores: torch.Tensor, ranks: torch.Tensor, keeps: bool) -> torch.Tensor:
-    """See plain.settle."""
+    """Merge the buffers into the lists as plain.settle does."""
     count, k = lists.scores.shape
     kth = torch.full((count,), -torch.inf, dtype=torch.float64, device=scores.device)
     size = triton.next_power_of_2(k + lists.room)
@@ -65,7 +65,7 @@ if triton is not None:
         room: tl.tensor, dimensions: tl.constexpr, kind: tl.constexpr, has_words: tl.constexpr,
         at_once: tl.constexpr, depth: tl.constexpr, words_at_once: tl.constexpr,
     ) -> None:  # fmt: skip
-        """The scores of the candidates of one question, `at_once` of them."""
+        """Score the candidates of one question, `at_once` at a time."""
         program = tl.program_id(0)
         count = tl.minimum(tl.load(counts + program), room)
         if count == 0:
@@ -76,9 +76,9 @@ if triton is not None:
         scores += program.to(tl.int64) * room
         first = 0
         while first < count:
-            places = first + tl.arange(0, at_once)
-            is_one = places < count
-            other = tl.load(buffer + places, is_one, 0)
+            entries = first + tl.arange(0, at_once)
+            is_one = entries < count
+            other = tl.load(buffer + entries, is_one, 0)
             others = other.to(tl.int64)
             sums = tl.zeros((at_once, depth), tl.float64)
             for start in range(0, dimensions, depth):
@@ -108,7 +108,7 @@ if triton is not None:
                 both = tl.load(bag_squares + row) * tl.load(their_bag_squares + others, is_one, 0.0)
                 cosine = common / tl.sqrt(tl.where(both > 0.0, both, 1.0))
                 value += tl.where(both > 0.0, tl.load(mix + 1) * cosine, 0.0)
-            tl.store(scores + places, tl.where(other == own_self, float("-inf"), value), is_one)
+            tl.store(scores + entries, tl.where(other == own_self, float("-inf"), value), is_one)
             first += at_once
 
     @triton.jit
@@ -117,7 +117,7 @@ if triton is not None:
         their_weights: tl.tensor, row: tl.tensor, others: tl.tensor, is_one: tl.tensor,
         at_once: tl.constexpr, words_at_once: tl.constexpr,
     ) -> tl.tensor:  # fmt: skip
-        """The products of a question's bag and some others', whose words are looked up in its own by halving."""
+        """Return the products of a question's bag with others, whose words are looked up in it by bisection."""
         own = tl.load(starts + row)
         own_count = (tl.load(starts + row + 1) - own).to(tl.int32)
         widest = tl.full((), 1, tl.int32)
@@ -130,10 +130,10 @@ if triton is not None:
         while start < longest:
             inside = start + tl.arange(0, words_at_once)
             is_word = inside[None, :] < counts[:, None]
-            places = first[:, None] + inside[None, :]
-            word = tl.load(their_words + places, is_word, -1)
-            weight = tl.load(their_weights + places, is_word, 0.0).to(tl.float32)
-            before = tl.zeros((at_once, words_at_once), tl.int32)  # of the own words, how many are not greater
+            entries = first[:, None] + inside[None, :]
+            word = tl.load(their_words + entries, is_word, -1)
+            weight = tl.load(their_weights + entries, is_word, 0.0).to(tl.float32)
+            before = tl.zeros((at_once, words_at_once), tl.int32)  # how many of the question's words are not greater
             step = widest
             while step > 0:
                 further = before + step
@@ -153,16 +153,16 @@ if triton is not None:
         scores: tl.tensor, others: tl.tensor, counts: tl.tensor, buffer: tl.tensor, new_scores: tl.tensor,
         ranks: tl.tensor, kth: tl.tensor, room: tl.tensor, k: tl.constexpr, keeps: tl.constexpr, size: tl.constexpr,
     ) -> None:  # fmt: skip
-        """The k best of one question's list and buffer."""
+        """Merge one question's buffer into its list."""
         program = tl.program_id(0).to(tl.int64)
         count = tl.load(counts + program)
         if count == 0:
             return
-        place = tl.arange(0, size)
-        is_new = (place >= k) & (place < k + tl.minimum(count, room))
-        score = tl.load(scores + program * k + place, place < k, float("-inf"))
-        other = tl.load(others + program * k + place, place < k, -1)
-        new = program * room + place - k
+        entry = tl.arange(0, size)
+        is_new = (entry >= k) & (entry < k + tl.minimum(count, room))
+        score = tl.load(scores + program * k + entry, entry < k, float("-inf"))
+        other = tl.load(others + program * k + entry, entry < k, -1)
+        new = program * room + entry - k
         score = tl.where(is_new, tl.load(new_scores + new, is_new, 0.0), score)
         other = tl.where(is_new, tl.load(buffer + new, is_new, 0), other)
         rank = tl.load(ranks + other, score > float("-inf"), 0)

@@ -1,6 +1,6 @@
 """Triton kernels: a tile of scores is computed and filtered on the chip, and only pairs that reach a bound leave it.
 
-The functions are plain.py's, faster; those of exact scores are in exact_kernels.py.
+The functions do what plain.py's do, faster. The kernels of exact scores are in exact_kernels.py.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dupq.neighbours.gpu.device_questions import STEP, Lists, Quick
-from dupq.neighbours.gpu.exact_kernels import scored as scored
+from dupq.neighbours.gpu.exact_kernels import score as score
 from dupq.neighbours.gpu.exact_kernels import settle as settle
 from dupq.neighbours.gpu.exact_kernels import tl, triton
 from dupq.neighbours.gpu.plain import Span
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tiles(NamedTuple):
-    """How a kernel cuts its work: rows, columns and depth are powers of two, for products 16 at least."""
+    """The tiles of a kernel. Rows, columns and depth are powers of two, for products at least 16."""
 
     rows: int = 128
     columns: int = 256
@@ -31,20 +31,20 @@ class Tiles(NamedTuple):
     group: int = 8  # tiles of rows that run together and share columns in the L2 cache
     warps: int = 8
     stages: int = 4  # steps of `depth` that are prefetched, 48 KiB of shared memory each: most of 300 dimensions
-    is_bulk: bool = True  # rows are read by bulk copies, which chips before Hopper lack: there in pieces of 16 bytes
+    is_bulk: bool = True  # rows are read by bulk copies; chips before Hopper lack these, and read 16 bytes at a time
 
 
 _SMALL_TILES = Tiles(128, 128, 32, stages=3)  # for chips with less shared memory than Hopper's
-_DISTANCE_TILES = Tiles(128, 64, 1, warps=4)  # 64 sums a thread: eight differences for each number that is loaded
-_SHARED_MEMORY = 200 << 10  # bytes, for Tiles()
-_ONE, _BOTH, _HIGHEST = 0, 1, 2  # what a tile's scores are for: candidates of one side's questions, of both; a sample
+_DISTANCE_TILES = Tiles(128, 64, 1, warps=4)  # 64 sums per thread: eight differences for each number that is loaded
+_SHARED_MEMORY = 200 << 10  # bytes that Tiles() needs
+_ONE, _BOTH, _HIGHEST = 0, 1, 2  # modes: candidates for one side's questions, for both; the highest scores of a sample
 
 
 @functools.cache
 def is_available(device: torch.device) -> bool:
-    """Whether these run on a device, tried once a process; where they do not, plain.py does.
+    """Return whether the kernels run on a device, which each process tries once; if not, plain.py serves.
 
-    Products need tensor cores as Triton has them from compute capability 8.0 on, and the first launch a C compiler.
+    Products need tensor cores that Triton supports: from capability 8.0 on. The first launch needs a C compiler.
     """
     if triton is None or device.type != "cuda" or torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
         return False
@@ -66,7 +66,7 @@ def find(
     of_columns: Lists | None,
     tiles: Tiles | None = None,
 ) -> None:
-    """See plain.find."""
+    """Add pairs to buffers as plain.find does."""
     is_diagonal = of_columns is of_rows and rows == columns
     theirs = of_rows if of_columns is None else of_columns
     lists = of_rows.bounds, theirs.bounds, of_rows.counts, theirs.counts, of_rows.buffer, theirs.buffer
@@ -75,16 +75,13 @@ def find(
 
 
 def highest(left: Quick, right: Quick, rows: Span, tiles: Tiles | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """See plain.highest. A value lacks its last bits, in which the kernel keeps the column of its tile."""
+    """Return what plain.highest does. A value lacks its last bits, where the kernel keeps the column in its tile."""
     tiles = tiles or _tiles_for(left)
     groups = triton.cdiv(right.size, tiles.columns)
-    found = torch.empty((rows[1] - rows[0], groups), device=left.rows.device)
-    empty = found, found, found, found, found, found
-    _launch(left, right, rows, (0, right.size), empty, (0, groups, 0), _HIGHEST, tiles)
-    places = (found.view(torch.int32) & (tiles.columns - 1)) + torch.arange(
-        0, groups * tiles.columns, tiles.columns, device=found.device
-    )
-    return found, places
+    best = torch.empty((rows[1] - rows[0], groups), device=left.rows.device)
+    _launch(left, right, rows, (0, right.size), (best,) * 6, (0, groups, 0), _HIGHEST, tiles)
+    first_columns = torch.arange(0, groups * tiles.columns, tiles.columns, device=best.device)
+    return best, (best.view(torch.int32) & (tiles.columns - 1)) + first_columns
 
 
 def _launch(
@@ -138,7 +135,7 @@ if triton is not None:
         steps: tl.constexpr, has_halves: tl.constexpr, is_bulk: tl.constexpr, mode: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
-        """One tile of scores, (height, width), in `steps` of `depth` dimensions; the sides have `m` and `n` rows."""
+        """Score one tile (height, width) in `steps` of `depth` dimensions; the sides have `m` and `n` rows."""
         top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
         if (is_diagonal != 0) & (start + width - 1 <= top):
             return
@@ -150,8 +147,8 @@ if triton is not None:
             right = tl.make_tensor_descriptor(right, [n, steps * depth], [steps * depth, 1], [width, depth])
         scores = tl.zeros((height, width), tl.float32)
         for step in range(steps):
-            here, there = left.load([top, step * depth]), right.load([start, step * depth])
-            scores = tl.dot(here, there.T, scores)
+            x, y = left.load([top, step * depth]), right.load([start, step * depth])
+            scores = tl.dot(x, y.T, scores)
         if has_halves:
             rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
             of_rows = tl.load(left_halves + rows, rows < last_row, 0.0)
@@ -172,7 +169,7 @@ if triton is not None:
         left_width: tl.tensor, right_width: tl.tensor, steps: tl.constexpr, mode: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
-        """The same for minus the distances of vectors: columns of `left` (steps, left_width), and of `right`."""
+        """Score one tile by minus the distances of columns of `left` (steps, left_width) and `right`."""
         top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
         if (is_diagonal != 0) & (start + width - 1 <= top):
             return
@@ -196,7 +193,7 @@ if triton is not None:
         first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
         height: tl.constexpr, width: tl.constexpr, group: tl.constexpr,
     ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-        """The first row and column of this program's tile."""
+        """Return the first row and column of this program's tile."""
         program = tl.program_id(0)
         in_group = group * tl.cdiv(last_column - first_column, width)
         first = program // in_group * group
@@ -209,7 +206,7 @@ if triton is not None:
         row_bounds: tl.tensor, column_bounds: tl.tensor, top: tl.tensor, start: tl.tensor,
         last_row: tl.tensor, last_column: tl.tensor, mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-        """Of a tile; read before its scores, so that both overlap."""
+        """Return the bounds of a tile. They are read before its scores, so that both overlap."""
         rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
         row_bound = tl.full((height,), float("inf"), tl.float32)
         column_bound = tl.full((width,), float("inf"), tl.float32)
@@ -228,17 +225,17 @@ if triton is not None:
         is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
         mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> None:  # fmt: skip
-        """Store what is wanted of a tile's scores: the highest of each row, or who reaches whose bound."""
+        """Store the highest of a tile's scores for each row, or the pairs that reach a bound, by `mode`."""
         rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
         if (top + height > last_row) | (start + width > last_column) | ((is_diagonal != 0) & (start < top + height)):
-            is_there = (rows[:, None] < last_row) & (columns[None, :] < last_column)
-            is_there &= (is_diagonal == 0) | (columns[None, :] > rows[:, None])
-            scores = tl.where(is_there, scores, -3e38 if mode == 2 else float("nan"))  # which reaches no bound
+            is_pair = (rows[:, None] < last_row) & (columns[None, :] < last_column)
+            is_pair &= (is_diagonal == 0) | (columns[None, :] > rows[:, None])
+            scores = tl.where(is_pair, scores, -3e38 if mode == 2 else float("nan"))  # which reaches no bound
         if mode == 2:
             packed = (scores.to(tl.int32, bitcast=True) & -width) | tl.arange(0, width)[None, :]
             best = tl.max(packed.to(tl.float32, bitcast=True), 1)
-            places = (rows - first_row).to(tl.int64) * row_room + (start - first_column) // width
-            tl.store(row_bounds + places, best, rows < last_row)
+            indices = (rows - first_row).to(tl.int64) * row_room + (start - first_column) // width
+            tl.store(row_bounds + indices, best, rows < last_row)
         else:
             reached = scores >= tl.minimum(row_bound[:, None], column_bound[None, :])
             if tl.reduce_or(tl.reduce_or(reached, 1), 0):  # most tiles of a large archive end here
@@ -254,9 +251,9 @@ if triton is not None:
         top: tl.tensor, start: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
         mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> None:  # fmt: skip
-        """Add the pairs that reach a bound to the buffers, as far as there is room, and count them.
+        """Add the pairs that reach a bound to the buffers while these have room, and count them.
 
-        Scores become bits, 32 columns a number: so few are left that they can be gone through one by one.
+        Scores become bits, 32 columns per number. So few bits are set that they can be taken one by one.
         """
         own = _bits(scores >= row_bound[:, None], height, width)
         theirs = own * 0
@@ -267,23 +264,23 @@ if triton is not None:
         first = start + 32 * tl.arange(0, width // 32)[None, :] + nothing
         while tl.reduce_or(tl.reduce_or((own | theirs) != 0, 1), 0):
             column = first + _lowest(own)
-            place = tl.atomic_add(row_counts + row, 1, own != 0, sem="relaxed")
-            tl.store(row_buffer + row.to(tl.int64) * row_room + place, column, (own != 0) & (place < row_room))
+            index = tl.atomic_add(row_counts + row, 1, own != 0, sem="relaxed")
+            tl.store(row_buffer + row.to(tl.int64) * row_room + index, column, (own != 0) & (index < row_room))
             own &= own - 1
             if mode == 1:
                 column = first + _lowest(theirs)
-                place = tl.atomic_add(column_counts + column, 1, theirs != 0, sem="relaxed")
-                is_kept = (theirs != 0) & (place < column_room)
-                tl.store(column_buffer + column.to(tl.int64) * column_room + place, row, is_kept)
+                index = tl.atomic_add(column_counts + column, 1, theirs != 0, sem="relaxed")
+                is_kept = (theirs != 0) & (index < column_room)
+                tl.store(column_buffer + column.to(tl.int64) * column_room + index, row, is_kept)
                 theirs &= theirs - 1
 
     @triton.jit
     def _bits(reached: tl.tensor, height: tl.constexpr, width: tl.constexpr) -> tl.tensor:
-        """Each 32 columns of a row as the bits of one number: (height, width // 32)."""
+        """Return 32 columns of a row at a time as the bits of one number: (height, width // 32)."""
         bits = tl.where(reached, (1 << (tl.arange(0, width) % 32))[None, :], 0)
         return tl.sum(tl.reshape(bits, (height, width // 32, 32)), 2)
 
     @triton.jit
     def _lowest(bits: tl.tensor) -> tl.tensor:
-        """The place of the lowest bit that is set: the exponent of that bit as a number."""
+        """Return the index of the lowest bit that is set: the exponent of that bit as a number."""
         return (((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) & 255) - 127

@@ -1,10 +1,10 @@
-"""The whole search: which questions meet when, and the lists of all of them.
+"""The whole search: in which order questions are compared, and the lists of all of them.
 
 Every pair is multiplied once, for both of its questions. First each question is compared with a sample, for a bound
-that its neighbours must reach. Then panels of questions lie in a circle: each meets itself, those beside it, those two
-apart, three, four, five to six, seven to nine, and so on, so that a question has seen about half as many again after
-each round, and finds about k / 2 times what its quick scores let through. After a round the candidates are scored
-exactly, and bounds rise. Nothing of this returns to the host.
+that its neighbours must reach. Then questions are compared by panels, which lie in a circle: each with itself, with the
+panels next to it, then with those two apart, three, four, five to six, seven to nine, and so on. So after each round a
+question has been compared with about half as many again, and finds about k / 2 times what its quick scores let through.
+After each round the candidates are scored exactly, and bounds rise. Only lists return to the host, at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,36 +20,36 @@ from dupq.neighbours.gpu.device_questions import (
     Lists,
     Questions,
     Quick,
-    below,
     columns_of_words,
+    concatenate,
     empty_lists,
+    quick_bounds,
     quick_of,
     slack_of,
-    together,
     upload,
 )
 from dupq.neighbours.gpu.plain import Span
 
 _SMALLEST_PANEL, _LARGEST_PANEL, _PANELS = 1 << 12, 1 << 17, 16
-_SAMPLE = 1_024  # questions for each of k: at least four groups, of which one score counts
-_SEEDS = 4  # candidates of the sample for each of k: the best by their quick scores are not so by the exact ones
-_SCORED_AT_ONCE = 1 << 25  # places in buffers
-_FOUND_AGAIN = 1 << 27  # the same of questions whose buffers were too small
-Watch = Callable[[str, Lists], None]  # told after each step, for benchmarks
+_SAMPLE = 1_024  # questions for each of k: at least four groups, each of which gives one score
+_SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
+_SCORED_AT_ONCE = 1 << 25  # entries of buffers
+_SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
+Watch = Callable[[str, Lists], None]  # called after each step, for benchmarks
 
 
 def nearest_of_all(
-    pieces: Iterable[Embeddings], measure: Measure, k: int, device: torch.device, watch: Watch = lambda *_: None
+    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device, watch: Watch = lambda *_: None
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
-    """The k best of each question of all pieces among all others: by piece the keys, and their lists.
+    """Yield for each block its keys and the k best of its questions among all others.
 
-    Questions with a zero vector and no words are left out. Memory of the device: 4 bytes a dimension of a question (6
-    for Manhattan distances), with words 768 more and 6 a word, and 150 and 500 to 2,000 for its list and buffer.
+    Questions with a zero vector and no words are left out. Memory of the device per question: 4 bytes per dimension (6
+    for Manhattan distances), with words 768 more and 6 per word, 150 for its list and 500 to 2,000 for its buffer.
     """
     rule = rule_of(measure)
-    of_pieces, there = zip(*(upload(piece, rule, device) for piece in pieces), strict=True)
-    keys, questions = np.concatenate(of_pieces), together(list(there))
-    del there
+    keys_of_blocks, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
+    keys, questions = np.concatenate(keys_of_blocks), concatenate(list(uploaded))
+    del uploaded
     if len(keys):
         quick = quick_of(questions, rule, _columns_of(questions, rule))
         search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
@@ -59,33 +59,31 @@ def nearest_of_all(
     else:
         lists = empty_lists(0, k, device)
     start = 0
-    for mine in of_pieces:
-        yield mine, _on_host(lists.part(slice(start, start + len(mine))), keys)
-        start += len(mine)
+    for own in keys_of_blocks:
+        yield own, _on_host(lists.view(slice(start, start + len(own))), keys)
+        start += len(own)
 
 
 def nearest_targets(
     queries: Embeddings, targets: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
 ) -> tuple[np.ndarray, Nearest]:
-    """The k best of each query among all targets: the queries' keys, ascending, and their lists.
+    """Return the queries' keys, ascending, and their k best among all targets.
 
-    A query is not its own neighbour, and empty ones are neither query nor neighbour, as in `nearest_of_all`.
+    A query is not its own neighbour. Questions with a zero vector and no words are left out.
     """
     rule = rule_of(measure)
-    order = np.argsort(queries.keys)
-    keys, mine = upload(queries.take(order), rule, device)
+    keys, left = upload(queries.take(np.argsort(queries.keys)), rule, device)
     nearest = empty_nearest(len(keys), k)
     if not len(keys):
         return keys, nearest
-    column = _columns_of(mine, rule)
-    quick = quick_of(mine, rule, column)
+    column = _columns_of(left, rule)
+    quick = quick_of(left, rule, column)
     for target in targets:
-        their_keys, theirs = upload(target, rule, device)
-        if len(their_keys):
-            other = quick_of(theirs, rule, column)
-            search = _Search((mine, theirs), (quick, other), rule, k, (keys, their_keys))
+        target_keys, right = upload(target, rule, device)
+        if len(target_keys):
+            search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, target_keys))
             search.find_targets(nearest.scores[:, -1])
-            merge(nearest, _on_host(search.lists, their_keys))
+            merge(nearest, _on_host(search.lists, target_keys))
     return keys, nearest
 
 
@@ -94,14 +92,14 @@ def _columns_of(questions: Questions, rule: Rule) -> torch.Tensor | None:
 
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
-    """The lists, with the keys of the others."""
-    there = torch.from_numpy(np.append(keys, -1)).to(lists.others.device)  # the last for what is no neighbour: -1
-    others, scores = there[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy()
+    """Return the lists with keys in place of row numbers."""
+    key_of_row = torch.from_numpy(np.append(keys, -1)).to(lists.others.device)  # row -1, no neighbour, has key -1
+    others, scores = key_of_row[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy()
     return Nearest(others, scores, np.zeros(len(others), np.int64))
 
 
 class _Search:
-    """The lists of the left side's questions, and what changes them."""
+    """A search for the neighbours of the left side's questions on the right side; `lists` has what it found so far."""
 
     def __init__(
         self,
@@ -111,7 +109,7 @@ class _Search:
         k: int,
         keys: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """`keys` are those of both sides, the left one's also of what is not its neighbour on the right."""
+        """Prepare the search. `keys` are those of both sides; a question is not the neighbour of one with its key."""
         self._sides, self._quick, self._rule, self._k = sides, quick, rule, k
         device = sides[0].squares.device
         self._by = kernels if kernels.is_available(device) else plain
@@ -120,112 +118,113 @@ class _Search:
         order = np.argsort(keys[1], kind="stable")
         ranks = np.empty(len(order), np.int32)
         ranks[order] = np.arange(len(order))
-        places = order[np.searchsorted(keys[1], keys[0], sorter=order).clip(max=len(order) - 1)]
-        selves = np.where(keys[1][places] == keys[0], places, -1).astype(np.int32)
+        nearest = order[np.searchsorted(keys[1], keys[0], sorter=order).clip(max=len(order) - 1)]
+        selves = np.where(keys[1][nearest] == keys[0], nearest, -1).astype(np.int32)
         self._ranks, self._selves = torch.from_numpy(ranks).to(device), torch.from_numpy(selves).to(device)
         self._numbers = torch.arange(quick[0].size, device=device)
         self._panel = min(_LARGEST_PANEL, max(_SMALLEST_PANEL, -(-quick[1].size // _PANELS)))
         self._panel += -self._panel % 256  # whole tiles
 
     def find_all(self, watch: Watch) -> None:
-        """Compare all questions with each other: both sides are the same."""
+        """Compare all questions with each other, if both sides are the same."""
         count, panel = self._quick[0].size, self._panel
         self._begin()
         watch("begun", self.lists)
         panels = -(-count // panel)
 
         def around(first: int, stop: int) -> list[Span]:
-            """The rows of some panels of the circle."""
+            """Return the rows of the panels from `first` to `stop` - 1 of the circle."""
             start = first % panels
             spans = (start, min(start + stop - first, panels)), (0, start + stop - first - panels)
-            return [(one * panel, min(other * panel, count)) for one, other in spans if one < other]
+            return [(begin * panel, min(end * panel, count)) for begin, end in spans if begin < end]
 
         for first, last in _rounds(panels):
-            is_half = 2 * last == panels  # opposite panels meet once: that of the first half meets the other
+            is_half = 2 * last == panels  # opposite panels are compared once, from the first half of the circle
             for number in range(panels):
                 (rows,) = around(number, number + 1)
                 for columns in around(number + first, number + last + (0 if is_half and number >= last else 1)):
                     self._by.find(*self._quick, rows, columns, self.lists, self.lists)
             watch("found", self.lists)
 
-            def met(number: int, first: int = first, last: int = last, is_half: bool = is_half) -> list[Span]:
+            def compared(number: int, first: int = first, last: int = last, is_half: bool = is_half) -> list[Span]:
                 before = around(number - last + is_half, number - first + 1) if first else []
                 return [*around(number + first, number + last + 1), *before]
 
-            self._settle_all(met)
+            self._settle_all(compared)
             watch("settled", self.lists)
 
     def find_targets(self, known: np.ndarray) -> None:
-        """Compare the left side with the right one, for what reaches the `known` k-th best scores (float64)."""
-        self.lists.bounds[:] = below(torch.from_numpy(known).to(self._ranks.device), self._slack, self._rule)
+        """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
+        self.lists.bounds[:] = quick_bounds(torch.from_numpy(known).to(self._ranks.device), self._slack, self._rule)
         self._begin()
         rows, start = (0, self._quick[0].size), 0
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
             self._by.find(*self._quick, rows, columns, self.lists, None)
 
-            def met(_: int, columns: Span = columns) -> list[Span]:
+            def compared(_: int, columns: Span = columns) -> list[Span]:
                 return [columns]
 
-            self._settle_all(met)
+            self._settle_all(compared)
             start = columns[1]
 
     def _begin(self) -> None:
-        """Raise the bounds by the scores of a sample; its pairs are found again."""
+        """Raise the bounds by the scores of a sample, whose pairs are found again later."""
         left, right = self._quick
         size = min(right.size, max(self._panel, _SAMPLE * self._k))
         sample = torch.arange(size, device=self._ranks.device) * right.size // size
-        some = right.take(sample)
+        sampled = right.take(sample)
         for start in range(0, left.size, _LARGEST_PANEL):
             rows = start, min(start + _LARGEST_PANEL, left.size)
-            values, places = self._by.highest(left, some, rows)
+            values, columns = self._by.highest(left, sampled, rows)
             top = values.topk(min(_SEEDS * self._k, values.shape[1], self.lists.room), dim=1).indices
-            mine = self.lists.part(slice(*rows))
-            mine.buffer[:, : top.shape[1]] = sample[places.gather(1, top)].int()
-            mine.counts[:] = top.shape[1]
-            self._settle(mine, self._numbers[slice(*rows)], keeps=False)
+            lists = self.lists.view(slice(*rows))
+            lists.buffer[:, : top.shape[1]] = sample[columns.gather(1, top)].int()
+            lists.counts[:] = top.shape[1]
+            self._settle(lists, self._numbers[slice(*rows)], keeps=False)
 
-    def _settle_all(self, met: Callable[[int], list[Span]]) -> None:
-        """Empty all buffers into the lists; `met` tells which rows a panel's questions have just met."""
+    def _settle_all(self, compared: Callable[[int], list[Span]]) -> None:
+        """Empty all buffers into the lists. `compared` returns the rows that a panel was just compared with."""
         at_once = max(1, _SCORED_AT_ONCE // self.lists.room)
         for start in range(0, len(self._numbers), at_once):
-            some = slice(start, start + at_once)
-            self._settle(self.lists.part(some), self._numbers[some])
+            batch = slice(start, start + at_once)
+            self._settle(self.lists.view(batch), self._numbers[batch])
         lost = self.lists.counts.nonzero()[:, 0]
         if len(lost):
-            self._find_again(lost, met)
+            self._search_again(lost, compared)
 
     def _settle(self, lists: Lists, rows: torch.Tensor, keeps: bool = True) -> None:
-        """Score what some questions' buffers have, and empty those that were large enough."""
-        scores = self._by.scored(self._rule, *self._sides, rows, lists, self._selves)
+        """Score the candidates in some buffers, and empty the buffers that had room for all."""
+        scores = self._by.score(self._rule, *self._sides, rows, lists, self._selves)
         kth = self._by.settle(lists, scores, self._ranks, keeps)
-        torch.maximum(lists.bounds, below(kth, self._slack, self._rule), out=lists.bounds)
+        torch.maximum(lists.bounds, quick_bounds(kth, self._slack, self._rule), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
 
-    def _find_again(self, rows: torch.Tensor, met: Callable[[int], list[Span]]) -> None:
-        """Compare some questions again with what they have just met, with buffers for all that they found then.
+    def _search_again(self, rows: torch.Tensor, compared: Callable[[int], list[Span]]) -> None:
+        """Repeat the last comparison of some questions, with buffers that have room for all of their candidates.
 
-        Those with about as many together, as each has as much room; among these, panel by panel.
+        Questions with about as many candidates are taken together, as all buffers have the same size; among these,
+        panel by panel.
         """
         room = self.lists.room
         sizes = 2 * room * 2 ** (self.lists.counts[rows] // room).double().log2().long()
         rows = rows[(sizes * (1 + len(self._numbers)) + rows).argsort()]
         start = 0
         for size, count in zip(*(each.tolist() for each in sizes.unique(return_counts=True)), strict=True):
-            for some in rows[start : start + count].split(max(1, _FOUND_AGAIN // size)):
-                self._find_some_again(some, size, met)
+            for batch in rows[start : start + count].split(max(1, _SEARCHED_AGAIN // size)):
+                self._search_batch_again(batch, size, compared)
             start += count
 
-    def _find_some_again(self, rows: torch.Tensor, size: int, met: Callable[[int], list[Span]]) -> None:
+    def _search_batch_again(self, rows: torch.Tensor, size: int, compared: Callable[[int], list[Span]]) -> None:
         buffer = self.lists.buffer.new_empty((len(rows), size))
         scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
         lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
-        some, start = self._quick[0].take(rows), 0
+        left, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):
             stop = start + count
-            for span in met(panel):
-                self._by.find(some, self._quick[1], (start, stop), span, lists, None)
+            for span in compared(panel):
+                self._by.find(left, self._quick[1], (start, stop), span, lists, None)
             start = stop
         room = self.lists.room
         for first in range(0, int(lists.counts.max()), room):
@@ -237,7 +236,7 @@ class _Search:
 
 
 def _rounds(panels: int) -> Iterator[tuple[int, int]]:
-    """How far apart in the circle panels are that meet, from and to, by round."""
+    """Yield the distances in the circle, first and last, of the panels that are compared in each round."""
     first, last = 0, 0
     while first <= panels // 2:
         yield first, last
