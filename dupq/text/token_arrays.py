@@ -2,6 +2,8 @@
 and a tokeniser of whole columns, which gives exactly the tokens of `tokens.tokens`.
 """
 
+import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, overload
@@ -123,15 +125,21 @@ class TokenIds:
 
 # The tokeniser of whole columns.
 #
-# Compiled code splits plain texts: ASCII without web addresses, apart from link marks. Most English texts are plain,
-# and it takes a twentieth of the time. Any other text goes through `tokens.tokens`.
+# Compiled code splits plain texts: ASCII without web addresses, apart from link marks. Most English texts are plain. In
+# most others a few words are not ASCII: `tokens.tokens` splits these, and compiled code the rest. Web addresses and
+# marked code may go over several words, so `tokens.tokens` splits texts that have them.
 
-_WORD, _LETTER = 1, 2  # classes of bytes
-_BYTES = np.zeros(256, np.uint8)
-_BYTES[list(b"0123456789_")] = _WORD
-_BYTES[list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _WORD | _LETTER
+_SPACE, _APOSTROPHE, _SHARP, _PLUS, _DOT, _COLON, _SLASH, _W = b" '#+.:/w"
+_SPECIAL = 0  # may be part of a token, or of a web address
+_READ_AS = np.full(256, _SPACE, np.uint8)  # what each byte becomes
+for _byte in b"0123456789_abcdefghijklmnopqrstuvwxyz":
+    _READ_AS[[_byte, ord(chr(_byte).upper())]] = _byte
+_READ_AS[[*b"'#+.:", *range(128, 256)]] = _SPECIAL
 _LINK = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
 _MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_OVER_WORDS = re.compile(rf"://|www\.|[{tokens.CODE_START}{tokens.CODE_END}]")
+_WORDS_KEPT = 1 << 16  # words whose tokens are remembered; some 15 MB
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
@@ -140,67 +148,132 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
     A null counts as an empty text. Raises ArrowInvalid if the tokens of a string column exceed 2 GiB.
     """
     wide = texts.cast(pa.large_string())
-    result, ends, is_plain = _tokens_of_plain(strings_of(wide))
-    is_other = pa.array(~is_plain)
-    others = [" ".join(tokens.tokens(text)) for text in wide.filter(is_other).to_pylist()]
-    plain = pa.Array.from_buffers(pa.large_string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)])
-    return pc.replace_with_mask(plain, is_other, pa.array(others, pa.large_string())).cast(texts.type)
+    plain, are_plain = _split(wide, False)
+    are_others = pa.array(~are_plain)
+    others = wide.filter(are_others).to_pylist()
+    split, are_split = _split(pa.array(map(_with_split_words, others), pa.large_string()), True)
+    for row in np.flatnonzero(~are_split):
+        others[row] = " ".join(tokens.tokens(others[row]))
+    rest = pc.if_else(pa.array(are_split), split, pa.array(others, pa.large_string()))
+    return pc.replace_with_mask(plain, are_others, rest).cast(texts.type)
+
+
+def _with_split_words(text: str) -> str:
+    """Return a text in which what is not ASCII, and stands between two spaces, is tokens joined by spaces."""
+    pieces, end = [], 0
+    for run in _NOT_ASCII.finditer(text):
+        if run.end() > end:
+            first, stop = max(end, text.rfind(" ", end, run.start())), text.find(" ", run.end())
+            pieces += [text[end:first], " ", _split_word(text[first : stop if stop >= 0 else None])]
+            end = stop if stop >= 0 else len(text)
+    return "".join([*pieces, text[end:]])
+
+
+@functools.lru_cache(_WORDS_KEPT)
+def _split_word(word: str) -> str:
+    if _OVER_WORDS.search(word):
+        return "://"  # not plain, so that the whole text is split at once
+    return " ".join(tokens.tokens(word)).replace(tokens.LINK_TOKEN, tokens.LINK_MARK)
+
+
+def _split(texts: pa.LargeStringArray, is_normal: bool) -> tuple[pa.LargeStringArray, np.ndarray]:
+    """Return what `_tokens_of_plain` does, the tokens as a column."""
+    result, ends, are_plain = _tokens_of_plain(strings_of(texts), is_normal)
+    return pa.Array.from_buffers(texts.type, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)]), are_plain
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokens_of_plain(texts: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the tokens of plain texts joined by spaces (uint8), their ends per text, and which texts are plain (bool).
 
-    A text that is not plain has no tokens here.
+    A text that is not plain has no tokens here. With `is_normal`, words that are not ASCII are tokens already.
     """
     data, offsets = texts.data, texts.offsets
-    result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark "LINK "
-    ends, is_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
+    result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark " LINK "
+    ends, are_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
     end: Integer = np.int64(0)
     for text in range(len(offsets) - 1):
-        begin, at, stop = end, offsets[text], offsets[text + 1]
+        begin, at, stop, last = end, offsets[text], offsets[text + 1], np.uint8(_SPACE)
         while at < stop:
-            if _BYTES[data[at]] & _WORD:
-                at, end = _write_run(data, at, stop, _WORD, result, end)
-                while at + 1 < stop and data[at] == 39 and _BYTES[data[at + 1]] & _LETTER:  # an apostrophe
-                    result[end] = 39
-                    at, end = _write_run(data, at + 1, stop, _LETTER, result, end + 1)
-                is_sharp = at < stop and data[at] == 35
-                is_plus = at + 1 < stop and data[at] == 43 and data[at + 1] == 43
-                for _ in range(is_sharp + 2 * is_plus):  # C#, C++
-                    result[end] = data[at]
-                    at, end = at + 1, end + 1
-                result[end] = 32
-                end += 1
-            elif at + 2 < stop and (data[at] == _MARK[0]) & (data[at + 1] == _MARK[1]) & (data[at + 2] == _MARK[2]):
-                result[end : end + len(_LINK)] = _LINK
-                at, end = at + len(_MARK), end + len(_LINK)
-            elif data[at] >= 128 or _may_be_address(data, offsets[text], at, stop):
-                is_plain[text], end = False, begin
-                break
-            else:
+            byte = _READ_AS[data[at]]
+            if byte != _SPECIAL:
+                result[end] = byte
+                end += (byte != _SPACE) | (last != _SPACE)  # one space, and none at the beginning
+                last = byte
                 at += 1
-        if end > begin:
+            else:
+                read, end, last = _write_special(data, offsets[text], at, stop, result, end, last, is_normal)
+                at += read
+                if read == 0:
+                    are_plain[text], end = False, begin
+                    break
+        if end > begin and last == _SPACE:
             end -= 1
         ends[text + 1] = end
-    return result[:end], ends, is_plain
+    return result[:end], ends, are_plain
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_run(
-    data: np.ndarray, at: Integer, stop: Integer, byte_class: int, result: np.ndarray, end: Integer
-) -> tuple[Integer, Integer]:
-    """Append the run of bytes of a class that begins at `at`, in lower case; return its end in `data` and `result`."""
-    while at < stop and _BYTES[data[at]] & byte_class:
-        result[end] = data[at] | 32 if 65 <= data[at] <= 90 else data[at]
-        at, end = at + 1, end + 1
-    return at, end
+def _write_special(
+    data: np.ndarray,
+    start: Integer,
+    at: Integer,
+    stop: Integer,
+    result: np.ndarray,
+    end: Integer,
+    last: Integer,
+    is_normal: bool,
+) -> tuple[Integer, Integer, Integer]:
+    """Write what a special byte of the text `data[start:stop]` begins.
+
+    Return how many bytes were read, 0 if the text is not plain, the new end of `result`, and its last byte.
+    """
+    byte, following = data[at], data[at + 1] if at + 1 < stop else np.uint8(_SPACE)
+    if byte >= 128:
+        if at + 2 < stop and byte == _MARK[0] and following == _MARK[1] and data[at + 2] == _MARK[2]:
+            end += _close(result, end, last)
+            result[end : end + len(_LINK)] = _LINK
+            return len(_MARK), end + len(_LINK), np.uint8(_SPACE)
+        result[end] = byte
+        return np.int64(is_normal), end + 1, byte
+    if _may_be_address(data, start, at, stop):
+        return 0, end, last
+    if last == _SPACE:
+        return 1, end, last
+    if byte == _APOSTROPHE and _is_letter(following, is_normal):
+        result[end] = byte
+        read, end = 1, end + 1
+        while at + read < stop and _is_letter(data[at + read], is_normal):
+            result[end] = data[at + read] | 32 if data[at + read] < 128 else data[at + read]
+            read, end = read + 1, end + 1
+        last = result[end - 1]
+        if at + read == stop or _READ_AS[data[at + read]] == _SPECIAL:
+            return read, end, last  # else a digit begins another token
+    elif byte == _SHARP or (byte == _PLUS and following == _PLUS):  # C#, C++
+        read = 1 if byte == _SHARP else 2
+        result[end : end + read] = byte
+        end += read
+    else:
+        read = 1
+    return read, end + _close(result, end, last), np.uint8(_SPACE)
+
+
+@numba.njit(nogil=True, cache=True)
+def _close(result: np.ndarray, end: Integer, last: Integer) -> Integer:
+    """Write a space unless one was written last; return how many were written."""
+    result[end] = _SPACE
+    return np.int64(last != _SPACE)
+
+
+@numba.njit(nogil=True, cache=True)
+def _is_letter(byte: Integer, is_normal: bool) -> bool:
+    return (97 <= byte | 32 <= 122) or (is_normal and byte >= 128)
 
 
 @numba.njit(nogil=True, cache=True)
 def _may_be_address(data: np.ndarray, start: Integer, at: Integer, stop: Integer) -> bool:
     """Tell whether the byte at `at` is the colon of :// or the dot of www., so that it may be in a web address."""
-    if data[at] == 58:
-        return bool(at + 2 < stop and data[at + 1] == 47 and data[at + 2] == 47)
-    is_www = at - start > 2 and data[at - 1] | 32 == data[at - 2] | 32 == data[at - 3] | 32 == 119
-    return bool(data[at] == 46 and is_www)
+    if data[at] == _COLON:
+        return bool(at + 2 < stop and data[at + 1] == _SLASH and data[at + 2] == _SLASH)
+    is_www = at - start > 2 and data[at - 1] | 32 == data[at - 2] | 32 == data[at - 3] | 32 == _W
+    return bool(data[at] == _DOT and is_www)
