@@ -221,9 +221,9 @@ def _write_special(
     stop: Integer,
     result: np.ndarray,
     end: Integer,
-    last: Integer,
+    last: np.uint8,
     is_normal: bool,
-) -> tuple[Integer, Integer, Integer]:
+) -> tuple[Integer, Integer, np.uint8]:
     """Write what a special byte of the text `data[start:stop]` begins.
 
     Return how many bytes were read, 0 if the text is not plain, the new end of `result`, and its last byte.
@@ -259,15 +259,15 @@ def _write_special(
 
 
 @numba.njit(nogil=True, cache=True)
-def _close(result: np.ndarray, end: Integer, last: Integer) -> Integer:
+def _close(result: np.ndarray, end: Integer, last: np.uint8) -> Integer:
     """Write a space unless one was written last; return how many were written."""
     result[end] = _SPACE
     return np.int64(last != _SPACE)
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_letter(byte: Integer, is_normal: bool) -> bool:
-    return (97 <= byte | 32 <= 122) or (is_normal and byte >= 128)
+def _is_letter(byte: np.uint8, is_normal: bool) -> bool:
+    return bool(97 <= byte | 32 <= 122 or (is_normal and byte >= 128))
 
 
 @numba.njit(nogil=True, cache=True)
