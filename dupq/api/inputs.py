@@ -21,19 +21,17 @@ _ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas turns a column of ids into 
 
 
 def collected(table: object) -> object:
-    """Return a lazy table (a LazyFrame of Polars, a TableView) as one in memory, and anything else unchanged."""
+    """Return a lazy table (a LazyFrame of Polars, a TableView) in memory, and a list of records as columns by name.
+
+    Anything else is returned unchanged.
+    """
     if isinstance(table, TableView):
         return table.arrow()
+    if isinstance(table, list) and table and all(isinstance(row, Mapping) for row in table):
+        names = dict.fromkeys(name for row in table for name in row)
+        return {name: [row.get(name) for row in table] for name in names}
     collect = getattr(table, "collect", None)
     return collect() if callable(collect) else table
-
-
-def as_columns(table: object) -> object:
-    """Return a list of records as a dictionary of columns, and anything else unchanged."""
-    if not (isinstance(table, list) and table and all(isinstance(row, Mapping) for row in table)):
-        return table
-    names = dict.fromkeys(name for row in table for name in row)
-    return {name: [row.get(name) for row in table] for name in names}
 
 
 def names_of(table: object) -> list[str] | None:
@@ -148,7 +146,7 @@ class Texts(NamedTuple):
 
 def read_texts(given: object, markup: Markup, call: str) -> Texts:
     """Return the texts of a table or column, bodies as HTML. Raises DupqError with the row of a value that is none."""
-    table = as_columns(collected(given))
+    table = collected(given)
     names = names_of(table)
     if names is None:
         titles = texts(values_of(table, call, "texts"), call, "texts")
