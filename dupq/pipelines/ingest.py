@@ -52,24 +52,24 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     `checked` is what `job.check()` returned, if it was called before. Raises DupqError if a dump is missing, damaged or
     without questions, or has too many broken rows; if there are several dumps, after the others are done.
     """
-    (sites, failed, passed_over), stage = checked or job.check()
+    (sites, failed, passed_over), plan = checked or job.check()
     for uri, why in passed_over.items():
         _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
     try:
-        peak = ingest_sites(sites, stage, failed)
+        peak = ingest_sites(sites, plan, failed)
     finally:  # finished sites count even if others failed
-        all_sites = all_counts(stage.output)
-        manifest = {"sites": all_sites, "settings": vars(stage.settings), "versions": versions()}
+        all_sites = all_counts(plan.output)
+        manifest = {"sites": all_sites, "settings": vars(plan.settings), "versions": versions()}
         if passed_over:
             manifest["passed_over"] = passed_over
-        storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
+        storage.write_json(storage.join(plan.output, "manifest.json"), manifest)
     counts = {site.site: all_sites[site.site] for site in sites}
     for site, counted in counts.items():
         sums = {name: value for name, value in counted.items() if name != "files" and value}
         shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
         _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
     also = f"   files passed over {len(passed_over):,}" if passed_over else ""
-    _log.info(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB{also}")
+    _log.info(f"archive: {plan.output}   peak memory of a task {peak:.0f} MB{also}")
     return counts
 
 
@@ -78,11 +78,11 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
 
     All sites are tried. If some fail, or are in `failed` already, raises DupqError at the end, with a line for each.
     """
-    run = _Run(sum(map(packed_bytes, sites)))
+    shared = _Shared(sum(map(packed_bytes, sites)))
     pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
     errors, peak = list(failed), 0.0
     try:
-        futures = [(site.site, pool.submit(_SiteIngest(site, job, run).run)) for site in sites]
+        futures = [(site.site, pool.submit(_SiteIngest(site, job, shared).run)) for site in sites]
         for name, future in futures:
             try:
                 peak = max(peak, future.result())
@@ -94,7 +94,7 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
                 message = f"{type(error).__name__}: {first_line} (a fault of dupq; the traceback is above)"
                 errors.append((name, DupqError(message, FAULT)))
     finally:
-        run.stop.set()
+        shared.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         progress.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
@@ -117,8 +117,8 @@ def packed_bytes(site: DumpSite) -> int:
 class _SiteIngest:
     """The ingest of one site, driven by one thread."""
 
-    def __init__(self, site: DumpSite, job: Ingest, run: "_Run") -> None:
-        self._site, self._job, self._run = site, job, run
+    def __init__(self, site: DumpSite, job: Ingest, shared: "_Shared") -> None:
+        self._site, self._job, self._shared = site, job, shared
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
         tables = job.tables(site)
@@ -137,7 +137,7 @@ class _SiteIngest:
 
     def run(self) -> float:
         """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
-        self._run.enter(1)
+        self._shared.enter(1)
         try:
             with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
                 made_from = self._call(steps.made_from, self._site, self._job)
@@ -145,9 +145,9 @@ class _SiteIngest:
                     self._work = steps.begin(self._unfinished, made_from["parts"])
                     self._write_tables()
                     self._publish(made_from)
-            self._run.add(packed_bytes(self._site) - self._read)
+            self._shared.add(packed_bytes(self._site) - self._read)
         finally:
-            self._run.enter(-1)
+            self._shared.enter(-1)
         return self._peak
 
     def _is_done(self, made_from: dict[str, object]) -> bool:
@@ -205,20 +205,20 @@ class _SiteIngest:
         waiting, started = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
             while waiting or started:
-                while waiting and len(started) < self._run.ahead():
+                while waiting and len(started) < self._shared.ahead():
                     unit = waiting.popleft()
                     started.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
                 unit, pieces = started[0]
                 for reference in pieces:
                     piece: ReadPiece = self._result(reference, unit.member.source)
                     self._read += piece.packed
-                    self._run.add(piece.packed)
+                    self._shared.add(piece.packed)
                     yield unit, piece
                 started.popleft()
         finally:
             # If the site failed, read the streams to the end: Ray can abort the driver when a stream is cancelled.
             rest = itertools.chain.from_iterable(pieces for _, pieces in started)
-            while not self._run.stop.is_set() and next(rest, None) is not None:
+            while not self._shared.stop.is_set() and next(rest, None) is not None:
                 pass
 
     def _reject_doubled(self) -> int:
@@ -232,7 +232,7 @@ class _SiteIngest:
 
     def _publish_rejects(self) -> None:
         """Publish the rejects, even if the site fails."""
-        if self._run.stop.is_set():
+        if self._shared.stop.is_set():
             return
         self._check_held()
         folder = self._folder("rejects")
@@ -325,7 +325,7 @@ class _SiteIngest:
 
     def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]", source: str | None = None) -> Result:
         """Return the result of a task that reads `source`. Raises DupqError if the job was aborted meanwhile."""
-        if self._run.stop.is_set():
+        if self._shared.stop.is_set():
             raise DupqError("given up")
         try:
             value, peak = result_of(reference)
@@ -338,7 +338,7 @@ class _SiteIngest:
         return value
 
 
-class _Run:
+class _Shared:
     """What the sites of one job share: a progress line, and a signal to stop."""
 
     def __init__(self, size: int) -> None:
