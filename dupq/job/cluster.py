@@ -365,11 +365,6 @@ def _source_hash(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def check_same(job: Build) -> None:
-    """Raise ClusterError if this process's build differs from the job's."""
-    check_node(socket.gethostname(), build(), job)
-
-
 def check_node(node: str, its_build: Build, job: Build) -> None:
     """Raise ClusterError that names the differences if the build of a node is not the job's."""
     differing = [

@@ -55,19 +55,12 @@ class Span(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """The folders of an earlier run that may be used; each shard has a file of the same name in each of them."""
+    """The folders of an earlier run that may be used; a shard's files have the same name in each of them."""
 
     texts: str
     contents: str
     embeddings: str
     spans: list[Span]
-
-    def names_for(self, site: str, ids: np.ndarray) -> list[str]:
-        """Return the files that may hold questions of `site` with these ids."""
-        if not len(ids):
-            return []
-        low, high = int(ids.min()), int(ids.max())
-        return [span.name for span in self.spans if span.site == site and span.low <= high and low <= span.high]
 
 
 def texts_made_as(settings: TextSettings) -> dict[str, object]:
@@ -161,10 +154,13 @@ class EarlierContents(NamedTuple):
 
 def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> EarlierContents:
     """Return the earlier content hashes of the questions `ids` of `site`; none without an earlier run."""
-    overlapping = [] if earlier is None else earlier.names_for(site, ids)
+    if earlier is None or not len(ids):
+        return EarlierContents([], NO_HASHES, 0)
+    low, high = int(ids.min()), int(ids.max())
+    overlapping = [span.name for span in earlier.spans if span.site == site and span.low <= high and low <= span.high]
     names = overlapping[:_FILES]
-    uris = [] if earlier is None else [storage.join(earlier.contents, name) for name in names]
-    return EarlierContents(names, hashes_in(uris), len(overlapping) - len(names))
+    hashes = hashes_in([storage.join(earlier.contents, name) for name in names])
+    return EarlierContents(names, hashes, len(overlapping) - len(names))
 
 
 def hashes_in(uris: Sequence[str]) -> ContentHashes:

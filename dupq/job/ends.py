@@ -37,9 +37,8 @@ _pipe: list[int] = []  # the writing end of the pipe to the parent
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Run the block, the whole work of the process, in a child that is watched. Call it before threads are started."""
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # without room for a file or a process, or without stderr: unwatched
+    # without room for a file or a process, or without stderr, the job runs unwatched
+    with contextlib.suppress(OSError, AttributeError):
         _begin()
     try:
         yield
@@ -234,7 +233,7 @@ def _hush() -> None:
 
 
 def _claim_end() -> None:
-    """Wait forever if another thread is already ending the process."""
+    """Become the thread that ends the process; wait forever if another one is."""
     while not _ending.acquire(blocking=False):
         time.sleep(1)
 

@@ -33,7 +33,7 @@ class _Worker:
         try:
             return function(*arguments)
         except RuntimeError as error:
-            torch = sys.modules.get("torch")  # not imported by the function: its error is another one
+            torch = sys.modules.get("torch")  # without torch the error is not torch's
             if torch is None or not isinstance(error, torch.OutOfMemoryError):
                 raise
             raise DupqError(

@@ -5,6 +5,7 @@ import ctypes
 import inspect
 import logging
 import resource
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ def start_stream(
 
 def enter(job: cluster.Build) -> None:
     """Prepare a process of a node for the job. Raises ClusterError if the node's code differs from the job's."""
-    cluster.check_same(job)
+    cluster.check_node(socket.gethostname(), cluster.build(), job)
     hide_gpus_unless_assigned()
 
 
