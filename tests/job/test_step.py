@@ -72,10 +72,10 @@ def test_a_task_that_was_killed_before_its_mark_is_made_again(task: Task) -> Non
 
 
 def test_a_mark_that_was_copied_elsewhere_speaks_for_nothing_there(task: Task, tmp_path: Path) -> None:
-    place = str(tmp_path / "elsewhere" / "main")
-    storage.write_bytes(place, b"rubbish")
-    storage.write_bytes(mark_of(place), Path(mark_of(task.main)).read_bytes())
-    assert unless_finished(place, lambda: {"made": 1}) == {"made": 1}
+    copy = str(tmp_path / "elsewhere" / "main")
+    storage.write_bytes(copy, b"rubbish")
+    storage.write_bytes(mark_of(copy), Path(mark_of(task.main)).read_bytes())
+    assert unless_finished(copy, lambda: {"made": 1}) == {"made": 1}
 
 
 def test_what_was_written_is_recorded_whether_now_or_before(task: Task) -> None:

@@ -1,4 +1,4 @@
-"""What is found of runs on disk and on S3, and what is removed of them."""
+"""Runs on the local disk and on S3: their state, and what is removed of them."""
 
 import os
 import re
@@ -74,14 +74,14 @@ def test_runs_are_found_with_state_size_and_what_they_build_on(tmp_path: Path) -
         age(write_run(output, number, previous=number - 1), days * DAY)
     age(write_run(output, 3, is_whole=False), DAY)
     with progress.of_stage(f"{output}/{4:016x}", "texts", {"previous": f"{output}/{2:016x}"}):
-        found = known_runs(output, NOW)
+        runs = known_runs(output, NOW)
     progress.end(f"{output}/{4:016x}", "gate missed")
     states = [State.FINISHED, State.LATEST, State.UNFINISHED, State.RUNNING]
-    assert [run.state for run in found] == states
-    assert [run.run_id for run in found] == [f"{number:016x}" for number in (1, 2, 3, 4)]
-    assert [run.previous for run in found] == [None, f"{1:016x}", None, f"{2:016x}"]
-    assert found[2].size == 5 * (2 + len(KEPT_WORK) + len(OTHER_WORK))
-    assert abs(found[0].touched - (NOW - 3 * DAY)) < timedelta(seconds=2)
+    assert [run.state for run in runs] == states
+    assert [run.run_id for run in runs] == [f"{number:016x}" for number in (1, 2, 3, 4)]
+    assert [run.previous for run in runs] == [None, f"{1:016x}", None, f"{2:016x}"]
+    assert runs[2].size == 5 * (2 + len(KEPT_WORK) + len(OTHER_WORK))
+    assert abs(runs[0].touched - (NOW - 3 * DAY)) < timedelta(seconds=2)
     assert known_runs(output, NOW)[-1].state is State.GATE_MISSED
 
 
@@ -101,11 +101,11 @@ def test_what_is_no_run_is_never_listed_and_so_never_removed(tmp_path: Path) -> 
         list(prune(str(tmp_path), [], Keep(1, 0), NOW, is_dry=False))
 
 
-@pytest.mark.parametrize("place", ["local", "s3"])
+@pytest.mark.parametrize("storage_kind", ["local", "s3"])
 def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(
-    place: str, tmp_path: Path, request: pytest.FixtureRequest
+    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    output = str(tmp_path) if place == "local" else f"{request.getfixturevalue('s3')}/tidied"
+    output = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/tidied"
     run = write_run(output, 1)
     assert tidy(run, really=False) == 5 * len(OTHER_WORK)
     assert files_of(run) >= OTHER_WORK
@@ -114,21 +114,21 @@ def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(
     assert tidy(run) == 0
 
 
-@pytest.mark.parametrize("place", ["local", "s3"])
+@pytest.mark.parametrize("storage_kind", ["local", "s3"])
 def test_prune_removes_runs_and_work_and_says_so_and_when_dry_nothing(
-    place: str, tmp_path: Path, request: pytest.FixtureRequest
+    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    output = str(tmp_path) if place == "local" else f"{request.getfixturevalue('s3')}/pruned"
+    output = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/pruned"
     for number in (1, 2, 3, 4):
         write_run(output, number, previous=number - 1)
     storage.write_json(f"{output}/{4:016x}/config.json", {"run": {"keep_work": True}})
     before = files_of(output)
-    said = list(prune(output, [], Keep(1, 0), NOW, is_dry=True))
+    lines = list(prune(output, [], Keep(1, 0), NOW, is_dry=True))
     assert files_of(output) == before
-    assert [line.split()[2] for line in said[:3]] == [f"{number:016x}" for number in (1, 2, 3)]
-    assert said[-1].endswith("2 of 4 runs are kept")
+    assert [line.split()[2] for line in lines[:3]] == [f"{number:016x}" for number in (1, 2, 3)]
+    assert lines[-1].endswith("2 of 4 runs are kept")
     done = list(prune(output, [], Keep(1, 0), NOW, is_dry=False))
-    assert [line.removeprefix("removed") for line in done] == [line.removeprefix("would remove") for line in said]
+    assert [line.removeprefix("removed") for line in done] == [line.removeprefix("would remove") for line in lines]
     assert {name.split("/")[0] for name in files_of(output)} == {f"{3:016x}", f"{4:016x}", "latest.json"}
     assert not any(f"{3:016x}/{name}" in files_of(output) for name in OTHER_WORK)
     assert all(f"{4:016x}/{name}" in files_of(output) for name in OTHER_WORK)  # it was made to keep its work
@@ -195,8 +195,8 @@ def test_a_damaged_run_is_called_so_counts_as_no_finished_one_and_stays_until_so
         age(f"{output}/{number:016x}", (9 - number) * DAY)
     assert [run.state for run in known_runs(output, NOW)] == [State.FINISHED] * 3 + [State.DAMAGED] * 2
     assert status(output, NOW).splitlines()[1].startswith("state      damaged: its _SUCCESS")
-    said = list(prune(output, [], Keep(1, 0), NOW, is_dry=False))
-    assert [line.split("  ")[:3] for line in said if line.startswith("left")] == [
+    lines = list(prune(output, [], Keep(1, 0), NOW, is_dry=False))
+    assert [line.split("  ")[:3] for line in lines if line.startswith("left")] == [
         ["left alone", f"{number:016x}", "damaged"] for number in (4, 5)
     ]
     assert [run.run_id for run in known_runs(output, NOW)] == [f"{number:016x}" for number in (3, 4, 5)]
@@ -208,7 +208,7 @@ def test_a_damaged_run_that_its_job_repairs_is_running(tmp_path: Path) -> None:
     run = write_run(str(tmp_path), 1)
     cut_success(run)
     with progress.of_stage(run, "texts", {}):
-        assert [found.state for found in known_runs(str(tmp_path), NOW)] == [State.RUNNING]
+        assert [run.state for run in known_runs(str(tmp_path), NOW)] == [State.RUNNING]
     progress.end(run, "failed")
     assert status(run, NOW).splitlines()[1].startswith("state      damaged: ")
 
@@ -282,12 +282,12 @@ def test_status_tells_the_stage_the_pieces_and_since_when(tmp_path: Path) -> Non
     with progress.of_stage(run, "encode", {}):
         progress.tell("encode", 3, 1_200)
         progress._write()
-        said = status(run, datetime.now(UTC)).splitlines()
-        assert status(str(tmp_path), datetime.now(UTC)).splitlines() == said
-    assert said[0] == f"run        {run}"
-    assert said[1].startswith("state      running, seen ")
-    assert said[2].startswith("stage      encode, for ")
-    assert said[3] == "step       encode: 3 of 1,200"
+        lines = status(run, datetime.now(UTC)).splitlines()
+        assert status(str(tmp_path), datetime.now(UTC)).splitlines() == lines
+    assert lines[0] == f"run        {run}"
+    assert lines[1].startswith("state      running, seen ")
+    assert lines[2].startswith("stage      encode, for ")
+    assert lines[3] == "step       encode: 3 of 1,200"
     later = datetime.now(UTC) + timedelta(hours=3)
     assert "state      cut off 3 h ago" in status(run, later)
     progress.end(run, "failed")

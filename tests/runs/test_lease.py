@@ -77,9 +77,9 @@ def test_one_that_could_not_be_given_up_holds_up_nobody_of_its_process(
 def test_on_another_machine_the_heartbeat_decides(age: timedelta, is_alive: bool, tmp_path: Path) -> None:
     with lease.held(str(tmp_path)):
         pass
-    place = newest(tmp_path)
+    uri = newest(tmp_path)
     seen = (datetime.now(UTC) - age).isoformat(timespec="seconds")
-    storage.write_json(place, {**storage.read_json(place), "machine": "elsewhere/1", "is_over": False, "seen": seen})
+    storage.write_json(uri, {**storage.read_json(uri), "machine": "elsewhere/1", "is_over": False, "seen": seen})
     if is_alive:
         with pytest.raises(LeaseError, match="on elsewhere is at work"):
             lease._take(str(tmp_path), "it")
@@ -90,9 +90,9 @@ def test_on_another_machine_the_heartbeat_decides(age: timedelta, is_alive: bool
 
 def test_a_process_of_the_same_number_that_came_later_is_another(tmp_path: Path) -> None:
     with lease.held(str(tmp_path)):
-        place = newest(tmp_path)
+        uri = newest(tmp_path)
         long_ago = (datetime.now(UTC) - lease.LIFE).isoformat(timespec="seconds")
-        storage.write_json(place, {**storage.read_json(place), "process": os.getppid(), "seen": long_ago})
+        storage.write_json(uri, {**storage.read_json(uri), "process": os.getppid(), "seen": long_ago})
         with lease.held(str(tmp_path)):
             pass
 
@@ -164,9 +164,9 @@ def test_a_listing_that_missed_a_change_of_leases_makes_no_second_one(
 @pytest.mark.parametrize("machine", ["elsewhere/1", lease._machine()])
 def test_a_lease_whose_fields_are_damaged_is_over(damage: dict[str, object], machine: str, tmp_path: Path) -> None:
     with lease.held(str(tmp_path)):
-        place = newest(tmp_path)
-        holder = {**storage.read_json(place), "machine": machine}
-    storage.write_json(place, {**holder, **damage})
+        uri = newest(tmp_path)
+        holder = {**storage.read_json(uri), "machine": machine}
+    storage.write_json(uri, {**holder, **damage})
     with lease.held(str(tmp_path)):
         assert newest(tmp_path).endswith("000002.json")
 

@@ -1,4 +1,4 @@
-"""How far a step is: drawn over and over on a terminal, told in lines elsewhere."""
+"""The progress of a step: redrawn on a terminal, in lines elsewhere."""
 
 import io
 import json
@@ -74,10 +74,10 @@ def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> Non
     begin = len(shown.getvalue())
     LOGGER.warning("slow")
     Line("texts", 3).show(1)
-    said = shown.getvalue()[begin:]
-    assert said.startswith("warning: slow\n")
-    assert "\033[3" not in said  # of a colour
-    assert "38;" not in said
+    printed = shown.getvalue()[begin:]
+    assert printed.startswith("warning: slow\n")
+    assert "\033[3" not in printed  # of a colour
+    assert "38;" not in printed
 
 
 def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +100,9 @@ def test_elsewhere_it_is_a_plain_line_a_minute(
     line = Line("texts", 6)
     for done in range(1, 7):
         line.show(done, 386.0)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 1:15 left"]
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 1:15 left"]
 
 
 def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,15 +112,15 @@ def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkey
         Line("pairs", 5).show(1)
     finally:
         progress.show_as("plain")
-    told = json.loads(capsys.readouterr().err)
+    fields = json.loads(capsys.readouterr().err)
     figures = {"step": "pairs", "done": 1, "total": 5, "per_second": 0.01, "seconds_left": 400, "memory_mb": None}
-    assert {name: told[name] for name in figures} == figures
-    assert told["message"] == "pairs: 1/5, 36/h, 6:40 left"
+    assert {name: fields[name] for name in figures} == figures
+    assert fields["message"] == "pairs: 1/5, 36/h, 6:40 left"
 
 
-@pytest.mark.parametrize(("rate", "said"), [(1234, "1,234/s"), (3.46, "3.5/s"), (0.2, "12/min"), (0.001, "3.6/h")])
-def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, said: str) -> None:
-    assert pace(rate) == said
+@pytest.mark.parametrize(("rate", "printed"), [(1234, "1,234/s"), (3.46, "3.5/s"), (0.2, "12/min"), (0.001, "3.6/h")])
+def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, printed: str) -> None:
+    assert pace(rate) == printed
 
 
 def test_times_are_given_in_minutes_and_hours() -> None:

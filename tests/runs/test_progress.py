@@ -12,17 +12,17 @@ from dupq.runs import progress
 from dupq.runs.progress import ALIVE, is_alive, of_stage, read_progress, time_of
 
 
-def told(run: Path) -> progress.Progress:
-    found = read_progress(str(run))
-    assert found is not None
-    return found
+def progress_of(run: Path) -> progress.Progress:
+    current = read_progress(str(run))
+    assert current is not None
+    return current
 
 
 def test_the_first_stage_is_told_when_it_begins(tmp_path: Path) -> None:
     with of_stage(str(tmp_path), "texts", {"previous": "/runs/7"}):
-        found = told(tmp_path)
-    assert (found["state"], found["stage"], found["total"]) == ("running", "texts", 0)
-    assert found["inputs"] == {"previous": "/runs/7"}
+        current = progress_of(tmp_path)
+    assert (current["state"], current["stage"], current["total"]) == ("running", "texts", 0)
+    assert current["inputs"] == {"previous": "/runs/7"}
 
 
 def test_pieces_are_told_while_a_stage_works_and_hardly_ever_written(
@@ -37,19 +37,19 @@ def test_pieces_are_told_while_a_stage_works_and_hardly_ever_written(
             progress.tell("encode", done + 1, 2_000)
         for _ in range(3):  # that of the beginning, one that may have begun before, and one after
             assert written.acquire(timeout=30)
-        found = told(tmp_path)
-    assert (found["step"], found["done"], found["total"]) == ("encode", 1_000, 2_000)
+        current = progress_of(tmp_path)
+    assert (current["step"], current["done"], current["total"]) == ("encode", 1_000, 2_000)
 
 
 def test_a_stage_that_fails_is_told_and_one_that_goes_on_afterwards_too(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="broken"), of_stage(str(tmp_path), "encode", {}):
         raise ValueError("broken")
-    assert told(tmp_path)["state"] == "failed"
+    assert progress_of(tmp_path)["state"] == "failed"
     with of_stage(str(tmp_path), "encode", {}):
         pass
-    assert told(tmp_path)["state"] == "running"
+    assert progress_of(tmp_path)["state"] == "running"
     progress.end(str(tmp_path), "finished")
-    assert told(tmp_path)["state"] == "finished"
+    assert progress_of(tmp_path)["state"] == "finished"
 
 
 def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_file_that_is_no_progress_tells_nothing(content: str, tmp_path: Path) 
 def test_progress_with_an_entry_that_is_none_tells_nothing(change: dict[str, object], tmp_path: Path) -> None:
     with of_stage(str(tmp_path), "texts", {}):
         pass
-    storage.write_json(f"{tmp_path}/progress.json", {**told(tmp_path), **change})
+    storage.write_json(f"{tmp_path}/progress.json", {**progress_of(tmp_path), **change})
     assert read_progress(str(tmp_path)) is None
 
 
@@ -102,9 +102,9 @@ def test_progress_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: 
 
 def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:
     with of_stage(str(tmp_path), "texts", {}):
-        found = told(tmp_path)
-        assert is_alive(found, datetime.now(UTC))
-        assert not is_alive(found, time_of(found) + ALIVE)
-        assert is_alive(found, time_of(found) - timedelta(minutes=1))  # of a clock that is behind
+        current = progress_of(tmp_path)
+        assert is_alive(current, datetime.now(UTC))
+        assert not is_alive(current, time_of(current) + ALIVE)
+        assert is_alive(current, time_of(current) - timedelta(minutes=1))  # of a clock that is behind
     progress.end(str(tmp_path), "failed")
-    assert not is_alive(told(tmp_path), datetime.now(UTC))
+    assert not is_alive(progress_of(tmp_path), datetime.now(UTC))

@@ -98,8 +98,8 @@ def archives(draw: st.DrawFn) -> list[KnownRun]:
     if names:
         choice = st.none() | st.sampled_from(names)
         runs = [run._replace(previous=draw(choice)) for run in runs]
-        place = draw(st.integers(0, len(runs) - 1))
-        runs[place] = runs[place]._replace(state=State.LATEST)
+        index = draw(st.integers(0, len(runs) - 1))
+        runs[index] = runs[index]._replace(state=State.LATEST)
     return runs
 
 

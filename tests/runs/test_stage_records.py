@@ -146,10 +146,10 @@ def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[]"])
 def test_a_damaged_success_is_written_again(job: Job, content: bytes | None) -> None:
-    place = Path(job.run().path("_SUCCESS"))
-    os.unlink(place) if content is None else place.write_bytes(content)
+    marker = Path(job.run().path("_SUCCESS"))
+    os.unlink(marker) if content is None else marker.write_bytes(content)
     assert job.again() == []
-    assert json.loads(place.read_text())["outputs"].keys() >= {"table/d", "manifest.json"}
+    assert json.loads(marker.read_text())["outputs"].keys() >= {"table/d", "manifest.json"}
 
 
 def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) -> None:
@@ -218,10 +218,10 @@ def test_shards_are_identified_by_their_paths_and_checksums(tmp_path: Path, monk
         storage.write_bytes(f"{tmp_path}/questions/{path}", content)
     expected = [[path, storage.checksum(f"{tmp_path}/questions/{path}")] for path in files]
     monkeypatch.chdir(tmp_path)
-    for given in ("questions", f"file://{tmp_path}/questions/", f"{tmp_path}/questions"):
-        shards, _ = question_shards(given)
-        assert content_of(given, shards) == expected
-        assert content_of(given, shards[1:]) == expected[1:]
+    for uri in ("questions", f"file://{tmp_path}/questions/", f"{tmp_path}/questions"):
+        shards, _ = question_shards(uri)
+        assert content_of(uri, shards) == expected
+        assert content_of(uri, shards[1:]) == expected[1:]
 
 
 def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
