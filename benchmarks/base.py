@@ -42,10 +42,10 @@ from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training import start as starts
 from dupq.training.loop import train_epoch
-from dupq.training.optimisation import as_training, falling, optimizer_for, seed_dropout
-from dupq.training.pairs import targets, targets_in_order
+from dupq.training.optimisation import linear_decay, optimizer_for, phase_settings, seed_dropout
+from dupq.training.pairs import distillation_targets, targets_in_order
 from dupq.training.start import BASE, Start, copy_weights, known_vectors, new_network, unpack
-from dupq.training.word_vectors import Spelling, means
+from dupq.training.word_vectors import Spelling, mean_vectors
 from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]
@@ -143,7 +143,7 @@ def learned(sites: list[Site], teacher: Teacher, settings: Settings) -> Start:
     vocabulary = Vocabulary(words, settings.text)
     ids = token_ids(texts, vocabulary, settings)[0]
     network = new_network(vocabulary, vectors, ids, [], settings)
-    taught = targets(texts["key"].to_numpy(), [np.concatenate([site.taught for site in sites])])
+    taught = distillation_targets(texts["key"].to_numpy(), [np.concatenate([site.taught for site in sites])])
     train(network, dict(zip(texts["key"].to_pylist(), ids, strict=True)), taught, settings)
     tensors = {name: value.numpy() for name, value in network.state_dict().items() if name not in network.of_archive}
     return Start(settings, words, tensors)
@@ -162,7 +162,9 @@ def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tupl
         if form
     ]
     vectors = teacher.encode(written, "words")[[place for _, place in found]]
-    table = means([spelling for spelling, _ in found], vectors / np.linalg.norm(vectors, axis=1)[:, None], len(words))
+    table = mean_vectors(
+        [spelling for spelling, _ in found], vectors / np.linalg.norm(vectors, axis=1)[:, None], len(words)
+    )
     table -= table.mean(axis=0)
     components = np.linalg.svd(table.T @ table)[0][:, :DIMENSIONS]
     return words, np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS)), table @ components]).astype(np.float32)
@@ -170,12 +172,12 @@ def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tupl
 
 def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, settings: Settings) -> None:
     phase = settings.teacher
-    training = as_training(settings.training, BATCH_SIZE, phase.learning_rate)
+    training = phase_settings(settings.training, BATCH_SIZE, phase.learning_rate)
     optimizer = optimizer_for(network, training)
     for epoch in range(1, phase.epochs + 1):
         seed_dropout(training.seed, epoch)
         examples = targets_in_order(taught, training.seed, epoch, BATCH_SIZE)
-        losses = train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=linear_decay(epoch, phase.epochs))
         print(f"  epoch {epoch}: loss {losses.mean:.4f}", flush=True)
     network.eval()
 

@@ -157,7 +157,7 @@ def bare_seconds(work: EncodeContext, places: list[ShardFiles]) -> float:
 def encode_alone(work: EncodeContext, places: list[ShardFiles], barrier: Any, queue: Any) -> None:
     """A process of `bare_seconds`."""
     torch.set_num_threads(1)
-    tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder).reader
+    tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder)
     reader.encode(tables[0].slice(0, 10))
     barrier.wait()
     for table in tables:

@@ -95,7 +95,7 @@ def _epoch(made: Sample, network: Any, pairs: int, batch: int, worker: tuple[int
     left, training = np.arange(0, 2 * pairs, 2), made.settings.training.changed(batch_size=batch)
     examples = Rankings(left, left + 1, np.zeros((pairs, 0), np.int64), np.arange(pairs))
     sequences, optimizer = dict(enumerate(made.texts)), optimizer_for(network, training)
-    optimisation.meet()
+    optimisation.wait_for_workers()
     begun = time.perf_counter()
     losses = train_epoch(network, optimizer, sequences, examples, training, worker)
     if torch.cuda.is_initialized():

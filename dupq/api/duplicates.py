@@ -42,7 +42,7 @@ from dupq.system import require
 from dupq.text import tokens
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
-from dupq.training.word_vectors import counted as counted_words
+from dupq.training.word_vectors import untrained_reader
 
 Name = int | str  # a text's id or row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
@@ -255,11 +255,11 @@ def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:
 def _learned(texts: pa.Table, settings: Settings) -> Reader:
     """Return an encoder for rows of TEXTS. Loads torch only if it is trained on them."""
     if not settings.title_body.epochs:
-        return counted_words(texts, settings)
+        return untrained_reader(texts, settings)
     require("torch", f"find_duplicates, for bodies in {settings.text.language},")
-    from dupq.training.loop import learn
+    from dupq.training.loop import train_on_texts
 
-    return learn(texts, settings)
+    return train_on_texts(texts, settings)
 
 
 def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code: str, scored: pa.Table) -> np.ndarray:

@@ -256,20 +256,13 @@ DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # wh
 
 
 @dataclass(frozen=True)
-class SavedEncoder:
+class SavedEncoder(Reader):
     """A trained encoder."""
 
     network: "Encoder"
-    vocabulary: Vocabulary
-    settings: Settings
     pair_threshold: float | None  # score that separates duplicates from random pairs; None without links to choose it
     fitness: Fitness  # on the archive of its training
     metrics: dict[str, object]
-
-    @property
-    def reader(self) -> Reader:
-        """The reader that makes embeddings of stored texts."""
-        return Reader(self.network, self.vocabulary, self.settings)
 
 
 def weights(network: "torch.nn.Module") -> bytes:
@@ -322,7 +315,7 @@ def load_reader(uri: str) -> Reader:
     kind = read_settings(uri).encoder.kind
     if kind != KIND:
         require("torch", f"{uri}, an encoder of kind {kind},")
-        return load(uri).reader
+        return load(uri)
     _, settings, weights, vocabulary = _read(uri)
     return Reader(Bag.of(weights, storage.join(uri, "model.safetensors")), vocabulary, settings)
 

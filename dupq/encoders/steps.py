@@ -110,7 +110,7 @@ def fitness_on(texts: pa.Table, encoder: str) -> Counted:
     from dupq.encoders.saved import fitness, load
 
     torch.set_num_threads(1)
-    measured = fitness(load(encoder).reader, texts.sort_by("key").combine_chunks())
+    measured = fitness(load(encoder), texts.sort_by("key").combine_chunks())
     return Counted(dict(measured), {"rows_in": len(texts), "rows_out": len(texts)})
 
 

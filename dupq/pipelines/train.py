@@ -16,6 +16,7 @@ import logging
 from dupq import storage
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.run import Run
+from dupq.job.tasks import run_tasks
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
 from dupq.pipelines.opening import open_training
@@ -23,7 +24,7 @@ from dupq.runs import progress
 from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.text.steps import make_answer_texts, make_distinct_texts
-from dupq.training.steps.development import About, publish, save_encoder
+from dupq.training.steps.development import publish, save_encoder
 from dupq.training.steps.fit import check_room_to_fit, fit
 from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
 from dupq.training.steps.teach import teach
@@ -64,8 +65,8 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
             )
         taught = run.make("teach", teach, prepared, settings, gpus) if settings.teacher.encoder else []
         run.stage("fit", lambda: fit(run.uri, prepared, taught, settings, job.workers, gpus, questions, known))
-        about = About(questions, opened.language, run.run_id)
-        run.stage("save", lambda: save_encoder(prepared, files, sites, settings, about))
+        saved = prepared, files, sites.names, settings, questions, opened.language, run.run_id
+        run.stage("save", lambda: run_tasks("save", save_encoder, [saved]))
         publish(files, storage.absolute(job.output))
         run.describe()
         run.mark()

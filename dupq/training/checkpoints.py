@@ -1,13 +1,12 @@
 """Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network, the optimizer's state;
-                          of the best epoch, if that is another one, the network alone
-latest.json               the epoch of the newest one, and the learning curve up to it; written after it
+epoch-00003.safetensors   the trained tensors of the network and the optimizer's state;
+                          for an older best epoch, the network alone
+latest.json               the epoch of the newest checkpoint and the learning curve up to it; written after it
 
-Not every epoch is saved, as one of a small archive takes less time than writing its checkpoint: what a training that is
-killed repeats is bounded in time.
-There is no state of random generators: each epoch's are seeded by its number, so that an epoch that was cut off is
-repeated exactly.
+Not every epoch is saved, because an epoch of a small archive takes less time than writing its checkpoint. A training
+that is killed repeats at most `training.checkpoint_seconds` of work. Random generators have no state to save: each
+epoch seeds them by its number, so an interrupted epoch is repeated exactly.
 """
 
 import math
@@ -35,12 +34,12 @@ class Epoch(TypedDict):
 
     epoch: int
     loss: float
-    development_map: float | None  # None where there are too few development questions
-    development_body_map: NotRequired[float | None]  # of titles and their own bodies, in its place
+    development_map: float | None  # None with too few development questions
+    development_body_map: NotRequired[float | None]  # measured instead: titles must find their own bodies
     examples: int
 
 
-MEASURES = ("development_map", "development_body_map")  # the first that there is decides
+MEASURES = ("development_map", "development_body_map")  # the first one that is not None decides
 
 
 class _Pointer(TypedDict):
@@ -49,49 +48,46 @@ class _Pointer(TypedDict):
     curve: list[Epoch]
 
 
-def measured(row: Epoch) -> float | None:
-    """What an epoch is compared with others by: the first of the MEASURES that it has; None if it has none."""
-    name = measured_by(row)
+def quality(row: Epoch) -> float | None:
+    """Return the measure that decides which epoch is best; None if none was measured."""
+    name = quality_measure(row)
     return None if name is None else dict[str, Any](row)[name]
 
 
-def measured_by(row: Epoch) -> str | None:
-    """The name of that measure."""
+def quality_measure(row: Epoch) -> str | None:
+    """Return the name of the measure that decides which epoch is best."""
     values = dict[str, Any](row)
     return next((name for name in MEASURES if values.get(name) is not None), None)
 
 
 @dataclass
 class Progress:
-    """How far training has come: the curve has one row an epoch."""
+    """The epochs done so far: the curve has one row per epoch."""
 
     curve: list[Epoch] = field(default_factory=list)
 
     @property
     def best(self) -> int:
-        """The epoch that is `measured` best, the first of equal ones; 0 before any.
-
-        Where there is nothing to measure it by, the last epoch.
-        """
-        if self.curve and measured(self.curve[-1]) is None:
+        """The epoch of highest quality, the first of equal ones; the last epoch if none is measured; 0 before any."""
+        if self.curve and quality(self.curve[-1]) is None:
             return len(self.curve)
-        best = max((measured(row) or 0.0 for row in self.curve), default=0.0)
-        return next((row["epoch"] for row in self.curve if measured(row) == best), 0)
+        best = max((quality(row) or 0.0 for row in self.curve), default=0.0)
+        return next((row["epoch"] for row in self.curve if quality(row) == best), 0)
 
     def is_over(self, epochs: int, patience: int, least: int = 0) -> bool:
-        """Whether all epochs are done, or the last `patience` (if it is not 0) after `least` brought nothing better."""
+        """Return whether all epochs are done, or `patience` (if not 0) epochs after `least` brought nothing better."""
         waited = len(self.curve) - max(self.best, least)
         return len(self.curve) >= epochs or (patience > 0 and waited >= patience)
 
 
 class Checkpoints:
-    """The checkpoints of one training: the newest one, and that of the best epoch.
+    """The checkpoints of one training: the newest one and that of the best epoch.
 
-    Memory: the trained tensors of the network, as they were after the best epoch.
+    Memory: the trained tensors of the network after the best epoch.
     """
 
     def __init__(self, folder: str, seconds: float = 0.0) -> None:
-        """`folder` is local or on S3; there are at least `seconds` between two that are saved."""
+        """Keep checkpoints in `folder`, local or on S3, saved at least `seconds` apart."""
         self._folder, self._seconds = folder, seconds
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
@@ -103,21 +99,21 @@ class Checkpoints:
         progress: Progress,
         is_last: bool = False,
     ) -> None:
-        """Write the state after an epoch, the last of the curve, if it is time to or it `is_last` of all.
+        """Write the state after the curve's last epoch, if it is time or the epoch `is_last`.
 
-        Then remove checkpoints that are no longer needed. Only older ones: an attempt that was taken for dead removes
-        nothing of one that has overtaken it.
+        Then delete older checkpoints that are no longer needed. Newer ones stay: they belong to an attempt that
+        replaced this one when it was taken for dead.
         """
         epoch = len(progress.curve)
         if progress.best == epoch:
-            self._best = {f"network/{name}": tensor.copy() for name, tensor in learned(network).items()}
+            self._best = {f"network/{name}": tensor.copy() for name, tensor in trained_tensors(network).items()}
         if not is_last and time.monotonic() - self._saved_at < self._seconds:
             return
         if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
             write_tensors(self._file(progress.best), self._best)
-        tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
+        tensors = {f"network/{name}": tensor for name, tensor in trained_tensors(network).items()}
         if optimizer is not None:
-            tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
+            tensors |= {f"optimizer/{name}": value for name, value in _optimizer_state(optimizer).items()}
         write_tensors(self._file(epoch), tensors)
         storage.write_json(storage.join(self._folder, "latest.json"), {"epoch": epoch, "curve": progress.curve})
         for file in storage.list_files(self._folder, ".safetensors"):
@@ -127,22 +123,22 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
-        """Bring network and optimizer to the newest checkpoint, if there is one, and return how far it is."""
+        """Load the newest checkpoint, if there is one, into network and optimizer, and return its progress."""
         pointer = storage.join(self._folder, "latest.json")
         if not storage.exists(pointer):
             return Progress()
         remedy = "remove the folder that it is in to start the training anew"
         progress = Progress(read_as(pointer, _Pointer, remedy)["curve"])
         if not all(storage.exists(self._file(epoch)) for epoch in (len(progress.curve), progress.best)):
-            return Progress()  # removed by a later attempt whose pointer an older one has overwritten
+            return Progress()  # a newer attempt deleted them before an older one overwrote its pointer
         tensors = self._read(len(progress.curve))
         restore(network, _below("network/", tensors))
         if optimizer is not None:
-            _remember(optimizer, _below("optimizer/", tensors))
+            _load_optimizer_state(optimizer, _below("optimizer/", tensors))
         return progress
 
     def restore_best(self, network: torch.nn.Module, progress: Progress) -> None:
-        """Bring the network to its best epoch."""
+        """Load the weights of the best epoch into the network."""
         restore(network, _below("network/", self._best or self._read(progress.best)))
 
     def _file(self, epoch: int) -> str:
@@ -156,14 +152,14 @@ class Checkpoints:
             raise DupqError(f"{uri}: not readable ({error}); remove it to start the training anew") from error
 
 
-def learned(network: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The tensors of a network that training changes; the others, among them fixed word vectors, stay as they were."""
+def trained_tensors(network: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Return the tensors of a network that training changes: all but frozen ones, such as fixed word vectors."""
     fixed = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
     return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items() if name not in fixed}
 
 
 def restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:
-    """Set the tensors of a network that are named."""
+    """Set the named tensors of a network."""
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, strict=False)
 
 
@@ -171,8 +167,8 @@ def _below(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _memory(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
-    """What an optimizer remembers of each parameter, by the parameter's number and the entry's name."""
+def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+    """Return the optimizer's state of each parameter as PARAMETER NUMBER/ENTRY NAME."""
     state = optimizer.state_dict()["state"]
     return {
         f"{number}/{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.array(value)
@@ -182,11 +178,11 @@ def _memory(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
     }
 
 
-def _remember(optimizer: torch.optim.Optimizer, memory: dict[str, np.ndarray]) -> None:
+def _load_optimizer_state(optimizer: torch.optim.Optimizer, tensors: dict[str, np.ndarray]) -> None:
     state: dict[int, dict[str, Any]] = {}
-    for place, value in memory.items():
-        number, _, name = place.partition("/")
-        is_count = value.ndim == 0 and value.dtype == np.int64  # torch's own counts are of float32
+    for entry, value in tensors.items():
+        number, _, name = entry.partition("/")
+        is_count = value.ndim == 0 and value.dtype == np.int64  # torch's own optimizers count in float32
         state.setdefault(int(number), {})[name] = int(value) if is_count else torch.from_numpy(value)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

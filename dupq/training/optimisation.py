@@ -1,6 +1,4 @@
-"""What a step of training computes: losses, each a sum over the rows of a batch; sums over the workers; and the change
-of the weights.
-"""
+"""One training step: losses, which are sums over the rows of a batch; sums over the workers; and the optimizer."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -17,47 +15,49 @@ from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
 from dupq.text.questions import PADDING
 
-TEMPERATURE = 0.05  # what scores are divided by in the phases before known duplicates
+TEMPERATURE = 0.05  # divides scores in the phases before known duplicates
 
 
 def seed_dropout(seed: int, epoch: int, rank: int = 0) -> None:
-    """Seed torch's generators, which dropout draws from: one seed for each epoch of each worker."""
+    """Seed torch's generators, from which dropout draws, for an epoch of a worker."""
     torch.manual_seed(int(np.random.SeedSequence((seed, epoch, rank)).generate_state(1, np.uint64)[0]))
 
 
-def falling(epoch: int, epochs: int) -> tuple[float, float]:
-    """The shares of the learning rate at the ends of an epoch (from 1), if it falls to 0 over all."""
+def linear_decay(epoch: int, epochs: int) -> tuple[float, float]:
+    """Return the shares of the learning rate at the start and end of an epoch (from 1) if it falls to 0 over all."""
     return 1.0 - (epoch - 1) / epochs, 1.0 - epoch / epochs
 
 
-def rates(epoch: int, training: TrainingSettings) -> tuple[float, float]:
-    """Likewise of an epoch of known duplicates, as `training.decay` says."""
-    return falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
+def decay(epoch: int, training: TrainingSettings) -> tuple[float, float]:
+    """Return the shares of the learning rate at the start and end of an epoch of known duplicates."""
+    return linear_decay(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
 
 
-def as_training(training: TrainingSettings, batch_size: int, learning_rate: float) -> TrainingSettings:
-    """Return what an epoch of a phase before known duplicates is trained with: `training`, but for what it has."""
+def phase_settings(training: TrainingSettings, batch_size: int, learning_rate: float) -> TrainingSettings:
+    """Return the training settings of a phase before known duplicates."""
     return training.changed(batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)
 
 
-def distillation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
-    """How far the distributions over the other texts of a batch are from a teacher's: the sum of KL(teacher || own).
+def distillation(
+    scores: torch.Tensor, teacher_scores: torch.Tensor, columns: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Return the sum over n texts of KL(teacher || network), distributions over the other texts of the batch.
 
-    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is column `own` (n,). The
-    teacher thus passes on which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
+    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is at `columns` (n,). So
+    the teacher passes on which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
     distributions of Fang et al. 2021, SEED, section 3.2).
     """
-    rows = torch.arange(len(own), device=own.device)
+    rows = torch.arange(len(columns), device=columns.device)
 
-    def logarithms(side: torch.Tensor) -> torch.Tensor:
-        others = (side / temperature).index_put((rows, own), side.new_tensor(-1e4))
+    def log_shares(matrix: torch.Tensor) -> torch.Tensor:
+        others = (matrix / temperature).index_put((rows, columns), matrix.new_tensor(-1e4))
         return torch.nn.functional.log_softmax(others, dim=1)
 
-    return torch.nn.functional.kl_div(logarithms(scores), logarithms(taught), log_target=True, reduction="sum")
+    return torch.nn.functional.kl_div(log_shares(scores), log_shares(teacher_scores), log_target=True, reduction="sum")
 
 
 def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
-    """The scores (n, m) of every left with every right embedding: those of `network.score`."""
+    """Return the scores (n, m) by `network.score` of every left with every right embedding."""
     dense, lexical = network.mix()
     scores = dense * _similarities(network.kind, left.dense, right.dense)
     if is_zero(lexical):
@@ -66,11 +66,11 @@ def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.T
 
 
 def _bag_cosines(left: Embedding, right: Embedding) -> torch.Tensor:
-    """The cosines (n, m) of bags, as a product of matrices with a column for each word that is there."""
-    words, places = torch.unique(torch.cat([left.bag[0].flatten(), right.bag[0].flatten()]), return_inverse=True)
-    split = places.split([left.bag[0].numel(), right.bag[0].numel()])
+    """Return the cosines (n, m) of bags, as a product of matrices with a column for each word that occurs."""
+    words, columns_of = torch.unique(torch.cat([left.bag[0].flatten(), right.bag[0].flatten()]), return_inverse=True)
+    sides = columns_of.split([left.bag[0].numel(), right.bag[0].numel()])
     units = []
-    for (ids, weights), columns in zip((left.bag, right.bag), split, strict=True):
+    for (ids, weights), columns in zip((left.bag, right.bag), sides, strict=True):
         matrix = weights.new_zeros(len(ids), len(words)).scatter_add(1, columns.view_as(ids), weights)
         units.append(torch.nn.functional.normalize(matrix, dim=1, eps=1e-12))
     return units[0] @ units[1].T
@@ -87,29 +87,27 @@ def _similarities(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.
 # Communication between the workers of one training at each step, on CPUs (gloo) and on GPUs (nccl) alike.
 #
 # Every worker has the whole network and takes its share of each batch, so sums over workers are those of the whole
-# batch. Gradients of word vectors stay sparse: only the rows of the words in the batch are sent, never the table (nccl
-# cannot sum sparse tensors, and a dense one would be the table's size). Without a process group, or with one worker,
-# nothing is sent.
+# batch. Gradients of word vectors stay sparse: workers exchange the rows of the batch's words only, never the table
+# (nccl cannot sum sparse tensors, and a dense one would have the table's size). A single worker sends nothing.
 
 
 def is_shared() -> bool:
-    """Whether there are other workers."""
+    """Return whether there are other workers."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def sum_gradients(network: torch.nn.Module) -> None:
-    """Make each gradient the sum of all workers'. Each worker has one for the same parameters."""
+    """Replace each gradient by its sum over all workers, which have gradients of the same parameters."""
     if not is_shared():
         return
-    learned = [parameter for parameter in network.parameters() if parameter.grad is not None]
-    dense = [parameter.grad for parameter in learned if parameter.grad is not None and not parameter.grad.is_sparse]
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    dense = [gradient for gradient in gradients if not gradient.is_sparse]
     if dense:
-        together = torch.cat([gradient.reshape(-1) for gradient in dense])
-        distributed.all_reduce(together)
-        pieces = together.split([gradient.numel() for gradient in dense])
-        for gradient, piece in zip(dense, pieces, strict=True):
-            gradient.copy_(piece.view_as(gradient))
-    for parameter in learned:
+        flat = torch.cat([gradient.reshape(-1) for gradient in dense])
+        distributed.all_reduce(flat)
+        for gradient, total in zip(dense, flat.split([gradient.numel() for gradient in dense]), strict=True):
+            gradient.copy_(total.view_as(gradient))
+    for parameter in network.parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = _sparse_sum(parameter.grad)
 
@@ -118,30 +116,29 @@ def _sparse_sum(gradient: torch.Tensor) -> torch.Tensor:
     gradient = gradient.coalesce()
     rows, values = gradient.indices()[0], gradient.values()
     counts = _gathered(torch.tensor([len(rows)], device=values.device))
-    most = int(torch.stack(counts).max())
-    room = most - len(rows)
-    all_rows = _gathered(torch.nn.functional.pad(rows, (0, room)))
-    all_values = _gathered(torch.nn.functional.pad(values, (0, 0, 0, room)))
+    missing = int(torch.stack(counts).max()) - len(rows)
+    all_rows = _gathered(torch.nn.functional.pad(rows, (0, missing)))
+    all_values = _gathered(torch.nn.functional.pad(values, (0, 0, 0, missing)))
     sizes = [int(count) for count in counts]
-    rows = torch.cat([found[:size] for found, size in zip(all_rows, sizes, strict=True)])
-    values = torch.cat([found[:size] for found, size in zip(all_values, sizes, strict=True)])
+    rows = torch.cat([tensor[:size] for tensor, size in zip(all_rows, sizes, strict=True)])
+    values = torch.cat([tensor[:size] for tensor, size in zip(all_values, sizes, strict=True)])
     return torch.sparse_coo_tensor(rows[None], values, gradient.shape, check_invariants=False).coalesce()
 
 
 def _gathered(own: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors of all workers, which have the same shape, in their order."""
-    found = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(found, own.contiguous())
-    return found
+    """Return the tensors of all workers, in their order; all have the same shape."""
+    tensors = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(tensors, own.contiguous())
+    return tensors
 
 
-def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
-    """The embeddings of all `size` texts of a batch, of which this worker has those at `places` (maybe none).
+def whole_batch(own: Embedding, indices: np.ndarray, size: int) -> Embedding:
+    """Return the embeddings of all `size` texts of a batch; this worker has those at `indices` (maybe none).
 
-    Gradients flow back through it: each worker gets the sum of all workers' gradients for its own embeddings.
+    Differentiable: each worker gets the sum of all workers' gradients of its own embeddings.
     """
-    rows = torch.from_numpy(places).to(own.dense.device)
-    own = own.rows(0, len(places))
+    rows = torch.from_numpy(indices).to(own.dense.device)
+    own = own.rows(0, len(indices))
     if not is_shared():
         return own.take(torch.argsort(rows))
     dense = _scattered(own.dense, rows, size)
@@ -157,12 +154,12 @@ def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
 
 
 def _scattered(own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
-    found: torch.Tensor = _Scattered.apply(own, rows, size)  # type: ignore[no-untyped-call]
-    return found
+    matrix: torch.Tensor = _Scattered.apply(own, rows, size)  # type: ignore[no-untyped-call]
+    return matrix
 
 
 class _Scattered(torch.autograd.Function):
-    """Rows of all workers to one matrix: a sum of matrices that are zero but for a worker's own rows."""
+    """The matrix with the rows of all workers: a sum of matrices that are zero outside a worker's own rows."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
@@ -180,8 +177,8 @@ class _Scattered(torch.autograd.Function):
         return gradient[rows], None, None
 
 
-def sum_of_all(values: np.ndarray, device: torch.device) -> np.ndarray:
-    """The sum over all workers of arrays of one shape (float64)."""
+def sum_over_workers(values: np.ndarray, device: torch.device) -> np.ndarray:
+    """Return the sum over all workers of arrays of one shape (float64)."""
     if not is_shared():
         return values
     tensor = torch.from_numpy(values).to(device)
@@ -189,8 +186,8 @@ def sum_of_all(values: np.ndarray, device: torch.device) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def from_first(values: np.ndarray, device: torch.device) -> np.ndarray:
-    """What the first worker has, for all; each gives an array of that shape and type."""
+def from_first_worker(values: np.ndarray, device: torch.device) -> np.ndarray:
+    """Return the first worker's `values`; the other workers give an array of the same shape and type."""
     if not is_shared():
         return values
     tensor = torch.from_numpy(np.ascontiguousarray(values)).to(device)
@@ -198,51 +195,50 @@ def from_first(values: np.ndarray, device: torch.device) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def meet() -> None:
-    """Wait until all workers have come to this point."""
+def wait_for_workers() -> None:
+    """Wait until all workers have reached this point."""
     if is_shared():
         distributed.barrier()
 
 
 # An optimizer that updates only the word vectors of the words in a batch.
 #
-# The gradient of the word vectors is sparse. torch's Adam takes dense ones only, and would touch the whole table at
-# each step; this one touches the rows of the batch's words, and remembers past gradients of a row only from the steps
-# in which it had one.
+# The gradient of the word vectors is sparse. torch's Adam takes dense gradients only and would touch the whole table at
+# each step. This one touches the rows of the batch's words; a row's means are of the steps that had the row.
 
 
 def optimizer_for(network: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """The optimizer of all parameters that are learned: Adam, but where the papers' settings name another one."""
-    for_papers = papers_training(settings)
-    if for_papers is not None:
-        found: torch.optim.Optimizer = for_papers.optimizer_for(network, settings)
-        return found
-    return Adam(learned(network), settings.learning_rate)
+    """Return the optimizer of all trained parameters: Adam, or another one if the papers' settings name it."""
+    paper = papers_training(settings)
+    if paper is not None:
+        optimizer: torch.optim.Optimizer = paper.optimizer_for(network, settings)
+        return optimizer
+    return Adam(trained_parameters(network), settings.learning_rate)
 
 
 def papers_training(settings: TrainingSettings) -> ModuleType | None:
-    """What trains by settings of the papers (papers/dupq_papers/training.py); None for dupq's own."""
+    """Return the module that trains by the papers' settings (papers/dupq_papers/training.py); None for dupq's own."""
     return None if type(settings) is TrainingSettings else papers("training")[0]
 
 
-def learned(network: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The parameters that training changes."""
+def trained_parameters(network: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters that training changes."""
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 class Adam(torch.optim.Optimizer):
-    """Kingma and Ba 2015, algorithm 1, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8.
+    """Algorithm 1 of Kingma and Ba 2015, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8.
 
-    It takes steps of the rows that have a gradient: all of a dense one, those in it of a sparse one.
+    A sparse gradient changes its own rows only.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], learning_rate: float) -> None:
-        """Change `parameters` at that rate."""
+        """Begin with no steps taken."""
         super().__init__(parameters, {"lr": learning_rate})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step along the gradients; `closure` is not used."""
+        """Take one step along the gradients; `closure` is not used."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -263,9 +259,9 @@ class Adam(torch.optim.Optimizer):
 
     @staticmethod
     def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
-        """Return what is taken off the parameter, before the learning rate.
+        """Return the amount to subtract from the parameter, before the learning rate.
 
-        `first` is m, `second` v; both are changed here. A row's means are corrected by the steps of the whole table.
+        `first` is m and `second` is v; both are updated. Their bias is corrected by the steps of the whole table.
         """
         first.mul_(0.9).add_(gradient, alpha=0.1)
         second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
@@ -274,7 +270,10 @@ class Adam(torch.optim.Optimizer):
 
 
 def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row of a sparse gradient once; autograd forgets of one that it is so already, and to sum it takes time."""
+    """Return the rows of a coalesced gradient and their values.
+
+    Autograd loses the mark that a gradient is coalesced, and coalescing it again takes time.
+    """
     rows = gradient._indices()[0]
     if not (rows[1:] > rows[:-1]).all():
         gradient = gradient.coalesce()

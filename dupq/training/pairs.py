@@ -1,5 +1,7 @@
-"""What training reads: known duplicates as positives; negatives that are random, mined or labelled as such; teachers'
-embeddings of some questions; and titles with their bodies, in the order in which they are met.
+"""Training examples and their order in an epoch.
+
+Known duplicates are positives; negatives are random, mined, or labelled as no duplicates. Phases before them train on
+teachers' embeddings and on titles with their bodies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +20,8 @@ from dupq.text.keys import ID_BITS, are_pairs_among
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
 
-NEGATIVE_POOL = 100_000  # questions that negatives are drawn from, of the training part or of none
-SET_PAIRS = 1_000  # of one set at most; of a larger one some are drawn, the others counted
+NEGATIVE_POOL = 100_000  # questions to draw negatives from: of the training part, or without known duplicates
+SET_PAIRS = 1_000  # most pairs of one set; a larger set is sampled, and the other pairs are counted
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 
@@ -33,7 +35,7 @@ class Pairs(NamedTuple):
 
 
 class Rankings(NamedTuple):
-    """Known duplicates, and for each pair its negatives: questions that duplicate neither (int64 keys)."""
+    """Known duplicates with negatives for each pair: questions that duplicate neither side (int64 keys)."""
 
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
@@ -42,50 +44,50 @@ class Rankings(NamedTuple):
 
 
 class Positives(NamedTuple):
-    """The pairs (int64, shape (m, 2), left < right, sorted) that are trained on, and how many SET_PAIRS left out."""
+    """The positive pairs (int64, shape (m, 2), left < right, sorted), and the number of pairs over SET_PAIRS."""
 
     pairs: np.ndarray
     over_set_pairs: int
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """Return the known duplicates of the training part: all pairs of each set, unless only links are wanted."""
-    own = split.links_of("train", links)
-    return closed(own, split, settings) if settings.positives == "closed" else Positives(own, 0)
+    """Return the known duplicates of the training part: all pairs of each set, or links as `positives` says."""
+    train_links = split.links_of("train", links)
+    return closed(train_links, split, settings) if settings.positives == "closed" else Positives(train_links, 0)
 
 
 def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
     """Return every pair of every set of training questions.
 
-    Of sets with more than SET_PAIRS, links come first, then random pairs: a set of 10,000 questions has 50 million.
+    A set with more than SET_PAIRS pairs is sampled, because a set of 10,000 questions has 50 million pairs.
     """
     questions = split.questions_of("train")
     sets = split.set_of(questions)
     order = np.argsort(sets, kind="stable")
-    found, left_out = [_NO_PAIRS], 0
-    for group in np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1):
-        total = len(group) * (len(group) - 1) // 2
+    all_pairs, left_out = [_NO_PAIRS], 0
+    for members in np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1):
+        total = len(members) * (len(members) - 1) // 2
         if total <= SET_PAIRS:
-            pairs = np.stack([group[side] for side in np.triu_indices(len(group), 1)], axis=1)
+            pairs = np.stack([members[side] for side in np.triu_indices(len(members), 1)], axis=1)
         else:
-            pairs = _some_pairs(group, links, settings)
-        found.append(pairs)
+            pairs = _sampled_pairs(members, links, settings)
+        all_pairs.append(pairs)
         left_out += total - len(pairs)
-    return Positives(np.unique(np.concatenate(found), axis=0), left_out)
+    return Positives(np.unique(np.concatenate(all_pairs), axis=0), left_out)
 
 
-def _some_pairs(group: np.ndarray, links: np.ndarray, settings: TrainingSettings) -> np.ndarray:
-    linked = chosen_pairs(links[np.isin(links[:, 0], group)], SET_PAIRS, settings.seed)
-    generator = np.random.default_rng([settings.seed, int(group[0])])
-    drawn = np.sort(generator.choice(group, (SET_PAIRS, 2)), axis=1)
+def _sampled_pairs(members: np.ndarray, links: np.ndarray, settings: TrainingSettings) -> np.ndarray:
+    """Return SET_PAIRS pairs of a set: links first, then random pairs."""
+    linked = chosen_pairs(links[np.isin(links[:, 0], members)], SET_PAIRS, settings.seed)
+    generator = np.random.default_rng([settings.seed, int(members[0])])
+    drawn = np.sort(generator.choice(members, (SET_PAIRS, 2)), axis=1)
     drawn = np.unique(drawn[drawn[:, 0] != drawn[:, 1]], axis=0)
     drawn = drawn[~are_pairs_among(linked, drawn)]
-    room = SET_PAIRS - len(linked)
-    return np.concatenate([linked, chosen_pairs(drawn, room, settings.seed)])
+    return np.concatenate([linked, chosen_pairs(drawn, SET_PAIRS - len(linked), settings.seed)])
 
 
 def chosen_pairs(pairs: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """At most `most` of the pairs (int64, shape (m, 2)), by a hash of their keys, in their order."""
+    """Return at most `most` of the pairs (int64, shape (m, 2)), chosen by a hash of their keys, in their order."""
     if len(pairs) <= most:
         return pairs
     hashes = [xxhash.xxh3_64_intdigest(pair.tobytes(), seed=seed) for pair in pairs.astype("<i8")]
@@ -98,25 +100,19 @@ def with_random_negatives(
     split: Split,
     negatives: int,
     generator: np.random.Generator,
-    others: np.ndarray = _NO_PAIRS,
     left: np.ndarray | None = None,
 ) -> Pairs:
-    """Every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
+    """Return every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
 
-    Where `left` (keys, `negatives` a link) is given it takes the place of the linked questions. A negative is never one
-    question with itself or with one of its known duplicates. `others` are more negatives. The links come first, in
-    their order, then the negatives of each, then the others.
+    `left` (keys, `negatives` per link) replaces the linked questions. A negative pair is never a question with itself
+    or with a known duplicate. Links come first, then their negatives.
     """
-    if left is None:  # the two sides of a link alternate; which comes first is random
+    if left is None:  # the sides of a link alternate, beginning with a random one
         first = generator.permutation(len(links)) % 2
         left = np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1).ravel()
     right = draw_negatives(left, pool, split, generator)
-    wrong = len(left) + len(others)
-    return Pairs(
-        np.concatenate([links[:, 0], left, others[:, 0]]),
-        np.concatenate([links[:, 1], right, others[:, 1]]),
-        np.concatenate([np.ones(len(links), np.float32), np.zeros(wrong, np.float32)]),
-    )
+    labels = (np.arange(len(links) + len(left)) < len(links)).astype(np.float32)
+    return Pairs(np.concatenate([links[:, 0], left]), np.concatenate([links[:, 1], right]), labels)
 
 
 def with_negatives(
@@ -128,10 +124,10 @@ def with_negatives(
     mined: np.ndarray | None = None,
     wrong: np.ndarray = _NO_PAIRS,
 ) -> Rankings:
-    """Every link, in the order of `links`, with `negatives` random questions (dos Santos et al. 2015, section 2.5).
+    """Return every link, in order, with `negatives` random questions (dos Santos et al. 2015, section 2.5).
 
-    After them come those of `mined` (int64, shape (links, any)); and if there are pairs labelled as no duplicates
-    (`wrong`, int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
+    Then come the negatives `mined` (int64, shape (links, any)). If there are pairs labelled as no duplicates (`wrong`,
+    int64, shape (m, 2)), a partner of either question in one of them follows, or one more random question.
     """
     left, right = links.T
     columns = [draw_negatives(np.repeat(left, negatives), pool, split, generator).reshape(len(links), negatives)]
@@ -144,40 +140,39 @@ def with_negatives(
 
 
 def _partners(
-    left: np.ndarray, right: np.ndarray, otherwise: np.ndarray, wrong: np.ndarray, generator: np.random.Generator
+    left: np.ndarray, right: np.ndarray, defaults: np.ndarray, wrong: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """For each pair one of the questions that `wrong` pairs with either side, or else that of `otherwise`."""
+    """Return for each pair a question that `wrong` pairs with either side, or else its question in `defaults`."""
     partners: dict[int, list[int]] = {}
     for one, other in wrong.tolist():
         partners.setdefault(one, []).append(other)
         partners.setdefault(other, []).append(one)
     chances = generator.random(len(left))
-    found = otherwise.copy()
+    chosen = defaults.copy()
     for row, (one, other) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        known = partners.get(one, []) + partners.get(other, [])
-        if known:
-            found[row] = known[int(chances[row] * len(known))]
-    return found
+        candidates = partners.get(one, []) + partners.get(other, [])
+        if candidates:
+            chosen[row] = candidates[int(chances[row] * len(candidates))]
+    return chosen
 
 
 def draw_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, generator: np.random.Generator) -> np.ndarray:
-    """A random question of `pool` for each of `questions` that is neither it nor a known duplicate of it."""
-    own = split.set_of(questions)
+    """Return for each of `questions` a random question of `pool` that is not a known duplicate of it or itself."""
+    sets = split.set_of(questions)
     negatives = generator.choice(pool, len(questions))
     for _ in range(100):
-        drawn = split.set_of(negatives)
-        wrong = (negatives == questions) | ((drawn == own) & (own >= 0))
-        if not wrong.any():
+        is_wrong = (negatives == questions) | ((split.set_of(negatives) == sets) & (sets >= 0))
+        if not is_wrong.any():
             return negatives
-        negatives[wrong] = generator.choice(pool, int(wrong.sum()))
-    for row in np.flatnonzero(wrong):  # nearly all of the pool duplicates it
+        negatives[is_wrong] = generator.choice(pool, int(is_wrong.sum()))
+    for row in np.flatnonzero(is_wrong):  # nearly all of the pool duplicates these questions
         negatives[row] = generator.choice(_possible_negatives(int(questions[row]), pool, split))
     return negatives
 
 
 def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
-    own = int(split.set_of(np.array([question]))[0])
-    allowed = pool[(pool != question) & ((split.set_of(pool) != own) | (own < 0))]
+    set_of_question = int(split.set_of(np.array([question]))[0])
+    allowed = pool[(pool != question) & ((split.set_of(pool) != set_of_question) | (set_of_question < 0))]
     if not len(allowed):
         raise DupqError(
             f"the pool of negatives: all its {len(pool)} questions are known duplicates of one another, so that "
@@ -186,95 +181,95 @@ def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.nda
     return allowed
 
 
-_LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, and waits for the next epoch
+_LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, so its questions wait for the next epoch
 
 
 def site_batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Rows in whole batches, each of one of `sites` (one a row); the remainders of all sites make mixed batches."""
+    """Return rows in full batches of one site each, then mixed batches of the remainders; `sites` has one per row."""
     order = generator.permutation(len(sites))
-    whole, rests = [], []
+    full, remainders = [], [np.zeros(0, np.int64)]
     for site in np.unique(sites):
         rows = order[sites[order] == site]
         end = len(rows) - len(rows) % size
-        whole += [rows[start : start + size] for start in range(0, end, size)]
-        rests.append(rows[end:])
-    rest = generator.permutation(np.concatenate([np.zeros(0, np.int64), *rests]))
-    batches = [whole[index] for index in generator.permutation(len(whole))]
-    batches += [rest[start : start + size] for start in range(0, len(rest), size)]
+        full += [rows[start : start + size] for start in range(0, end, size)]
+        remainders.append(rows[end:])
+    mixed = generator.permutation(np.concatenate(remainders))
+    batches = [full[index] for index in generator.permutation(len(full))]
+    batches += [mixed[start : start + size] for start in range(0, len(mixed), size)]
     if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
         batches.pop()
     return batches
 
 
-BATCH_SIZE = 768  # questions; the more, the more others each is compared with
+BATCH_SIZE = 768  # questions of a batch of distillation, in which each is compared with all others
 
 
 class DistillationTargets(NamedTuple):
-    """The targets of distillation: questions, and the embeddings that the teachers have of them."""
+    """Questions and the teachers' embeddings of them."""
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
 
 
-def targets(keys: np.ndarray, embeddings: Sequence[np.ndarray]) -> DistillationTargets:
-    """The embeddings of each teacher (float32, one row a key), less the mean of their site and of length 1, as one.
+def distillation_targets(keys: np.ndarray, embeddings: Sequence[np.ndarray]) -> DistillationTargets:
+    """Join the embeddings of all teachers (float32, one row per key), centred by site and scaled to length 1.
 
-    What a site has in common tells no question of it from another. The cosine of two questions is the mean of the
-    teachers' cosines.
+    They are centred because what all questions of a site have in common does not tell them apart. The cosine of two
+    questions is the mean of the teachers' cosines.
     """
     units = [_centred(keys, each) for each in embeddings]
     return DistillationTargets(keys, np.concatenate(units, axis=1) / np.float32(np.sqrt(len(units))))
 
 
 def _centred(keys: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    found, sites = embeddings.copy(), keys >> ID_BITS
+    vectors, sites = embeddings.copy(), keys >> ID_BITS
     for site in np.unique(sites):
-        found[sites == site] -= found[sites == site].mean(axis=0)
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+        vectors[sites == site] -= vectors[sites == site].mean(axis=0)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 def targets_in_order(
-    taught: DistillationTargets, seed: int, epoch: int, batch_size: int = BATCH_SIZE
+    targets: DistillationTargets, seed: int, epoch: int, batch_size: int = BATCH_SIZE
 ) -> DistillationTargets:
     """Return the targets in the order of an epoch, in batches of one site."""
-    batches = site_batches(taught.left >> ID_BITS, batch_size, np.random.default_rng([seed, epoch]))
+    batches = site_batches(targets.left >> ID_BITS, batch_size, np.random.default_rng([seed, epoch]))
     order = np.concatenate([np.zeros(0, np.int64), *batches])
-    return DistillationTargets(*(column[order] for column in taught))
+    return DistillationTargets(*(column[order] for column in targets))
 
 
-# Titles and bodies as free training pairs: which body belongs to which title, in any archive and without links.
+# Titles and bodies as free training pairs in any archive, without links: each body belongs to its title.
 #
-# Two halves of a body are pairs too, which is closer to what the encoder is for: two texts of the same kind.
+# Two halves of a body are a pair too, closer to the encoder's purpose: two texts of the same kind.
 
-_SPAN = 12  # words of the spans that are dealt out to the two halves of a body
+_SPAN = 12  # words of a span; the spans of a body are divided between its halves
 
 
 class TitlesAndBodies(NamedTuple):
-    """Questions that have both."""
+    """Questions with both a title and a body."""
 
     keys: np.ndarray  # int64, (n,)
     titles: TokenIds
     bodies: TokenIds
 
     def take(self, rows: np.ndarray) -> "TitlesAndBodies":
-        """Some questions, by row number."""
+        """Return the questions at some row numbers."""
         return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
 
     def among(self, keys: np.ndarray) -> "TitlesAndBodies":
-        """Those of the questions `keys`."""
+        """Return the questions whose keys are in `keys`."""
         return self.take(np.flatnonzero(np.isin(self.keys, keys)))
 
 
 def title_body_examples(
     texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int, bucket: int = 0
 ) -> tuple[Sequences, Rankings]:
-    """The pairs of texts of one epoch, in batches, and their token ids by keys that hold for this epoch only.
+    """Return the token ids of one epoch's texts, by keys that are valid in this epoch only, and their pairs in batches.
 
-    With even odds the title is paired with the body, or (if it has two spans of words) one half of the body's spans,
-    with even odds behind the title, with the other half. Which side is the query alternates at random between batches.
-    `bucket` tells parts of an epoch apart that are trained on one after the other. Memory: twice the texts.
+    A pair is the title and the body or, with probability 1/2 if the body has two spans of words, two halves of the
+    body's spans, the first one after the title with probability 1/2. The side that is the query is drawn per batch.
+    An epoch may consist of several buckets. Memory: twice the texts.
     """
-    generator = np.random.default_rng([seed, epoch, 0, bucket])  # zeros at the end of a seed count for nothing
+    generator = np.random.default_rng([seed, epoch, 0, bucket])  # bucket 0 has the seed [seed, epoch]
     sequences: dict[int, np.ndarray] = {}
     left, right = [], []
     for batch in site_batches(texts.keys >> ID_BITS, settings.batch_size, generator):
@@ -295,15 +290,15 @@ def title_body_examples(
 def _views(title: np.ndarray, body: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     if len(body) <= _SPAN or generator.random() < 0.5:
         return title, body
-    pieces = [body[start : start + _SPAN] for start in range(0, len(body), _SPAN)]
-    order = generator.permutation(len(pieces)).tolist()
-    half = len(pieces) // 2
-    first, second = (np.concatenate([pieces[index] for index in part]) for part in (order[:half], order[half:]))
+    spans = [body[start : start + _SPAN] for start in range(0, len(body), _SPAN)]
+    order = generator.permutation(len(spans)).tolist()
+    middle = len(spans) // 2
+    first, second = (np.concatenate([spans[index] for index in half]) for half in (order[:middle], order[middle:]))
     return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second
 
 
 def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
-    """Return the rows of TEXTS that have both, in their order."""
+    """Return the rows of TEXTS with both a title and a body, in their order."""
     table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())

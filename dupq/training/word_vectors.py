@@ -1,9 +1,9 @@
-"""Word vectors of the archive's own text, by gensim (Mikolov et al. 2013), or from a file.
+"""Word vectors of the archive's own text, by gensim (Mikolov et al. 2013), of another encoder, or from a file.
 
-dupq counts the words itself, before: so every source of vectors has the same words in the same order, and what a limit
-leaves out is counted. Memory: the counts, and two to three tables of the vectors; never the text.
+dupq counts the words itself, so that every source of vectors has the same words in the same order, and words over a
+limit are counted. Memory: the counts, and two to three tables of the vectors; never the text.
 
-Where nothing is learned but how rare each word is, `counted` makes the encoder, without torch.
+`untrained_reader` makes an encoder that learns only how rare each word is, without torch.
 """
 
 import gzip
@@ -27,18 +27,18 @@ from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.start import known_vectors, read_start, shared_words
 
-# Counts of the vectors: how often words occur, and of these the ones of the encoder that training goes on from.
+# Counts of the vectors: occurrences of all words, and of those that word_vectors.start has.
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
-SAME_LANGUAGE = 0.85  # least share of them in texts of its language: .97 to .99 in English ones, .4 in made-up words
+SAME_LANGUAGE = 0.85  # least share of the latter for texts of its language: .97 to .99 in English, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
 class WordVectors(NamedTuple):
-    """Words, most frequent first, and the table of their vectors (float32), one row for each id of the vocabulary.
+    """Words, most frequent first, and the table of their vectors (float32), one row per id of the vocabulary.
 
-    The vector of padding is zero, that of unknown words the mean of all. `caps` says what the limits
-    left out, and what an encoder that training goes on from has of the words.
+    The vector of padding is zero, and that of unknown words is the mean of all vectors. `caps` counts what limits left
+    out, and the words that the start encoder has.
     """
 
     words: list[str]
@@ -46,20 +46,20 @@ class WordVectors(NamedTuple):
     caps: dict[str, int]
 
 
-class FoundVectors(NamedTuple):
-    """The vectors of words (float32, one row a word) and which of them the file has; the other rows are zero."""
+class FileVectors(NamedTuple):
+    """Vectors of words in a file: a table (float32), and which rows were found; the other rows are zero."""
 
     table: np.ndarray
     is_found: np.ndarray
 
 
 class FrequentWords(NamedTuple):
-    """The words that get vectors, most frequent first, of equally frequent ones by the word."""
+    """The words that get vectors, the most frequent first, then in the order of the words."""
 
     words: list[str]
     counts: list[int]  # how often each occurs
-    frequent: int  # how many words are frequent enough, with those over `word_vectors.words`
-    sentences: int  # that word2vec reads
+    frequent: int  # number of words that are frequent enough, including those over `word_vectors.words`
+    sentences: int  # number of sentences for word2vec
 
 
 def make_word_vectors(
@@ -67,34 +67,35 @@ def make_word_vectors(
     settings: WordVectorSettings,
     seed: int,
 ) -> WordVectors:
-    """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
+    """Return the words that are frequent enough, with vectors that are trained, random or read as `settings` say.
 
-    Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. The same
-    sentences and seed give the same vectors. Raises DupqError if no word is frequent enough, or for what is wrong with
-    a file of vectors.
+    All words of the encoder that `word_vectors.start` names are kept. `sentences` can be iterated several times. The
+    same sentences and seed give the same vectors. Raises DupqError if no word is frequent enough, or a file of vectors
+    is damaged.
     """
     counts, number = Counter[str](), 0
-    for sentence in EachOf(sentences, _cut):
+    for sentence in FlatMap(sentences, _split_long):
         counts.update(sentence)
         number += 1
     frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
     words = sorted(frequent, key=lambda word: (-counts[word], word))[: settings.words]
     chosen = FrequentWords(words, [counts[word] for word in words], len(frequent), number)
-    return vectors_of(with_start(chosen, settings), sentences, settings, seed)
+    return vectors_for(with_start_words(chosen, settings), sentences, settings, seed)
 
 
-def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> FrequentWords:
-    """With the words of the encoder that training goes on from, if there is one, behind the frequent ones.
+def with_start_words(frequent: FrequentWords, settings: WordVectorSettings) -> FrequentWords:
+    """Add the words of the encoder that `word_vectors.start` names, if it is used, after the frequent ones.
 
-    They are known also where they are rare: questions of later nights bring them. Raises DupqError if there is no word.
+    They are known even if they are rare, because questions of later nights contain them. Raises DupqError if there is
+    no word.
     """
     if settings.goes_on:
-        more = sorted(set(read_start(settings.start).words).difference(frequent.words))
-        kept = more[: max(0, settings.words - len(frequent.words))]
+        missing = sorted(set(read_start(settings.start).words).difference(frequent.words))
+        added = missing[: max(0, settings.words - len(frequent.words))]
         frequent = frequent._replace(
-            words=frequent.words + kept,
-            counts=frequent.counts + [0] * len(kept),
-            frequent=frequent.frequent + len(more),
+            words=frequent.words + added,
+            counts=frequent.counts + [0] * len(added),
+            frequent=frequent.frequent + len(missing),
         )
     if not frequent.words:
         raise DupqError(
@@ -104,95 +105,95 @@ def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> Frequen
     return frequent
 
 
-def _known_vectors(
-    frequent: FrequentWords, settings: WordVectorSettings, seed: int
-) -> tuple[np.ndarray, dict[str, int]]:
-    """The vectors of the encoder that training goes on from, and their counts.
-
-    Words that it lacks get zero, as a rule: they are rare, and have the lexical part. In another language they are most
-    of the words; all zero, the few others would be all that questions have in common, so they get random vectors.
-    """
-    vectors, is_known = known_vectors(read_start(settings.start), frequent.words)
-    counts = np.array(frequent.counts, np.int64)
-    found = {OCCURRENCES: int(counts.sum()), OF_START: int(counts[is_known].sum())}
-    if found[OF_START] < SAME_LANGUAGE * found[OCCURRENCES]:
-        length = float(np.linalg.norm(vectors[is_known], axis=1).mean()) if is_known.any() else 1.0
-        vectors[~is_known] = length * _drawn(len(vectors), vectors.shape[1], seed)[~is_known]
-    return vectors, found
-
-
-def vectors_of(
+def vectors_for(
     frequent: FrequentWords,
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
     seed: int,
-    taught: Callable[[list[str]], np.ndarray] | None = None,
-    from_file: Callable[[list[str]], FoundVectors] | None = None,
+    ask_teacher: Callable[[list[str]], np.ndarray] | None = None,
+    read_file: Callable[[list[str]], FileVectors] | None = None,
 ) -> WordVectors:
-    """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone.
+    """Return the vectors of counted words; only word2vec reads the `sentences`.
 
-    `taught` gives a teacher's vectors of words, one row each; `from_file` those of a file, if not by the words
-    themselves.
+    `ask_teacher` returns a teacher's vectors of words, one row each. `read_file` returns those of a file; by default
+    the words themselves are looked up.
     """
     words = frequent.words
     caps = {"cap: words over word_vectors.words": frequent.frequent - len(words)}
     if settings.file:
-        found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
-        vectors, absent = _filled(found, words, settings, seed)
+        from_file = read_file(words) if read_file else read_vectors(settings.file, words, settings.dimensions)
+        vectors, absent = _filled(from_file, words, settings, seed)
         caps["words absent from word_vectors.file"] = absent
     elif settings.algorithm == "random":
-        vectors = _drawn(len(words), settings.dimensions, seed)
+        vectors = _random_vectors(len(words), settings.dimensions, seed)
     elif settings.goes_on:
-        vectors, counted = _known_vectors(frequent, settings, seed)
-        caps |= counted
+        vectors, counts = _start_vectors(frequent, settings, seed)
+        caps |= counts
     elif settings.algorithm == "teacher":
-        assert taught is not None
-        vectors = _spread(taught(words).astype(np.float32))
+        assert ask_teacher is not None
+        vectors = _standardised(ask_teacher(words).astype(np.float32))
     else:
-        counts = dict(zip(words, frequent.counts, strict=True))
-        vectors = _trained(sentences, counts, frequent.sentences, settings, seed)
+        vectors = _word2vec(sentences, frequent, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
     return WordVectors(words, table, caps)
 
 
-def _drawn(words: int, dimensions: int, seed: int) -> np.ndarray:
-    """Normal vectors, of length 1 on average; drawn some rows at a time, as numpy draws in double precision."""
+def _start_vectors(
+    frequent: FrequentWords, settings: WordVectorSettings, seed: int
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Return the vectors of the encoder that `word_vectors.start` names, and their counts.
+
+    Words that it lacks get zero in its language: they are rare, and the lexical part has them. In another language they
+    are most words. With zero vectors the few other words would be all that questions have in common, so they get random
+    vectors instead.
+    """
+    vectors, is_known = known_vectors(read_start(settings.start), frequent.words)
+    occurrences = np.array(frequent.counts, np.int64)
+    counts = {OCCURRENCES: int(occurrences.sum()), OF_START: int(occurrences[is_known].sum())}
+    if counts[OF_START] < SAME_LANGUAGE * counts[OCCURRENCES]:
+        length = float(np.linalg.norm(vectors[is_known], axis=1).mean()) if is_known.any() else 1.0
+        vectors[~is_known] = length * _random_vectors(len(vectors), vectors.shape[1], seed)[~is_known]
+    return vectors, counts
+
+
+def _random_vectors(words: int, dimensions: int, seed: int) -> np.ndarray:
+    """Return normal vectors of length 1 on average, drawn in blocks of rows because numpy draws in double precision."""
     generator, vectors = np.random.default_rng(seed), np.empty((words, dimensions), np.float32)
     for start in range(0, words, _ROWS_AT_ONCE):
-        some = vectors[start : start + _ROWS_AT_ONCE]
-        some[:] = generator.normal(0, dimensions**-0.5, some.shape)
+        rows = vectors[start : start + _ROWS_AT_ONCE]
+        rows[:] = generator.normal(0, dimensions**-0.5, rows.shape)
     return vectors
 
 
-def _spread(vectors: np.ndarray) -> np.ndarray:
-    """Vectors less their mean, which all have in common, scaled to an average length of 1; zero vectors stay zero."""
-    is_there = np.asarray(vectors.any(axis=1))
-    found = np.where(is_there[:, None], vectors - vectors[is_there].mean(axis=0), 0.0)
-    return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
+def _standardised(vectors: np.ndarray) -> np.ndarray:
+    """Return the vectors less their mean, scaled to an average length of 1; zero vectors stay zero."""
+    is_known = np.asarray(vectors.any(axis=1))
+    centred = np.where(is_known[:, None], vectors - vectors[is_known].mean(axis=0), 0.0)
+    return (centred / np.linalg.norm(centred[is_known], axis=1).mean()).astype(np.float32)
 
 
-class EachOf:
-    """What a function yields of each of some values, as often as it is gone through."""
+class FlatMap:
+    """The items that a function yields for each of some values; it can be iterated several times."""
 
     def __init__(self, values: Iterable[Any], function: Callable[..., Iterable[Any]], *arguments: object) -> None:
-        """`function(value, *arguments)` of each value; what it yields comes one after the other."""
+        """Call `function(value, *arguments)` for each value when iterated."""
         self._values, self._function, self._arguments = values, function, arguments
 
     def __iter__(self) -> Iterator[Any]:
-        """All of it, from the first value on."""
-        return (one for value in self._values for one in self._function(value, *self._arguments))
+        """Yield all items from the first value on."""
+        return (item for value in self._values for item in self._function(value, *self._arguments))
 
 
-def _cut(sentence: list[str]) -> Iterator[list[str]]:
-    """Yield a sentence as gensim takes it, a longer one in several."""
+def _split_long(sentence: list[str]) -> Iterator[list[str]]:
+    """Yield a sentence, in several if it is too long for gensim."""
     return (sentence[start : start + SENTENCE_WORDS] for start in range(0, len(sentence), SENTENCE_WORDS))
 
 
-def _trained(
-    sentences: Iterable[list[str]], counts: dict[str, int], number: int, settings: WordVectorSettings, seed: int
+def _word2vec(
+    sentences: Iterable[list[str]], frequent: FrequentWords, settings: WordVectorSettings, seed: int
 ) -> np.ndarray:
-    """word2vec by gensim; rows in the order of `counts`."""
+    """Return word2vec vectors by gensim, one row per word."""
     from gensim.models import Word2Vec
 
     model = Word2Vec(
@@ -207,19 +208,22 @@ def _trained(
         seed=seed,
         sorted_vocab=0,
     )
-    model.build_vocab_from_freq(counts, corpus_count=number)
-    model.train(EachOf(sentences, _cut), total_examples=number, epochs=settings.epochs)
-    assert model.wv.index_to_key == list(counts)
+    counts = dict(zip(frequent.words, frequent.counts, strict=True))
+    model.build_vocab_from_freq(counts, corpus_count=frequent.sentences)
+    model.train(FlatMap(sentences, _split_long), total_examples=frequent.sentences, epochs=settings.epochs)
+    assert model.wv.index_to_key == frequent.words
     return model.wv.vectors.astype(np.float32)
 
 
-def _filled(found: FoundVectors, words: list[str], settings: WordVectorSettings, seed: int) -> tuple[np.ndarray, int]:
-    """The vectors of a file, and how many of `words` it lacks.
+def _filled(
+    from_file: FileVectors, words: list[str], settings: WordVectorSettings, seed: int
+) -> tuple[np.ndarray, int]:
+    """Return the vectors of a file, and the number of `words` that it lacks.
 
-    An absent word gets a random vector of its own: normal, with the mean and standard deviation of all values that are
-    there, and the same for the same word and seed in every archive.
+    An absent word gets a random vector: normal, with the mean and standard deviation of all values in the file. It is
+    the same for the same word and seed in every archive.
     """
-    table, is_found = found
+    table, is_found = from_file
     if not is_found.any():
         raise DupqError(
             f"{settings.file}: none of the {len(words):,} words of the archive is in it; is it of another language, "
@@ -233,52 +237,51 @@ def _filled(found: FoundVectors, words: list[str], settings: WordVectorSettings,
     return table, len(absent)
 
 
-def counted(texts: pa.Table, settings: Settings) -> Reader:
-    """The weighted bag of words that training on rows of TEXTS begins with, as `new_network` makes it.
+def untrained_reader(texts: pa.Table, settings: Settings) -> Reader:
+    """Return the weighted bag of words that training on rows of TEXTS begins with, as `new_network` makes it.
 
     Raises DupqError if no text has a word.
     """
-    vocabulary, table = words_of(texts, settings)
+    vocabulary, table = vocabulary_and_vectors(texts, settings)
     rarities = inverse_document_frequencies(token_ids(texts, vocabulary, settings)[0], len(vocabulary))
     rarities = np.maximum(rarities, np.float32(LEAST_RARITY))
     log_weights, power = np.log(rarities), FIRST_POWER
     if settings.word_vectors.goes_on:
         start = read_start(settings.word_vectors.start)
-        own, other = shared_words(start, vocabulary.words)
-        log_weights[FIRST_WORD + own] = start.tensors["log_weights.weight"][FIRST_WORD + other, 0]
+        rows, start_rows = shared_words(start, vocabulary.words)
+        log_weights[FIRST_WORD + rows] = start.tensors["log_weights.weight"][FIRST_WORD + start_rows, 0]
         power = float(start.tensors["power"])
-    lexical = float(np.float32(USUAL_LEXICAL_WEIGHT))  # as a network holds it
+    lexical = float(np.float32(USUAL_LEXICAL_WEIGHT))  # networks hold it in float32
     return Reader(Bag(table, log_weights, rarities, power, lexical), vocabulary, settings)
 
 
-def words_of(texts: pa.Table, settings: Settings) -> tuple[Vocabulary, np.ndarray]:
-    """The words of rows of TEXTS, and the table of their vectors. Raises DupqError if no text has a word."""
+def vocabulary_and_vectors(texts: pa.Table, settings: Settings) -> tuple[Vocabulary, np.ndarray]:
+    """Return the words of rows of TEXTS and the table of their vectors. Raises DupqError if no text has a word."""
     normaliser = normaliser_of(settings.text)
     sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     return Vocabulary(vectors.words, settings.text), vectors.table
 
 
-# Word vectors trained elsewhere, as text: word2vec, fastText and GloVe, gzip too; local or on S3.
+# Word vectors trained elsewhere, as text: word2vec, fastText and GloVe, also gzipped; local or on S3.
 #
-# A line is a word and its values, separated by spaces, under a first line with the number of words and of dimensions
-# (word2vec, fastText) or under none (GloVe). The file is read once from front to end, and only the rows of wanted words
-# are kept. Nothing is unpickled.
+# A line is a word and its values, separated by spaces. The first line of word2vec and fastText has the numbers of words
+# and dimensions instead. The file is read once from front to end, and only the rows of the needed words are kept.
+# Nothing is unpickled.
 #
-# Such files, and teachers, have vectors of written words: `Spelling` says which written words a form of the vocabulary
-# comes from.
+# Such files, and teachers, have vectors of written words; a `Spelling` is a written word of a form in the vocabulary.
 
 _LONGEST_LINE = 1 << 20  # bytes
 _BUFFER = 1 << 20
 
 
-def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FoundVectors:
-    """Return the vectors of `words` in the file `uri`. Of a word that occurs twice the first row counts.
+def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors:
+    """Return the vectors of `words` in the file `uri`. If a word occurs twice, its first row counts.
 
-    Words are compared unchanged. Raises DupqError naming the line that is damaged.
+    Words are compared unchanged. Raises DupqError naming a damaged line.
     """
     rows = {word: row for row, word in enumerate(words)}
-    found = FoundVectors(np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool))
+    vectors = FileVectors(np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool))
     if uri.removesuffix(".gz").endswith(".bin"):
         raise DupqError(
             f"{uri}: word2vec's binary form is not read; write it as text with gensim: "
@@ -287,29 +290,29 @@ def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FoundVector
     with storage.open_input(uri) as raw:
         stream = io.BufferedReader(gzip.GzipFile(fileobj=raw) if uri.endswith(".gz") else raw, _BUFFER)
         try:
-            for place, word, values in _text(stream, uri, dimensions):
+            for number, word, values in _lines(stream, uri, dimensions):
                 row = rows.get(word.decode(errors="replace"))
-                if row is not None and not found.is_found[row]:
-                    found.table[row] = _checked(values, f"{uri}: {place}")
-                    found.is_found[row] = True
+                if row is not None and not vectors.is_found[row]:
+                    vectors.table[row] = _parsed(values, f"{uri}: line {number}")
+                    vectors.is_found[row] = True
         except (OSError, EOFError) as error:  # gzip
             raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
-    return found
+    return vectors
 
 
-def _checked(values: list[bytes], place: str) -> np.ndarray:
+def _parsed(values: list[bytes], line: str) -> np.ndarray:
     try:
         vector = np.array(values).astype(np.float32)
     except ValueError as error:
-        raise DupqError(f"{place} has a value that is no number ({error})") from error
+        raise DupqError(f"{line} has a value that is not a number ({error})") from error
     if not np.isfinite(vector).all():
-        raise DupqError(f"{place} has a value that is not finite")
+        raise DupqError(f"{line} has a value that is not finite")
     return vector
 
 
-def _text(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
-    """Yield where it is, the word and the values of every line; raises DupqError for another number of values."""
-    declared, number = None, 0
+def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[int, bytes, list[bytes]]]:
+    """Yield the number, the word and the values of every line. Raises DupqError for a wrong number of values."""
+    header, number = None, 0
     while line := stream.readline(_LONGEST_LINE):
         number += 1
         if len(line) == _LONGEST_LINE:
@@ -317,27 +320,28 @@ def _text(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tupl
         line = line.rstrip(b" \r\n")
         count = line.count(b" ")
         if number == 1:
-            declared = _header(line)
-            there = declared[1] if declared else count
-            if there != dimensions:
+            header = _header(line)
+            length = header[1] if header else count
+            if length != dimensions:
                 raise DupqError(
-                    f"{uri}: line 1 tells of {there} dimensions, but word_vectors.dimensions is {dimensions}; set it "
+                    f"{uri}: line 1 tells of {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
                     "to those of the file, if it is one of word vectors"
                 )
-            if declared:
+            if header:
                 continue
         word, *values = line.rsplit(b" ", dimensions)
-        if len(values) != dimensions or (b" " in word and _is_number(word.rsplit(b" ", 1)[1])):  # GloVe's have spaces
+        # GloVe has words with spaces, but none that ends in a number
+        if len(values) != dimensions or (b" " in word and _is_number(word.rsplit(b" ", 1)[1])):
             raise DupqError(f"{uri}: line {number} has {count} values after its word; {dimensions} expected")
-        yield f"line {number}", word, values
+        yield number, word, values
     if not number:
         raise DupqError(f"{uri}: the file is empty")
-    if declared and declared[0] != number - 1:
-        raise DupqError(f"{uri}: line 1 says {declared[0]} words, but {number - 1} lines follow; it was cut or joined")
+    if header and header[0] != number - 1:
+        raise DupqError(f"{uri}: line 1 says {header[0]} words, but {number - 1} lines follow; it was cut or joined")
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """Return words and dimensions, if that is what a first line holds."""
+    """Return the numbers of words and dimensions if a first line has these, else None."""
     fields = line.split()
     return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
 
@@ -351,47 +355,45 @@ def _is_number(text: bytes) -> bool:
 
 
 class Spelling(NamedTuple):
-    """One way in which a word of the vocabulary is written."""
+    """A written word of a form in the vocabulary."""
 
-    row: int  # of the vocabulary's words
+    row: int  # index of the form in the vocabulary's words
     word: str
     times: int  # in the texts
 
 
 def spellings(words: list[str], written: Mapping[str, int], settings: Settings) -> list[Spelling]:
-    """How `words`, which have their form, are written in texts; `written` says how often these have what as written.
+    """Return the spellings of `words`; `written` are the counts of written words in the texts.
 
-    Ways that occur often enough, by `word_vectors.minimum_count`; a word that has none is its own.
+    Spellings occur at least `word_vectors.minimum_count` times; a form without any is its own spelling.
     """
     if settings.text.word_form == "written":
         return [Spelling(row, word, 1) for row, word in enumerate(words)]
     counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
     forms = normaliser_of(settings.text).each_form(list(counts))
     rows = {word: row for row, word in enumerate(words)}
-    found = [Spelling(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
-    with_any = {spelling.row for spelling in found}
-    return found + [Spelling(row, word, 1) for word, row in rows.items() if row not in with_any]
+    spelt = [Spelling(rows[form], *item) for form, item in zip(forms, counts.items(), strict=True) if form in rows]
+    has_spelling = {spelling.row for spelling in spelt}
+    return spelt + [Spelling(row, word, 1) for word, row in rows.items() if row not in has_spelling]
 
 
-def means(found: list[Spelling], vectors: np.ndarray, size: int) -> np.ndarray:
-    """The means (float32, shape (size, D)) of `vectors`, one a spelling, by row and weighted by count.
+def mean_vectors(spelt: list[Spelling], vectors: np.ndarray, size: int) -> np.ndarray:
+    """Return the means (float32, shape (size, D)) by row of `vectors`, one per spelling, weighted by count.
 
-    Zero vectors, of words that are not known, do not count.
+    Zero vectors belong to unknown words and do not count.
     """
-    row, times = (np.array([each[place] for each in found], np.int64) for place in (0, 2))
+    row, times = (np.array([getattr(spelling, name) for spelling in spelt], np.int64) for name in ("row", "times"))
     weights = sparse.csr_array((times * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
     totals = np.maximum(1, weights.sum(axis=1))
     return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
 
 
-def file_of_written_words(words: list[str], written: Mapping[str, int], settings: Settings) -> FoundVectors:
-    """The vectors in `word_vectors.file` of words by the ways in which they are written, or else of their form."""
-    found = spellings(words, written, settings)
-    wanted = sorted({*words, *(spelling.word for spelling in found)})
-    there = read_vectors(settings.word_vectors.file, wanted, settings.word_vectors.dimensions)
-    row_of = {word: row for row, word in enumerate(wanted)}
-    table = means(found, there.table[[row_of[spelling.word] for spelling in found]], len(words))
-    of_forms = there.table[[row_of[word] for word in words]]
-    is_written = np.asarray(table.any(axis=1))
-    table = np.where(is_written[:, None], table, of_forms)
-    return FoundVectors(table, np.asarray(table.any(axis=1)))
+def read_spelt_vectors(words: list[str], written: Mapping[str, int], settings: Settings) -> FileVectors:
+    """Return the vectors of words in `word_vectors.file` by their spellings, or by their form if these are absent."""
+    spelt = spellings(words, written, settings)
+    names = sorted({*words, *(spelling.word for spelling in spelt)})
+    vectors = read_vectors(settings.word_vectors.file, names, settings.word_vectors.dimensions).table
+    rows = {name: row for row, name in enumerate(names)}
+    means = mean_vectors(spelt, vectors[[rows[spelling.word] for spelling in spelt]], len(words))
+    table = np.where(means.any(axis=1, keepdims=True), means, vectors[[rows[word] for word in words]])
+    return FileVectors(table, np.asarray(table.any(axis=1)))

@@ -10,8 +10,8 @@ import torch
 from dupq.encoders.protocol import Encoder
 from dupq.errors import SettingError
 from dupq.links import Split
-from dupq.training.loop import OwnExamples, embed, epoch_order
-from dupq.training.optimisation import Adam, learned
+from dupq.training.loop import PaperExamples, embed, epoch_order
+from dupq.training.optimisation import Adam, trained_parameters
 from dupq.training.pairs import Pairs, Rankings, Sequences, chosen_pairs, with_negatives, with_random_negatives
 from dupq_papers.settings import PaperTraining
 
@@ -89,7 +89,7 @@ def epoch_examples(
     epoch: int,
     mined: np.ndarray | None,
     wrong: np.ndarray,
-) -> Rankings | OwnExamples:
+) -> Rankings | PaperExamples:
     """As `dupq.training.loop.epoch_examples`, as the loss needs them. Negatives may be drawn once for all epochs."""
     if settings.pairs:
         kept = set(map(tuple, chosen_pairs(links, settings.pairs, settings.seed).tolist()))
@@ -114,7 +114,9 @@ def epoch_examples(
         wrong = np.concatenate([hard, wrong])
     # "randomly generated from the corpus" (Bogdanova et al. 2015, section 5.1): both questions are
     left = generator.choice(pool, len(links) * settings.negatives) if settings.negative_pairs == "random" else None
-    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong, left)
+    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, left)
+    wrong_pairs = *wrong.T, np.zeros(len(wrong), np.float32)
+    pairs = Pairs(*(np.concatenate(columns) for columns in zip(pairs, wrong_pairs, strict=True)))
     return LabelledPairs(_in_order(pairs, settings, epoch), settings.loss == "mean_squared_error")
 
 
@@ -162,7 +164,7 @@ def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors
 def optimizer_for(network: torch.nn.Module, settings: PaperTraining) -> torch.optim.Optimizer:
     """The optimizer of `settings`, over all parameters that are learned; it clips their gradients first, if wanted."""
     made = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adadelta": Adadelta, "adam": Adam}
-    optimizer = made[settings.optimizer](learned(network), settings.learning_rate)
+    optimizer = made[settings.optimizer](trained_parameters(network), settings.learning_rate)
     if settings.gradient_clipping:
         optimizer.register_step_pre_hook(lambda *_: clip_gradients(network, settings.gradient_clipping))
     return optimizer

@@ -50,13 +50,13 @@ def _save_encoder(questions: str, output: str) -> None:
     from dupq.runs.reader import stored
     from dupq.tables import QUESTIONS
     from dupq.text.questions import texts_table
-    from dupq.training.loop import learn
+    from dupq.training.loop import train_on_texts
 
     settings = config.load(
         "dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]
     )
     rows = stored(questions, QUESTIONS).arrow()
     texts = texts_table(pa.array(np.arange(len(rows))), rows["title"], rows["body_html"], settings.text)
-    reader = learn(texts, settings)
+    reader = train_on_texts(texts, settings)
     storage.write_table(storage.join(output, "split.parquet"), SPLIT.empty_table(), SPLIT)
     save(output, SavedEncoder(reader.network, reader.vocabulary, settings, None, fitness(reader, texts), {}), "none")

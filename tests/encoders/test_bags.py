@@ -17,8 +17,8 @@ from dupq.settings.sections import EncoderSettings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.loop import learn
-from dupq.training.word_vectors import counted
+from dupq.training.loop import train_on_texts
+from dupq.training.word_vectors import untrained_reader
 
 KIND = EncoderSettings(kind="word_bag", dropout=0.2)
 TITLES = ["How do I bake bread?", "Baking bread without an oven", "", "Zzyzx or zzyzx?", "Where is my bicycle?"]
@@ -58,7 +58,7 @@ def test_what_is_counted_is_what_a_training_begins_with() -> None:
     table = pa.table([pa.array(np.arange(len(TITLES))), pa.array(TITLES), pa.array(TITLES)], schema=TEXTS)
     for own in ((), ("word_vectors.algorithm=random", "word_vectors.dimensions=8")):
         settings = config.load("dupq", ["title_body.epochs=0", "word_vectors.minimum_count=1", *own])
-        found, wanted = counted(table, settings), learn(table, settings)
+        found, wanted = untrained_reader(table, settings), train_on_texts(table, settings)
         assert found.vocabulary.words == wanted.vocabulary.words
         assert found.network.measure == wanted.network.measure
         np.testing.assert_allclose(found.encode(table)[0].vectors, wanted.encode(table)[0].vectors, atol=1e-3)

@@ -20,7 +20,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
-from dupq.training.steps.teach import FROM_EARLIER, _pieces, targets_of, taught_words
+from dupq.training.steps.teach import FROM_EARLIER, _batches, targets_of, teacher_word_vectors
 
 QUICK = (
     "title_body.epochs=1",
@@ -116,7 +116,7 @@ def test_two_teachers_teach_by_their_vectors_and_what_one_has_read_is_not_read_a
 
 def test_one_question_more_changes_its_own_piece_alone() -> None:
     keys = np.arange(0, 40_000, 2)
-    before, after = (_pieces(found) for found in (keys, np.sort(np.append(keys, 20_001))))
+    before, after = (_batches(found) for found in (keys, np.sort(np.append(keys, 20_001))))
     assert np.array_equal(np.concatenate(before), keys)
     assert all(len(piece) for piece in before)
     assert 300 < np.mean([len(piece) for piece in before]) < 800
@@ -127,7 +127,7 @@ def test_one_question_more_changes_its_own_piece_alone() -> None:
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
     teacher = load(trained_sample.encoder)
     words = teacher.vocabulary.words[:3]
-    found = taught_words([*words, "no-such-word-anywhere"], trained_sample.encoder, {}, Settings())
+    found = teacher_word_vectors([*words, "no-such-word-anywhere"], trained_sample.encoder, {}, Settings())
     assert found.shape == (4, teacher.network.dimensions)
     assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
 
@@ -140,9 +140,9 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
         by_stem.setdefault(stems("english")(word), []).append(word)
     stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
     alone = next(stem for stem, words in by_stem.items() if words == [stem])
-    plain = taught_words([one, other, alone], trained_sample.encoder, {}, Settings())
+    plain = teacher_word_vectors([one, other, alone], trained_sample.encoder, {}, Settings())
     written = {one: 3, other: 2, f"{one}-unheard-of": 1}
-    found = taught_words([alone, stem], trained_sample.encoder, written, settings)
+    found = teacher_word_vectors([alone, stem], trained_sample.encoder, written, settings)
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
     assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
     assert found[1] == pytest.approx(expected, abs=1e-3)

@@ -11,7 +11,7 @@ from dupq.text.keys import ID_BITS
 from dupq.text.token_arrays import TokenIds
 from dupq.training.pairs import TitlesAndBodies
 from dupq.training.steps import development
-from dupq.training.steps.development import FEWEST_TITLES, TitlesApart, body_map, keys_apart, set_apart
+from dupq.training.steps.development import FEWEST_TITLES, HeldOut, body_map, held_out_keys, hold_out
 
 WORDS = 40
 SETTINGS = config.load("dupq", ["training.development_pool=120"])
@@ -24,14 +24,14 @@ def texts(keys: list[int]) -> TitlesAndBodies:
     return TitlesAndBodies(np.array(keys, np.int64), *sides)
 
 
-def split(found: TitlesAndBodies) -> tuple[TitlesAndBodies, TitlesApart | None]:
+def split(found: TitlesAndBodies) -> tuple[TitlesAndBodies, HeldOut | None]:
     """What is trained on, and what is set apart."""
-    keys = keys_apart(found.keys, SETTINGS)
+    keys = held_out_keys(found.keys, SETTINGS)
     if keys is None:
         return found, None
     kept = found.among(np.setdiff1d(found.keys, keys[0]))
     pieces = [found.take(np.arange(len(found.keys) // 2)), found.take(np.arange(len(found.keys) // 2, len(found.keys)))]
-    return kept, set_apart(pieces, *keys)
+    return kept, hold_out(pieces, *keys)
 
 
 @given(st.sets(st.integers(1, 1 << ID_BITS), max_size=700), st.randoms(use_true_random=False))
@@ -87,6 +87,6 @@ def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
 
     expected = slow_body_map(embedded(titles), embedded(bodies), k)
     assert 0.2 < expected < 1
-    assert body_map(network, TitlesApart(TokenIds.of(titles), TokenIds.of(bodies)), SETTINGS) == pytest.approx(
+    assert body_map(network, HeldOut(TokenIds.of(titles), TokenIds.of(bodies)), SETTINGS) == pytest.approx(
         expected, abs=1e-12
     )

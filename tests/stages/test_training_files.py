@@ -35,7 +35,7 @@ from dupq.training.steps.words_and_ids import (
     count_words,
     each_text,
     ids_of,
-    read_for,
+    rows_with_uses,
     sentences_of,
     sequences_in,
     texts_among,
@@ -135,9 +135,9 @@ def test_token_ids_are_those_of_the_texts_and_some_are_left_out() -> None:
     assert [ids.tolist() for ids in each_text(found.table, None)] == expected
     assert [ids.tolist() for ids in each_text(found.table, np.array([2, 9]))] == [*expected[:2], *expected[3:]]
     uses = pa.table([[0, 1, 3], [False, True, True], [True, False, False], [False] * 3], schema=USES)
-    some = sequences_in(read_for(found.table, uses.select(["key", "is_example"])))
+    some = sequences_in(rows_with_uses(found.table, uses.select(["key", "is_example"])))
     assert {key: ids.tolist() for key, ids in some.items()} == {key: expected[key] for key in (1, 3)}
-    assert read_for(texts, uses)["key"].to_pylist() == [0, 1, 3]
+    assert rows_with_uses(texts, uses)["key"].to_pylist() == [0, 1, 3]
     backwards = [texts.slice(2), texts.slice(0, 2)]
     assert texts_among(backwards, np.array([1, 2, 9]))["text"].to_pylist() == ["", "bread oven"]
     titles = titles_in(found.second)
@@ -193,5 +193,5 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     assert all(len(own) > 100 for own in keys)
     together = np.concatenate(keys)
     assert len(np.unique(together)) == len(together) == (950 if is_measured else 1000)
-    assert (titles.apart is not None) == is_measured
-    assert not is_measured or len(titles.apart.titles) == 50
+    assert (titles.held_out is not None) == is_measured
+    assert not is_measured or len(titles.held_out.titles) == 50

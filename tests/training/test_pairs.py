@@ -12,7 +12,7 @@ from dupq.settings import config
 from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
-from dupq.training.loop import epoch_examples, mine
+from dupq.training.loop import epoch_examples, mine_negatives
 from dupq.training.pairs import Rankings, chosen_pairs, positives, with_random_negatives
 from dupq.training.steps import prepare
 from dupq.training.steps.prepare import negative_pool
@@ -116,10 +116,10 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     split = split_links(TREES, chosen.training)
     used = positives(TREES, split, chosen.training).pairs
     pool = np.arange(100)
-    found = mine(network, sequences, used, pool, split, chosen, 1)
+    found = mine_negatives(network, sequences, used, pool, split, chosen, 1)
     assert found.shape == (len(used), 3)
-    assert (found == mine(network, sequences, used, pool, split, chosen, 1)).all()
-    few = mine(network, sequences, used, np.array([99]), split, chosen, 1)
+    assert (found == mine_negatives(network, sequences, used, pool, split, chosen, 1)).all()
+    few = mine_negatives(network, sequences, used, np.array([99]), split, chosen, 1)
     assert (few == 99).all()  # all that a small pool has
 
     from dupq.encoders.encoding import encode

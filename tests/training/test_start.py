@@ -13,7 +13,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
-from dupq.training.loop import learn
+from dupq.training.loop import train_on_texts
 from dupq.training.start import Start, check_start, read_start
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
@@ -37,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     own = config.load(
         "dupq", ["text.language=english", "word_vectors.algorithm=random", "word_vectors.dimensions=6", *CNN]
     )
-    reader = learn(texts, own.changed(word_vectors=own.word_vectors.changed(minimum_count=1)))
+    reader = train_on_texts(texts, own.changed(word_vectors=own.word_vectors.changed(minimum_count=1)))
     generator = torch.Generator().manual_seed(4)
     for parameter in reader.network.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
@@ -49,7 +49,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_its_words_and_weights_are_taken_and_only_rarities_are_the_archives(saved: str) -> None:
     start = read_start(saved)
-    found = learn(table(TITLES), settings_from(saved, *CNN))
+    found = train_on_texts(table(TITLES), settings_from(saved, *CNN))
     weights = {name: value.numpy() for name, value in found.network.state_dict().items()}
     for row, word in enumerate(found.vocabulary.words, 2):
         if word in start.words:
@@ -110,7 +110,7 @@ def test_the_one_that_ships_knows_words_that_an_archive_lacks() -> None:
     start = read_start("base")
     assert isinstance(start, Start)
     check_start(config.load("dupq"))
-    reader = learn(table(["How do I bake bread?", "Capital of Mongolia"]), settings_from("base"))
+    reader = train_on_texts(table(["How do I bake bread?", "Capital of Mongolia"]), settings_from("base"))
     assert isinstance(reader.vocabulary, Vocabulary)
     titles = table(["loaf in the oven", "baking bread", "moons of Jupiter"])
     vectors = reader.encode(titles)[0].vectors.astype(np.float32)
@@ -127,11 +127,11 @@ def test_an_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("bread 1 0\noven 0 1\n")
     settings = settings_from("base", f"word_vectors.file={tmp_path}/v.txt", "word_vectors.dimensions=2")
-    reader = learn(table(TITLES), settings)
+    reader = train_on_texts(table(TITLES), settings)
     assert set(reader.vocabulary.words) == {"bread", "oven", "chain", "zzyzx"}
     assert reader.network.power.item() == 0.5
 
 
 def test_an_archive_of_another_language_is_refused_wherever_a_training_begins() -> None:
     with pytest.raises(SettingError, match=r"text\.language' is 'german'"):
-        learn(table(["Brot backen", "Brot"]), settings_from("base", "text.language=german"))
+        train_on_texts(table(["Brot backen", "Brot"]), settings_from("base", "text.language=german"))

@@ -69,7 +69,7 @@ def test_what_the_limits_of_words_leave_out_is_counted() -> None:
 
 def test_a_text_longer_than_gensim_takes_is_learnt_to_its_end() -> None:
     long = [["early"] * SENTENCE_WORDS + ["late", "later"] * 100]
-    assert [len(piece) for piece in word_vectors.EachOf(long, word_vectors._cut)] == [SENTENCE_WORDS, 200]
+    assert [len(piece) for piece in word_vectors.FlatMap(long, word_vectors._split_long)] == [SENTENCE_WORDS, 200]
     assert make_word_vectors(long, WordVectorSettings(dimensions=4, epochs=1), seed=1).words[0] == "early"
 
 

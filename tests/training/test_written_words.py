@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.word_vectors import FrequentWords, file_of_written_words, make_word_vectors, spellings, vectors_of
+from dupq.training.word_vectors import FrequentWords, make_word_vectors, read_spelt_vectors, spellings, vectors_for
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -20,12 +20,12 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     assignments = ["text.word_form=stems", "word_vectors.minimum_count=1", "word_vectors.dimensions=2"]
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
     counts = Counter(chain(*FORMS))
-    found = vectors_of(
+    found = vectors_for(
         FrequentWords(list(counts), list(counts.values()), len(counts), len(FORMS)),
         FORMS,
         settings.word_vectors,
         1,
-        from_file=lambda words: file_of_written_words(words, Counter(chain(*WRITTEN)), settings),
+        read_file=lambda words: read_spelt_vectors(words, Counter(chain(*WRITTEN)), settings),
     )
     rows = {word: found.table[row + 2].tolist() for row, word in enumerate(found.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times

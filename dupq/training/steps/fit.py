@@ -1,18 +1,17 @@
-"""The trainer: its workers, what they leave after each epoch, and what is seen of it meanwhile.
+"""Training by one or several workers, their checkpoints, and the lines that a user sees of each epoch.
 
-Several workers are Ray Train's. One alone is a plain Ray task: Ray Train's controller and monitors are five more
-processes that each import Ray Train, which on two cores takes longer than training on a small archive.
+Several workers are Ray Train's. A single worker is a plain Ray task: Ray Train starts five more processes that each
+import Ray Train, which on two cores takes longer than training on a small archive.
 
-After each epoch the first worker writes a checkpoint. A worker that dies is replaced by Ray, and a job that dies is
-started again by hand; either way all workers begin at the newest checkpoint, and take the steps that they would have
-taken.
+The first worker writes checkpoints. Ray replaces a worker that dies, and a user starts a job again that dies. Either
+way all workers begin at the newest checkpoint and take the steps that they would have taken.
 """
 
 import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -42,20 +41,20 @@ if TYPE_CHECKING:
     from dupq.training.loop import Examples, Losses
 
 _log = logging.getLogger(__name__)
-# Pairs of questions that a core trains a word bag with, and another network (estimated); of a GPU the seconds to start
-# (estimated), and of a step of some hundred pairs: 18 ms, and the host deals out texts.
+# Pairs that a core trains per second, with a word bag and with another network (estimated).
 _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700
+# The seconds that a GPU takes to start (estimated), and for a step of some hundred pairs: 18 ms and the host's work.
 _GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03
-_POLL_SECONDS = 2.0  # between two looks at the learning curve
-_MEMORY = "training.json"  # what the first worker took
+_POLL_SECONDS = 2.0  # between two reads of the learning curve
+_MEMORY = "training.json"  # the first worker's peak of memory
 
 
 class _Job(NamedTuple):
-    """What all workers have in common."""
+    """The inputs that all workers share."""
 
     work: str
     prepared: Prepared
-    taught: list[Table]  # of each teacher
+    taught: list[Table]  # embeddings of each teacher
     settings: Settings
     use_gpu: bool
 
@@ -70,10 +69,10 @@ def fit(
     questions: int,
     pairs: int,
 ) -> Report:
-    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left in `work`.
+    """Train, on GPUs if there is one for each worker, and write the best weights and the learning curve to `work`.
 
-    `questions` of the archive and `pairs` of known duplicates tell how long it takes: with `auto` GPUs train only where
-    they are faster.
+    With `auto` GPUs train only if they are faster, as estimated from the numbers of `questions` and of `pairs` of known
+    duplicates.
     """
     gpus = if_faster(gpus, "trained", *_seconds(settings, workers, questions, pairs))
     use_gpu, files, memory = workers <= gpus.now(), TrainingFiles(work), storage.join(work, _MEMORY)
@@ -83,12 +82,12 @@ def fit(
     cluster.check_fits("fit", 1, int(use_gpu), workers)
     with shown(files.curve):
         if workers == 1:
-            alone = job, (0, 1), system.GPU if use_gpu else system.CPU
-            run_tasks("fit", _train, [alone], gpus=int(use_gpu))
+            call = job, (0, 1), system.GPU if use_gpu else system.CPU
+            run_tasks("fit", _train, [call], gpus=int(use_gpu))
         else:
-            WORKERS.end()  # Ray Train's own need their GPUs
+            WORKERS.end()  # Ray Train's workers need their GPUs
             _train_together(job, workers)
-            # Ray Train's workers tell nobody what they write, as tasks do: so that it is missed if it is lost
+            # tasks note the files that they write, so that a lost one is missed; Ray Train's workers do not
             note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, memory)})
     curve = storage.read_json(files.curve)
     return Report(
@@ -101,7 +100,7 @@ def fit(
 
 @contextlib.contextmanager
 def shown(curve: str) -> Iterator[None]:
-    """Print each epoch as it ends. The workers may be on other machines: `curve` is the file that they report by."""
+    """Print each epoch as it ends. Workers may be on other machines, so this polls their file `curve`."""
     printed = len(storage.read_json(curve)) if storage.exists(curve) else 0
     if printed:
         _log.info(f"  going on after epoch {printed}")
@@ -110,9 +109,9 @@ def shown(curve: str) -> Iterator[None]:
         nonlocal printed
         rows = storage.read_json(curve) if storage.exists(curve) else []
         for row in rows[printed:]:
-            learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing trained"  # no bodies, say, or no weights
-            _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, rows)}", extra={"fields": row})
-        printed = max(printed, len(rows))  # there are fewer where workers begin again at a checkpoint
+            loss = f"loss {row['loss']:.4f}" if row["loss"] else "nothing trained"  # without bodies or trained weights
+            _log.info(f"  epoch {row['epoch']:3}  {loss}{_quality(row, rows)}", extra={"fields": row})
+        printed = max(printed, len(rows))  # the curve gets shorter when workers begin again at a checkpoint
 
     try:
         with repeating(follow, _POLL_SECONDS):
@@ -121,19 +120,20 @@ def shown(curve: str) -> Iterator[None]:
         follow()
 
 
-def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
-    from dupq.training.checkpoints import measured, measured_by
+def _quality(row: "Epoch", curve: list["Epoch"]) -> str:
+    """Return the measure of an epoch in words, and whether it is the best so far."""
+    from dupq.training.checkpoints import quality, quality_measure
 
-    found, name = measured(row), measured_by(row)
-    if found is None or name is None:
+    value, name = quality(row), quality_measure(row)
+    if value is None or name is None:
         return ""
-    before = [measured(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
-    mark = "  best so far" if found > max(before, default=-1.0) else ""
-    return f"  {charts.NAMES[name]} {found:.3f}{mark}"
+    earlier = [quality(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
+    mark = "  best so far" if value > max(earlier, default=-1.0) else ""
+    return f"  {charts.NAMES[name]} {value:.3f}{mark}"
 
 
 def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tuple[float, float]:
-    """Return about how long `workers` train on CPUs, and on GPUs."""
+    """Return the estimated seconds of training on CPUs and on GPUs."""
     titles = min(questions, settings.title_body.questions) * settings.title_body.epochs
     taught = min(questions, settings.teacher.questions) * settings.teacher.epochs if settings.teacher.encoder else 0
     examples = titles + taught + pairs * settings.training.epochs
@@ -143,23 +143,23 @@ def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tu
 
 
 def check_room_to_fit(workers: int, gpus: Gpus) -> None:
-    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for the workers."""
     if not cluster.may_grow():
         cluster.check_fits("fit", 1, int(workers <= (gpus.requested or 0)), workers)
 
 
 def _train_together(job: _Job, workers: int) -> None:
-    """Train with Ray Train, whose own files are in a folder of the training."""
+    """Train with Ray Train, whose own files go to a folder of the training."""
     from ray.exceptions import RayError, RayTaskError
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
 
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # Ray Train notices the end so late
     filesystem, path = storage.filesystem(storage.join(job.work, "ray_train"))
 
     class Trainer(TorchTrainer):
         def _register_sigint_handler(self, *_: object) -> None:
-            """None: with Ray's, Ctrl-C would wait for the training's end and take it for complete."""
+            """Do nothing: with Ray's handler, Ctrl-C would wait for the end of training and take it for complete."""
 
     trainer = Trainer(
         train_worker,
@@ -183,16 +183,16 @@ def _train_together(job: _Job, workers: int) -> None:
         raise causes[0] if causes else error from error
 
 
-class _Task:
-    """What a worker works with: the same for all but its rank and device."""
+class _Worker:
+    """A worker's data and network, the same for all workers except rank and device."""
 
-    def __init__(self, job: _Job, worker: tuple[int, int], device: "torch.device") -> None:
-        """Read it; `worker` is its rank, and how many there are."""
+    def __init__(self, job: _Job, share: tuple[int, int], device: "torch.device") -> None:
+        """Read the data; `share` is (rank, number of workers)."""
         from dupq.training.checkpoints import Progress
         from dupq.training.optimisation import optimizer_for
 
         settings, training, prepared, tables = job.settings, job.settings.training, job.prepared, job.taught
-        self.job, self.settings, self.worker, self.is_first = job, settings, worker, worker[0] == 0
+        self.job, self.settings, self.share, self.is_first = job, settings, share, share[0] == 0
         self.sequences = sequences_in(Whole(prepared.examples).read())
         self.known = known = known_in(prepared.known.read(0), training)
         self.titles = None
@@ -204,10 +204,10 @@ class _Task:
         self.optimizer = optimizer_for(self.network, training) if self.network.trainable else None
         self.positives = positives(known.links, known.split, training).pairs
         self.pool = negative_pool(np.array(list(self.sequences), np.int64), known.split)
-        apart = self.titles.apart if self.titles else None
-        self.development = Development(known, self.sequences, apart, settings)
+        held_out = self.titles.held_out if self.titles else None
+        self.development = Development(known, self.sequences, held_out, settings)
         self.progress = Progress()
-        # epochs by gradients before those of known duplicates; and all, with none of these where there are none
+        # a network without gradients has a single epoch
         before = settings.title_body.epochs + (settings.teacher.epochs if tables else 0)
         self.epochs_before = before if self.network.trainable else 0
         known_epochs = training.epochs if len(self.positives) else 0
@@ -221,14 +221,14 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     import ray.train.torch
 
     job, context = loop_config["job"], ray.train.get_context()
-    device = str(ray.train.torch.get_device()) if job.use_gpu else system.CPU  # of those of all workers
-    if job.use_gpu and device == system.CPU:  # what Ray names where torch sees none: why is said then
+    device = str(ray.train.torch.get_device()) if job.use_gpu else system.CPU
+    if job.use_gpu and device == system.CPU:  # torch sees no GPU; `usable` raises an error that says why
         device = system.GPU
     _train(job, (context.get_world_rank(), context.get_world_size()), device)
 
 
-def _train(job: _Job, worker: tuple[int, int], device_name: str) -> Counts:
-    """Do all epochs over this worker's share of every batch. The first one measures and saves."""
+def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
+    """Train all epochs with this worker's share of every batch. The first worker also measures and saves."""
     import torch
 
     from dupq.job.tasks import peak_mb, reset_peak
@@ -239,50 +239,50 @@ def _train(job: _Job, worker: tuple[int, int], device_name: str) -> Counts:
     reset_peak()
     torch.set_num_threads(1)
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # where nccl works
-    task, training, files = _Task(job, worker, device), job.settings.training, TrainingFiles(job.work)
+        torch.cuda.set_device(device)  # the device that nccl uses
+    worker, training, files = _Worker(job, share, device), job.settings.training, TrainingFiles(job.work)
     checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds)
-    task.progress = progress = checkpoints.resume(task.network, task.optimizer)
-    optimisation.meet()  # so that no worker resumes at what another one has written since
-    if task.is_first:
-        storage.write_json(files.curve, progress.curve)  # an attempt that died may have left another one
-    while not progress.is_over(task.epochs, training.patience, task.epochs_before):
-        _one_epoch(task)
-        if task.is_first:
-            is_last = progress.is_over(task.epochs, training.patience, task.epochs_before)
-            checkpoints.save(task.network, task.optimizer, progress, is_last)
+    worker.progress = progress = checkpoints.resume(worker.network, worker.optimizer)
+    optimisation.wait_for_workers()  # so that all resume at the same checkpoint
+    if worker.is_first:
+        storage.write_json(files.curve, progress.curve)  # an attempt that died may have left a longer one
+    while not progress.is_over(worker.epochs, training.patience, worker.epochs_before):
+        _one_epoch(worker)
+        if worker.is_first:
+            is_last = progress.is_over(worker.epochs, training.patience, worker.epochs_before)
+            checkpoints.save(worker.network, worker.optimizer, progress, is_last)
             storage.write_json(files.curve, progress.curve)
-    if task.is_first:
-        _finish(task, checkpoints)
+    if worker.is_first:
+        _finish(worker, checkpoints)
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
     return {}
 
 
-def _one_epoch(task: _Task) -> None:
-    """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
+def _one_epoch(worker: _Worker) -> None:
+    """Train the next epoch, measure it, and add its row to the curve, which is the same for all workers."""
     from dupq.training import optimisation
     from dupq.training.loop import Losses
 
-    progress, development = task.progress, task.development
+    progress, development = worker.progress, worker.development
     epoch = len(progress.curve) + 1
-    optimisation.seed_dropout(task.settings.training.seed, epoch, task.worker[0])
-    examples, parts = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
-    for make in _phases(task, epoch):
-        count, more = _train_phase(task, make())  # one phase is in memory at a time
-        examples += count
-        parts += more
-    losses = Losses(*map(np.concatenate, zip(*parts, strict=True)))
-    measured = None
-    if development.can_tell:
-        found = np.array([development.measure(task.network) if task.is_first else 0.0])
-        measured = float(optimisation.from_first(found, task.network.words.weight.device)[0])
-    row = {"epoch": epoch, "loss": losses.mean, "development_map": None, "examples": examples}
-    row[development.name] = measured
+    optimisation.seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
+    examples, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
+    # `map` drops a phase before it takes the next one, so that one is in memory at a time
+    for phase_examples, phase_losses in map(functools.partial(_train_phase, worker), _phases(worker, epoch)):
+        examples += phase_examples
+        losses += phase_losses
+    loss = Losses(*map(np.concatenate, zip(*losses, strict=True))).mean
+    measure = None
+    if development.is_measurable:
+        value = np.array([development.measure(worker.network) if worker.is_first else 0.0])
+        measure = float(optimisation.from_first_worker(value, worker.network.words.weight.device)[0])
+    row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": examples}
+    row[development.measure_name] = measure
     progress.curve.append(cast("Epoch", row))
 
 
 class _Phase(NamedTuple):
-    """What an epoch or a part of it is trained on, and how; see train_epoch."""
+    """The examples of an epoch or of one bucket, and how to train on them; see train_epoch."""
 
     sequences: Sequences
     examples: "Examples"
@@ -290,83 +290,88 @@ class _Phase(NamedTuple):
     rates: tuple[float, float]
 
 
-def _train_phase(task: _Task, phase: _Phase) -> "tuple[int, list[Losses]]":
-    """Train a phase; return its number of examples, and the losses, if there are any."""
+def _train_phase(worker: _Worker, phase: _Phase) -> "tuple[int, list[Losses]]":
+    """Train a phase; return its number of examples, and its losses if there are any."""
     from dupq.training.loop import train_epoch
 
     count = len(phase.examples.left)
-    if task.optimizer is None or not count:
+    if worker.optimizer is None or not count:
         return count, []
-    for group in task.optimizer.param_groups:
+    for group in worker.optimizer.param_groups:
         group["lr"] = phase.settings.learning_rate
-    return count, [train_epoch(task.network, task.optimizer, *phase[:3], task.worker, phase.rates)]
+    return count, [train_epoch(worker.network, worker.optimizer, *phase[:3], worker.share, phase.rates)]
 
 
-def _phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
-    first, before = task.settings.title_body.epochs, task.epochs_before
+def _phases(worker: _Worker, epoch: int) -> Iterator[_Phase]:
+    """Yield the phases of an epoch: one for each bucket of titles and bodies, else a single one."""
+    titles_end, before = worker.settings.title_body.epochs, worker.epochs_before
     if epoch > before:
-        return [lambda: _known_phase(task, epoch - before)]
-    return _title_body_phases(task, epoch) if epoch <= first else [lambda: _teacher_phase(task, epoch - first)]
+        yield _known_phase(worker, epoch - before)
+    elif epoch > titles_end:
+        yield _teacher_phase(worker, epoch - titles_end)
+    else:
+        assert worker.titles is not None
+        for bucket in worker.titles.order(worker.settings.training.seed, epoch):
+            yield _title_body_phase(worker, worker.titles, epoch, *bucket)
 
 
-def _title_body_phases(task: _Task, epoch: int) -> list[Callable[[], _Phase]]:
+def _title_body_phase(
+    worker: _Worker, titles: TitleBuckets, epoch: int, bucket: int, done: float, until: float
+) -> _Phase:
+    """Return the phase of a bucket that has the questions between the shares `done` and `until` of the epoch."""
     from dupq.training.loop import LEARNING_RATE
-    from dupq.training.optimisation import as_training, falling
+    from dupq.training.optimisation import linear_decay, phase_settings
 
-    settings, training, titles = task.settings.title_body, task.settings.training, task.titles
-    assert titles is not None
-    rates, phase = falling(epoch, settings.epochs), as_training(training, settings.batch_size, LEARNING_RATE)
-
-    def make(bucket: int, done: float, until: float) -> _Phase:
-        sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
-        ends = np.interp((done, until), (0, 1), rates)
-        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])))
-
-    return [functools.partial(make, *bucket) for bucket in titles.order(training.seed, epoch)]
+    settings, training = worker.settings.title_body, worker.settings.training
+    sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
+    start, end = np.interp((done, until), (0, 1), linear_decay(epoch, settings.epochs)).tolist()
+    return _Phase(sequences, examples, phase_settings(training, settings.batch_size, LEARNING_RATE), (start, end))
 
 
-def _teacher_phase(task: _Task, epoch: int) -> _Phase:
-    from dupq.training.optimisation import as_training, falling
+def _teacher_phase(worker: _Worker, epoch: int) -> _Phase:
+    from dupq.training.optimisation import linear_decay, phase_settings
     from dupq.training.pairs import BATCH_SIZE, targets_in_order
 
-    settings, training = task.settings.teacher, task.settings.training
-    assert task.taught is not None
-    examples = targets_in_order(task.taught, training.seed, epoch)
-    phase = as_training(training, BATCH_SIZE, settings.learning_rate)
-    return _Phase(task.sequences, examples, phase, falling(epoch, settings.epochs))
+    settings, training = worker.settings.teacher, worker.settings.training
+    assert worker.taught is not None
+    examples = targets_in_order(worker.taught, training.seed, epoch)
+    phase = phase_settings(training, BATCH_SIZE, settings.learning_rate)
+    return _Phase(worker.sequences, examples, phase, linear_decay(epoch, settings.epochs))
 
 
-def _known_phase(task: _Task, epoch: int) -> _Phase:
+def _known_phase(worker: _Worker, epoch: int) -> _Phase:
     from dupq.training.loop import epoch_examples
-    from dupq.training.optimisation import rates
+    from dupq.training.optimisation import decay
 
-    training, mined = task.settings.training, _mined(task, epoch)
-    examples = epoch_examples(task.positives, task.pool, task.known.split, training, epoch, mined, task.known.wrong)
-    return _Phase(task.sequences, examples, training, rates(epoch, training))
+    training, mined = worker.settings.training, _mined_negatives(worker, epoch)
+    examples = epoch_examples(
+        worker.positives, worker.pool, worker.known.split, training, epoch, mined, worker.known.wrong
+    )
+    return _Phase(worker.sequences, examples, training, decay(epoch, training))
 
 
-def _mined(task: _Task, epoch: int) -> np.ndarray | None:
-    """Return the mined negatives of an epoch, found by the first worker for all."""
+def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
+    """Return the mined negatives of an epoch; the first worker searches for all."""
     from dupq.training import optimisation
-    from dupq.training.loop import mine
+    from dupq.training.loop import mine_negatives
 
-    training = task.settings.training
-    if not (training.mined_negatives and task.network.trainable):
+    training = worker.settings.training
+    if not (training.mined_negatives and worker.network.trainable):
         return None
-    found = np.zeros((len(task.positives), training.mined_negatives), np.int64)
-    if task.is_first:
-        given = (task.positives, task.pool, task.known.split, task.settings, epoch)
-        found = mine(task.network, task.sequences, *given)
-    return optimisation.from_first(found, task.network.words.weight.device)
+    negatives = np.zeros((len(worker.positives), training.mined_negatives), np.int64)
+    if worker.is_first:
+        inputs = worker.positives, worker.pool, worker.known.split, worker.settings, epoch
+        negatives = mine_negatives(worker.network, worker.sequences, *inputs)
+    return optimisation.from_first_worker(negatives, worker.network.words.weight.device)
 
 
-def _finish(task: _Task, checkpoints: "Checkpoints") -> None:
-    """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
+def _finish(worker: _Worker, checkpoints: "Checkpoints") -> None:
+    """Write the weights of the best epoch and the curve, even if an earlier attempt did all epochs."""
     from dupq.encoders.saved import weights
 
-    files, network = TrainingFiles(task.job.work), task.network
-    checkpoints.restore_best(network, task.progress)
-    tuned_by = functools.partial(development_map, network, task.sequences, task.known, task.settings)
-    network.tune(tuned_by if has_questions(task.known) else None)
+    files, network = TrainingFiles(worker.job.work), worker.network
+    checkpoints.restore_best(network, worker.progress)
+    quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)
+    network.tune(quality if has_questions(worker.known) else None)
     storage.write_bytes(files.weights, weights(network))
-    storage.write_json(files.curve, task.progress.curve)
+    storage.write_json(files.curve, worker.progress.curve)

@@ -1,7 +1,7 @@
-"""texts, known duplicates → what training reads of an archive, and the network before its first step.
+"""texts, known duplicates → the inputs of training, and the network before its first step.
 
-    known        the known and labelled pairs of questions of the archive, without those left out
-    uses         the questions that are read for something, and for what; with them a sample's limits
+    known        known and labelled pairs of questions of the archive
+    uses         the questions that training reads, and for what; also the limits of samples
     words        how often each word occurs (words_and_ids.py)
     vocabulary   the words that get vectors
     ids          token ids; titles and bodies (words_and_ids.py)
@@ -9,7 +9,7 @@
     picked       the texts of the questions that the encoder is measured on, or that teachers read
     start        word vectors, and the network over them
 
-A task holds a shard's texts; `uses` 8 bytes a question, three times while some are chosen; `start` the word vectors,
+A task holds a shard's texts; `uses` 8 bytes per question, three times while some are chosen; `start` the word vectors,
 and the token ids of known pairs and negatives.
 """
 
@@ -47,13 +47,13 @@ from dupq.training.steps.words_and_ids import (
     count_words,
     each_text,
     ids_of,
-    read_for,
+    merge_counts,
+    rows_with_uses,
     sentences_of,
     sequences_in,
-    together,
     vocabulary_of,
 )
-from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, EachOf, FrequentWords
+from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FlatMap, FrequentWords
 
 _log = logging.getLogger(__name__)
 SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
@@ -64,7 +64,7 @@ USES = pa.schema(
 
 
 class Prepared(NamedTuple):
-    """What training reads."""
+    """The inputs of training."""
 
     known: Table  # PAIRS
     uses: Table  # USES, sorted by key
@@ -82,17 +82,16 @@ def gather_pairs(run: Run, uris: tuple[str, ...], sites: Sites) -> Table:
     return pairs
 
 
-def pairs_of_file(uris: tuple[str, ...], sites: list[str], part: int) -> pa.Table:
-    """Return PAIRS of one of some pair files."""
-    pairs, is_duplicate = read_pairs(storage.read_bytes(uris[part]), Sites(sites), uris[part])
+def pairs_of_file(uris: tuple[str, ...], sites: list[str], index: int) -> pa.Table:
+    """Return PAIRS of one pair file."""
+    pairs, is_duplicate = read_pairs(storage.read_bytes(uris[index]), Sites(sites), uris[index])
     return pa.table([*pairs.T, is_duplicate], schema=PAIRS)
 
 
 def distinct_pairs(pairs: pa.Table) -> Counted:
-    """Return each of PAIRS once."""
-    duplicates, others = (np.unique(some, axis=0) for some in _labelled(pairs))
-    found = _table_of(duplicates, others)
-    return Counted(found, {"rows_in": len(pairs), "duplicates": len(duplicates)})
+    """Return PAIRS without repeated rows."""
+    duplicates, others = (np.unique(side, axis=0) for side in _by_label(pairs))
+    return Counted(_table_of(duplicates, others), {"rows_in": len(pairs), "duplicates": len(duplicates)})
 
 
 def _table_of(duplicates: np.ndarray, others: np.ndarray) -> pa.Table:
@@ -100,22 +99,24 @@ def _table_of(duplicates: np.ndarray, others: np.ndarray) -> pa.Table:
     return pa.table([*pairs.T, np.arange(len(pairs)) < len(duplicates)], schema=PAIRS)
 
 
-def _labelled(pairs: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _by_label(pairs: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the duplicates and the other pairs of PAIRS (int64, shape (m, 2))."""
     is_duplicate = pairs["duplicates"].to_numpy()
     return pairs_in(pairs)[is_duplicate], pairs_in(pairs)[~is_duplicate]
 
 
 def known_in(pairs: pa.Table, settings: TrainingSettings) -> Known:
-    """Return the known pairs of the archive that `prepare` found, and their split."""
-    links, wrong = _labelled(pairs)
+    """Return the known pairs of the archive (PAIRS), and their split."""
+    links, wrong = _by_label(pairs)
     return Known(links, split_links(links, settings), wrong, {})
 
 
 def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
-    """Return what negatives are drawn from: of `keys` (int64, ascending) some of the training part or of none.
+    """Return the questions of `keys` (int64, ascending) to draw negatives from.
 
-    Development questions are left out: pushed away from all others in training, they could no longer measure an epoch
-    or choose a threshold. The pool is the same for the whole archive and for the part of it that training reads.
+    Development and test questions are left out: training would push them away from all others, and they could no
+    longer measure an epoch or choose a threshold. The pool of the whole archive is that of the part that training
+    reads.
     """
     return chosen(without(keys, split.questions_of("development", "test")), NEGATIVE_POOL)
 
@@ -129,22 +130,21 @@ def prepare(
     sites: Sites,
     settings: Settings,
 ) -> Prepared:
-    """Choose what is read of the archive, words and their vectors, and initialise the network.
+    """Choose the questions to read, count words, make their vectors, and initialise the network.
 
-    `questions` and `answers` are TEXTS; of answers only word vectors are learnt.
+    `questions` and `answers` are TEXTS; answers count for words and word vectors only.
     """
     keys = Each(questions.only("key"))
     linked = Whole(ReadWith(links_table, (links, sites.names)))
     labelled = None if pairs is None else Whole(pairs)
-    known = run.map("known", pairs_known, keys, linked, labelled, settings.training, into=PAIRS)
+    known = run.map("known", known_of_archive, keys, linked, labelled, settings.training, into=PAIRS)
     uses = run.table("uses", USES)
-    others = None if answers is None else Each(answers.only("key"))
-    limits = run.record("limits", choose, keys, others, Whole(known), settings, second=uses)
+    answer_keys = None if answers is None else Each(answers.only("key"))
+    limits = run.record("limits", choose, keys, answer_keys, Whole(known), settings, second=uses)
 
     tables = [questions] if answers is None else [questions, answers]
-    files = Files(
-        tuple(table.file(part) for table in tables for part in range(table.partitions)), TEXTS, ("key", "text")
-    )
+    paths = tuple(table.file(index) for table in tables for index in range(table.partitions))
+    files = Files(paths, TEXTS, ("key", "text"))
     in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
     frequent, corpus, written = count_words(run, files, in_corpus, settings)
     words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
@@ -153,17 +153,19 @@ def prepare(
     spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
     ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, second=spread)
     titles = run.map("titles", bucket_of_titles, spread, into=TITLES)
-    examples = run.map("examples", read_for, ids, Whole(uses.only("key", "is_example")), into=IDS)
-    picked = run.map("picked", read_for, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS)
+    examples = run.map("examples", rows_with_uses, ids, Whole(uses.only("key", "is_example")), into=IDS)
+    picked = run.map(
+        "picked", rows_with_uses, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS
+    )
 
-    learned = Whole(words), Total(corpus, SENTENCES), Each(corpus), None if written is None else Each(written)
-    read = Whole(known), Whole(examples), Each(ids)
-    start = run.write("start", make_start, *learned, *read, settings, file="start.safetensors")
-    _say_if_of_another_language(run.report.counts, settings)
+    vocabulary = Whole(words), Total(corpus, SENTENCES), Each(corpus), None if written is None else Each(written)
+    archive = Whole(known), Whole(examples), Each(ids)
+    start = run.write("start", make_start, *vocabulary, *archive, settings, file="start.safetensors")
+    _warn_of_another_language(run.report.counts, settings)
     return Prepared(known, uses, words, examples, picked, titles, start)
 
 
-def _say_if_of_another_language(counts: dict[str, int], settings: Settings) -> None:
+def _warn_of_another_language(counts: dict[str, int], settings: Settings) -> None:
     share = counts.get(OF_START, 1) / max(counts.get(OCCURRENCES, 1), 1)
     if share < SAME_LANGUAGE:
         _log.warning(
@@ -172,11 +174,11 @@ def _say_if_of_another_language(counts: dict[str, int], settings: Settings) -> N
         )
 
 
-def pairs_known(
+def known_of_archive(
     keys: Iterator[pa.Table], linked: pa.Table, labelled: pa.Table | None, settings: TrainingSettings
 ) -> Counted:
-    """Return PAIRS of the questions among `keys` that are linked (KEY_PAIRS) or labelled (PAIRS)."""
-    labels = _labelled(PAIRS.empty_table() if labelled is None else labelled)
+    """Return PAIRS of questions among `keys` that are linked (KEY_PAIRS) or labelled (PAIRS)."""
+    labels = _by_label(PAIRS.empty_table() if labelled is None else labelled)
     known = known_pairs(pairs_in(linked), labels, sorted_keys(keys), settings)
     return Counted(_table_of(known.links, known.wrong), known.counts)
 
@@ -184,7 +186,10 @@ def pairs_known(
 def choose(
     keys: Iterator[pa.Table], answers: Iterator[pa.Table] | None, pairs: pa.Table, settings: Settings
 ) -> Counted:
-    """Return limits of the hashes of keys: of what is in the corpus and of titles. The second table are USES."""
+    """Return the limits of the hashes of keys, for the corpus and for titles; the second table has USES.
+
+    Raises DupqError if there is nothing that the encoder learns from.
+    """
     from dupq.encoders.encoding import learns_without_links
 
     questions, known = sorted_keys(keys), known_in(pairs, settings.training)
@@ -216,7 +221,7 @@ def choose(
 
 
 def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
-    """Return the questions that training reads, that the encoder is measured on, and that a teacher reads."""
+    """Return USES: the questions that are trained on, that the encoder is measured on, and that teachers read."""
     split = known.split
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
@@ -225,8 +230,8 @@ def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
     examples = distinct(np.concatenate([without(examples, split.questions_of("test")), taught]))
     most = max(settings.training.development_pool, FITNESS_QUESTIONS)
     measured = distinct(np.concatenate([chosen(keys, most), split.questions_of("development")]))
-    read = distinct(np.concatenate([examples, measured]))
-    return pa.table([read, *(are_among(some, read) for some in (examples, measured, taught))], schema=USES)
+    used = distinct(np.concatenate([examples, measured]))
+    return pa.table([used, *(are_among(use, used) for use in (examples, measured, taught))], schema=USES)
 
 
 def make_start(
@@ -243,21 +248,21 @@ def make_start(
     from dupq.encoders.encoding import counts_training_texts_only
     from dupq.encoders.saved import weights
     from dupq.training.start import new_network
-    from dupq.training.steps.teach import taught_words
-    from dupq.training.word_vectors import file_of_written_words, vectors_of
+    from dupq.training.steps.teach import teacher_word_vectors
+    from dupq.training.word_vectors import read_spelt_vectors, vectors_for
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
-    columns = together(() if written is None else written)
-    spelt = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
-    teacher, from_file = next(iter(settings.teacher.encoder), ""), None
-    taught = partial(taught_words, encoder=teacher, written=spelt, settings=settings)
+    columns = merge_counts(() if written is None else written)
+    counts = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
+    teacher, read_file = next(iter(settings.teacher.encoder), ""), None
+    ask_teacher = partial(teacher_word_vectors, encoder=teacher, written=counts, settings=settings)
     if settings.word_vectors.file_words == "written":
-        from_file = partial(file_of_written_words, written=spelt, settings=settings)
+        read_file = partial(read_spelt_vectors, written=counts, settings=settings)
     frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
-    read = EachOf(corpus, sentences_of)
-    vectors = vectors_of(frequent, read, settings.word_vectors, settings.training.seed, taught, from_file)
+    texts, seed = FlatMap(corpus, sentences_of), settings.training.seed
+    vectors = vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
-    network = new_network(vocabulary, vectors.table, EachOf(ids, each_text, held_out), linked, settings)
+    network = new_network(vocabulary, vectors.table, FlatMap(ids, each_text, held_out), linked, settings)
     return Counted(weights(network), {"rows_out": len(words), **vectors.caps})

@@ -1,10 +1,10 @@
-"""questions → the teachers' embeddings of some of them, and of single words; a teacher is a saved encoder.
+"""questions → the teachers' embeddings of a sample of them, and of single words; a teacher is a saved encoder.
 
-Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one. The questions are
-those that `prepare` chose and picked out; a task reads the partitions that may have its own.
+There are many tasks of a few hundred questions each, because a teacher may take a tenth of a second for one. `prepare`
+chose the questions; a task reads the partitions that may have its own.
 
-What a task makes is also kept beside the trainings, for others of the same output. Its file is named by all that it is
-made from: the teacher, the kind of device, the questions and their texts, and which ones are encoded together.
+The embeddings are also cached for later trainings of the same output. A file's name is a hash of all that determines
+its content: the teacher, the kind of device, and the questions with their texts.
 
     OUTPUT/work/teachers/FINGERPRINT-cpu/CONTENT.parquet
 """
@@ -12,7 +12,6 @@ made from: the teacher, the kind of device, the questions and their texts, and w
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,10 +31,10 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.system import forget, side_by_side
 from dupq.text.keys import key_hashes
-from dupq.training.pairs import DistillationTargets, targets
+from dupq.training.pairs import DistillationTargets, distillation_targets
 from dupq.training.steps.prepare import Prepared
 from dupq.training.steps.words_and_ids import texts_among
-from dupq.training.word_vectors import means, spellings
+from dupq.training.word_vectors import mean_vectors, spellings
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
@@ -45,87 +44,79 @@ _QUESTIONS_PER_TASK = 500  # on average
 _ROWS = 32  # of a batch
 
 
-@dataclass(frozen=True)
-class _Teacher:
-    """A teacher, and what it encodes with."""
-
-    encoder: str
-    kept: str  # the folder of what it encoded for any training
-    device: str
-
-
 def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table]:
-    """Make the embeddings that each teacher has of the questions that they read, in the order of their keys."""
+    """Make a table of each teacher's embeddings of the questions to learn from, in the order of their keys."""
     files = TrainingFiles(run.uri)
     fingerprints = [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder]
-    taken = gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
-    device, kind = system.GPU if taken else system.CPU, storage.read_json(files.taught_as)["device"]
+    gpu_count = gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
+    device, kind = system.GPU if gpu_count else system.CPU, storage.read_json(files.taught_as)["device"]
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
     keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
-    pieces, spans = _pieces(keys), side_by_side(key_span, [picked.file(part) for part in range(picked.partitions)])
-    texts = PerTask(
-        tuple(Partitions(tuple(Partition(picked, part) for part in _meeting(spans, some))) for some in pieces)
-    )
-    found = []
+    batches = _batches(keys)
+    spans = side_by_side(key_span, [picked.file(index) for index in range(picked.partitions)])
+    indices = [_overlapping(spans, own) for own in batches]
+    texts = PerTask(tuple(Partitions(tuple(Partition(picked, index) for index in some)) for some in indices))
+    tables = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
-        inputs = texts, PerTask(tuple(pieces)), _Teacher(encoder, files.kept_by(name, kind), device), settings.text
-        found.append(run.map(f"teacher-{number}", taught_by, *inputs, into=None, gpus=taken))
-    run.report.rows_out = sum(taught.rows for taught in found)
-    return found
+        inputs = texts, PerTask(tuple(batches)), encoder, files.kept_by(name, kind), device, settings.text
+        tables.append(run.map(f"teacher-{number}", teacher_embeddings, *inputs, into=None, gpus=gpu_count))
+    run.report.rows_out = sum(table.rows for table in tables)
+    return tables
 
 
-def _pieces(keys: np.ndarray) -> list[np.ndarray]:
-    """Return the questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
-    cuts = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
-    return np.split(keys, cuts[cuts > 0])
+def _batches(keys: np.ndarray) -> list[np.ndarray]:
+    """Return the questions of each task, split at hashes of keys: a new question changes its own batch only."""
+    ends = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
+    return np.split(keys, ends[ends > 0])
 
 
-def _meeting(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> list[int]:
-    """Return the partitions that may have some of the questions `keys` (ascending)."""
-    found = enumerate(spans)
-    return [part for part, span in found if span is not None and span[0] <= keys[-1] and keys[0] <= span[1]]
+def _overlapping(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> list[int]:
+    """Return the partitions whose span of keys overlaps that of `keys` (ascending)."""
+    return [index for index, span in enumerate(spans) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
 
 
-def taught_by(texts: list[pa.Table], keys: np.ndarray, teacher: _Teacher, settings: TextSettings) -> Counted:
-    """Return the teacher's embeddings of the questions `keys`, whose texts are there (TEXTS)."""
+def teacher_embeddings(
+    texts: list[pa.Table], keys: np.ndarray, encoder: str, cache: str, device: str, settings: TextSettings
+) -> Counted:
+    """Return the teacher's embeddings of the questions `keys`; `texts` (TEXTS) include theirs."""
     table = texts_among(texts, keys)
-    kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
-    is_there = finished(kept) is not None
-    unless_finished(kept, lambda: _encode(teacher, table, settings, kept))
-    forget(kept)  # this training reads the copy alone: the other may be removed
-    return Counted(storage.read_table(kept), {"rows_in": len(table), FROM_EARLIER: len(table) if is_there else 0})
+    path = storage.join(cache, f"{_content(table)}.parquet")
+    is_cached = finished(path) is not None
+    unless_finished(path, lambda: _encode(encoder, table, settings, device, path))
+    forget(path)  # this training reads its copy only, so the cache may be deleted
+    return Counted(storage.read_table(path), {"rows_in": len(table), FROM_EARLIER: len(table) if is_cached else 0})
 
 
 def _content(table: pa.Table) -> str:
-    """Return a name for what the embeddings of some texts are made from, but for who makes them."""
+    """Return a hash of the texts and of the step's version."""
     digest = hashlib.sha256(str(TRAINING_VERSIONS["teach"]).encode())
     for row in table.select(["key", "title", "text"]).to_pylist():
         digest.update(storage.json_bytes(row))
     return digest.hexdigest()[:32]
 
 
-def _encode(teacher: _Teacher, table: pa.Table, settings: TextSettings, output: str) -> Counts:
-    vectors = _embeddings(teacher.encoder, table, settings, teacher.device)
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
-    storage.write_table(output, found, found.schema)
+def _encode(encoder: str, table: pa.Table, settings: TextSettings, device: str, output: str) -> Counts:
+    vectors = _embeddings(encoder, table, settings, device)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    embeddings = pa.table({"key": table["key"].combine_chunks(), "vector": lists})
+    storage.write_table(output, embeddings, embeddings.schema)
     return {}
 
 
-def taught_words(words: list[str], encoder: str, written: Mapping[str, int], settings: Settings) -> np.ndarray:
-    """Return the teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
+def teacher_word_vectors(words: list[str], encoder: str, written: Mapping[str, int], settings: Settings) -> np.ndarray:
+    """Return the teacher's embeddings of single words (float32, one row each); zero for a word that it does not know.
 
-    It knows words as they are written, `written` being how often texts have which: a stem gets the mean of the
-    embeddings of its words that occur often enough, weighted by how often they do, or else its own.
+    A teacher knows written words, whose counts in the texts are `written`. A stem gets the mean of the embeddings of
+    its frequent spellings, weighted by count, or else its own.
     """
-    found = spellings(words, written, settings)
-    spelled = pa.array([spelling.word for spelling in found], pa.string())
-    alone = pa.table({"title": pa.array([""] * len(found), pa.string()), "text": spelled})
-    return means(found, _embeddings(encoder, alone, None), len(words))
+    spelt = spellings(words, written, settings)
+    texts = pa.array([spelling.word for spelling in spelt], pa.string())
+    table = pa.table({"title": pa.array([""] * len(spelt), pa.string()), "text": texts})
+    return mean_vectors(spelt, _embeddings(encoder, table, None), len(words))
 
 
 def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device: str = system.CPU) -> np.ndarray:
-    """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
+    """Return the encoder's vectors (float16). Raises DupqError if it reads other texts than `settings` make."""
     import torch
 
     torch.set_num_threads(1)
@@ -133,35 +124,34 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device
     text = saved.settings.text
     if saved.network.is_lexical or saved.network.kind != "cosine":
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
-    reads, given = _stored(text), {} if settings is None else _stored(settings)
-    if settings is not None and reads != given:
-        shown = ", ".join(f"text.{name}={value}" for name, value in reads.items())
-        raise DupqError(
-            f"{uri}: the teacher reads {shown}, and these texts are {', '.join(given.values())}; set them alike"
-        )
+    expected = _text_settings(text)
+    if settings is not None and _text_settings(settings) != expected:
+        shown = ", ".join(f"text.{name}={value}" for name, value in expected.items())
+        actual = ", ".join(_text_settings(settings).values())
+        raise DupqError(f"{uri}: the teacher reads {shown}, and these texts are {actual}; set them alike")
     saved.network.to(system.usable(device))
-    return saved.reader.encode(table, _ROWS)[0].vectors
+    return saved.encode(table, _ROWS)[0].vectors
 
 
-def _stored(settings: TextSettings) -> dict[str, str]:
-    """Return the settings of stored texts; the papers' have other tokens than words."""
+def _text_settings(settings: TextSettings) -> dict[str, str]:
+    """Return the settings that stored texts depend on; only the papers set `tokens`."""
     return {"code": settings.code, "tokens": str(getattr(settings, "tokens", "words")), "fields": settings.fields}
 
 
 @functools.lru_cache(maxsize=1)
 def _teacher(uri: str) -> "SavedEncoder":
-    """The teacher, opened once by each worker: every opening costs some 40 MB (measured with MiniLM)."""
+    """Return the teacher, opened once per worker: each opening costs some 40 MB (measured with MiniLM)."""
     from dupq.encoders.saved import load
 
     return load(uri)
 
 
 def targets_of(tables: Sequence[Table]) -> DistillationTargets:
-    """Return the vectors that teachers have of their questions, sorted by key; each has a table."""
-    keys, embeddings = [], []
-    for taught in tables:
-        table = pa.concat_tables(Each(taught)).combine_chunks()
-        flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
-        keys.append(table["key"].to_numpy())
-        embeddings.append(flat.reshape(len(table), -1).astype(np.float32))
-    return targets(keys[0], embeddings)
+    """Return the targets of distillation, sorted by key; `tables` has one per teacher, all of the same questions."""
+    keys, embeddings = np.zeros(0, np.int64), []
+    for teacher in tables:
+        table = pa.concat_tables(Each(teacher)).combine_chunks()
+        values = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
+        keys = table["key"].to_numpy()
+        embeddings.append(values.reshape(len(table), -1).astype(np.float32))
+    return distillation_targets(keys, embeddings)

@@ -1,13 +1,12 @@
-"""texts → words, token ids, titles and bodies: what training reads of an archive, and which of it for what.
+"""texts → words, token ids, titles and bodies, as training reads them.
 
-    corpus    the texts that word2vec reads; beside it the counts of all words, in partitions by a hash of the word
-    words     those that occur often enough, with their counts in all texts
-    ids       the token ids of each text; beside them titles and bodies, in buckets by a hash of the key
+    corpus    the texts that word2vec reads; also the counts of all words, in partitions by a hash of the word
+    words     the words that occur often enough, with their counts in all texts
+    ids       the token ids of each text; also titles and bodies, in buckets by a hash of the key
     titles    titles and bodies, a bucket per partition
 
-A bucket is a random part of the titles and bodies, small enough for the memory of each worker; while there are no more
-of them than `QUESTIONS_PER_BUCKET`, there is one. A task holds a shard's texts and ids, or a partition of counts or
-titles.
+A bucket is a random part of the titles and bodies, of some `QUESTIONS_PER_BUCKET`, that fits the memory of each worker.
+A task holds a shard's texts and ids, or a partition of counts or titles.
 """
 
 import sys
@@ -30,11 +29,11 @@ from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds, distinct_words
 from dupq.training.pairs import TitlesAndBodies, titles_and_bodies
-from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start
+from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start_words
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
 _CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
-_FILES_PER_PARTITION = 32  # so that one has 3 million counts at most, with 100,000 different words a file
+_FILES_PER_PARTITION = 32  # so that a partition has at most 3 million counts, at 100,000 different words per file
 _TEXTS_AT_ONCE = 1_024
 FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
 
@@ -44,57 +43,57 @@ class Words(NamedTuple):
 
     frequent: Table  # WORD_COUNTS
     corpus: Table
-    written: Table | None  # WORD_COUNTS of words as they are written, where vectors of those are read
+    written: Table | None  # WORD_COUNTS of words as written, if vectors of these are read
 
 
 def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
-    """Count all words. `limits` are, for each file of texts, the highest hash of the keys of those in the corpus."""
+    """Count all words. The corpus has the texts whose keys' hashes are up to the limit of their file."""
     vectors, none = settings.word_vectors, [None] * texts.partitions
     in_corpus = limits if vectors.is_learned else none
-    frequent, corpus = _counted(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
+    frequent, corpus = _count(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
     written = None
     if reads_written_words(settings):
         as_written = settings.text.changed(word_form="written")
-        written, _ = _counted(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
+        written, _ = _count(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
     return Words(frequent, corpus, written)
 
 
-def _counted(
+def _count(
     run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: TextSettings, least: int, most: int
 ) -> tuple[Table, Table]:
-    """Make the words that occur `least` times, in each partition the `most` frequent ones; and the corpus."""
+    """Make the table of the words that occur `least` times, the `most` frequent per partition; and the corpus."""
     partitions = -(-texts.partitions // _FILES_PER_PARTITION)
     counts = run.shuffled(f"{name}_counts", WORD_COUNTS, texts.partitions, partitions, to="partition")
     inputs = texts, PerTask(tuple(limits)), settings, partitions
     corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, second=counts)
-    return run.map(name, often_enough, counts, least, most, into=WORD_COUNTS), corpus
+    return run.map(name, frequent_words, counts, least, most, into=WORD_COUNTS), corpus
 
 
 def reads_written_words(settings: Settings) -> bool:
-    """Return whether vectors of words as they are written are read for words of another form."""
+    """Return whether words get the vectors of their written forms."""
     vectors = settings.word_vectors
     reads = vectors.file_words == "written" if vectors.file else vectors.algorithm == "teacher"
     return reads and settings.text.word_form != "written"
 
 
 def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partitions: int) -> Counted:
-    """Return the corpus of some texts; the second table are the counts of their words, with partitions.
+    """Return the corpus of some texts; the second table has the counts of their words, with partitions.
 
-    A text without words is not in the corpus.
+    Texts without words, or with hashes of keys over `limit`, are not in the corpus; None keeps all out of it.
     """
     normaliser = normaliser_of(settings)
     numbers, begins, words = distinct_words(normaliser.learned(texts["text"].combine_chunks()))
     forms = pa.array(normaliser.each_form(words.to_pylist()), pa.large_string())
-    counts = summed(pa.table([forms, np.bincount(numbers, minlength=len(forms))], WORD_COUNTS.names).drop_null())
-    is_there = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
-    offsets = np.concatenate([[0], np.cumsum(is_there)])[begins]
+    counts = sum_counts(pa.table([forms, np.bincount(numbers, minlength=len(forms))], WORD_COUNTS.names).drop_null())
+    is_word = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
+    offsets = np.concatenate([[0], np.cumsum(is_word)])[begins]
     lengths = np.diff(offsets)
     is_read = lengths > 0
     if limit is None:
         is_read[:] = False
     else:
         is_read &= key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers[is_there])))
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers[is_word])))
     corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
     return Counted(
@@ -104,46 +103,49 @@ def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partit
     )
 
 
-def summed(counts: pa.Table) -> pa.Table:
-    """Return WORD_COUNTS with one row a word, sorted by word."""
+def sum_counts(counts: pa.Table) -> pa.Table:
+    """Return WORD_COUNTS with one row per word, sorted by word."""
     by_word = counts.group_by("word", use_threads=False).aggregate([("count", "sum")])
     return by_word.rename_columns(WORD_COUNTS.names).sort_by("word").cast(WORD_COUNTS)
 
 
 def most_frequent(counts: pa.Table, most: int) -> pa.Table:
-    """Return the first `most` of WORD_COUNTS, the most frequent words first, of equally frequent ones by the word."""
+    """Return the `most` frequent words of WORD_COUNTS, sorted by falling count and then by word."""
     return counts.sort_by([("count", "descending"), ("word", "ascending")]).slice(0, most)
 
 
-def often_enough(counts: pa.Table, least: int, most: int) -> Counted:
+def frequent_words(counts: pa.Table, least: int, most: int) -> Counted:
     """Return the words of a partition that occur `least` times, the `most` frequent ones."""
-    together = summed(counts)
-    frequent = together.filter(pc.greater_equal(together["count"], least))
-    return Counted(most_frequent(frequent, most), {"different words": len(together), FREQUENT: len(frequent)})
+    sums = sum_counts(counts)
+    frequent = sums.filter(pc.greater_equal(sums["count"], least))
+    return Counted(most_frequent(frequent, most), {"different words": len(sums), FREQUENT: len(frequent)})
 
 
 def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settings) -> Counted:
-    """Return the words that get vectors (WORD_COUNTS), of so many frequent ones. Raises DupqError if there are none."""
+    """Return the words that get vectors (WORD_COUNTS); `frequent` is the number of all frequent words.
+
+    Raises DupqError if there are none.
+    """
     vectors = settings.word_vectors
-    found = together(partitions, vectors.words)
-    words, counts = (found[name].to_pylist() for name in WORD_COUNTS.names)
-    chosen = with_start(FrequentWords(words, counts, frequent, 0), vectors)
+    table = merge_counts(partitions, vectors.words)
+    words, counts = (table[name].to_pylist() for name in WORD_COUNTS.names)
+    chosen = with_start_words(FrequentWords(words, counts, frequent, 0), vectors)
     left_out = chosen.frequent - len(chosen.words)
     return Counted(
         pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS), {"cap: words over word_vectors.words": left_out}
     )
 
 
-def together(partitions: Iterable[pa.Table], most: int = sys.maxsize) -> pa.Table:
+def merge_counts(partitions: Iterable[pa.Table], most: int = sys.maxsize) -> pa.Table:
     """Return the `most` frequent words of all partitions, in their order. Memory: these, and a partition."""
-    found = WORD_COUNTS.empty_table()
+    merged = WORD_COUNTS.empty_table()
     for table in partitions:
-        found = most_frequent(pa.concat_tables([found, table]), most)
-    return found
+        merged = most_frequent(pa.concat_tables([merged, table]), most)
+    return merged
 
 
 def sentences_of(corpus: pa.Table) -> Iterator[list[str]]:
-    """Yield the words of each text. Memory: of some texts."""
+    """Yield the words of each text. Memory: the words of a batch of texts."""
     for batch in corpus.to_batches(max_chunksize=_TEXTS_AT_ONCE):
         for words in batch.column(0).to_pylist():
             yield words.split(" ")
@@ -163,19 +165,19 @@ def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:
 
 
 def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings: Settings) -> Counted:
-    """Return IDS of texts; the second table are TITLES with buckets, of the questions with keys up to a hash."""
+    """Return IDS of texts; the second table has TITLES with buckets, of questions with hashes of keys up to `limit`."""
     vocabulary, keys = vocabulary_of(words, settings), texts["key"].to_numpy()
-    ids, cut = token_ids(texts, vocabulary, settings)
+    ids, truncated = token_ids(texts, vocabulary, settings)
     is_read = key_hashes(keys) <= np.uint64(limit) if buckets else np.zeros(len(keys), bool)
-    found = titles_and_bodies(texts.filter(pa.array(is_read)), vocabulary, settings)
-    bucket = (key_hashes(found.keys) % np.uint64(max(1, buckets))).astype(np.int64)
-    titles = pa.table([pa.array(found.keys), found.titles.lists(), found.bodies.lists()], schema=TITLES)
-    counts = {f"{CAP}texts cut at encoder.maximum_tokens": cut}
+    both = titles_and_bodies(texts.filter(pa.array(is_read)), vocabulary, settings)
+    bucket = (key_hashes(both.keys) % np.uint64(max(1, buckets))).astype(np.int64)
+    titles = pa.table([pa.array(both.keys), both.titles.lists(), both.bodies.lists()], schema=TITLES)
+    counts = {f"{CAP}texts cut at encoder.maximum_tokens": truncated}
     return Counted(pa.table([keys, ids.lists()], schema=IDS), counts, titles.append_column("bucket", pa.array(bucket)))
 
 
 def bucket_of_titles(titles: pa.Table) -> Counted:
-    """Return the table, whose rows are counted."""
+    """Return the table and count its rows."""
     return Counted(titles, {"titles with bodies": len(titles)})
 
 
@@ -185,27 +187,27 @@ def titles_in(table: pa.Table) -> TitlesAndBodies:
     return TitlesAndBodies(table["key"].to_numpy(), *sides)
 
 
-def read_for(table: pa.Table, uses: pa.Table) -> pa.Table:
-    """Return the rows of the questions that are read for any of the `uses` (their keys, ascending, and booleans)."""
-    is_read = np.any([uses[name].to_numpy() for name in uses.column_names[1:]], axis=0)
-    some = uses.filter(pa.array(is_read))
-    return table.filter(pa.array(are_among(some["key"].to_numpy(), table["key"].to_numpy())))
+def rows_with_uses(table: pa.Table, uses: pa.Table) -> pa.Table:
+    """Return the rows of questions with at least one use; `uses` has keys, ascending, and a boolean column per use."""
+    is_used = np.any([uses[name].to_numpy() for name in uses.column_names[1:]], axis=0)
+    keys = uses["key"].to_numpy()[is_used]
+    return table.filter(pa.array(are_among(keys, table["key"].to_numpy())))
 
 
 def sequences_in(ids: pa.Table) -> dict[int, np.ndarray]:
-    """Return token ids by key, in the order of the keys. Memory: 4 bytes an id, and 250 a question."""
+    """Return token ids by key, in the order of the keys. Memory: 4 bytes per id and 250 per question."""
     keys, texts = ids["key"].to_numpy(), list(TokenIds.from_lists(ids["ids"]))
     return {int(keys[row]): texts[row] for row in np.argsort(keys, kind="stable").tolist()}
 
 
 def texts_among(partitions: Iterable[pa.Table], keys: np.ndarray) -> pa.Table:
-    """Return the rows of those of the questions `keys` (ascending), sorted by key."""
-    some = (table.filter(pa.array(are_among(keys, table["key"].to_numpy()))) for table in partitions)
-    return pa.concat_tables(some).sort_by("key").combine_chunks()
+    """Return the rows of the questions `keys` (ascending), sorted by key."""
+    tables = (table.filter(pa.array(are_among(keys, table["key"].to_numpy()))) for table in partitions)
+    return pa.concat_tables(tables).sort_by("key").combine_chunks()
 
 
 def each_text(ids: pa.Table, left_out: np.ndarray | None) -> Iterator[np.ndarray]:
-    """Yield the token ids of each text, empty ones too, without the questions `left_out` (keys, ascending)."""
+    """Yield the token ids of each text, also empty ones, except those of the questions `left_out` (keys, ascending)."""
     if left_out is not None:
         ids = ids.filter(pa.array(~are_among(left_out, ids["key"].to_numpy())))
     yield from TokenIds.from_lists(ids["ids"])

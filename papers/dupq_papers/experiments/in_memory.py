@@ -19,8 +19,8 @@ from dupq.links import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
-from dupq.training.loop import epoch_examples, mine, train_epoch, train_title_body
-from dupq.training.optimisation import optimizer_for, rates, seed_dropout
+from dupq.training.loop import epoch_examples, mine_negatives, train_epoch, train_title_body
+from dupq.training.optimisation import decay, optimizer_for, seed_dropout
 from dupq.training.pairs import Sequences, titles_and_bodies
 from dupq.training.start import new_network
 from dupq.training.word_vectors import WordVectors
@@ -83,9 +83,9 @@ def _train_pairs(
     for epoch in range(1, training.epochs + 1):
         seed_dropout(training.seed, settings.title_body.epochs + epoch)
         if training.mined_negatives:
-            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch)
+            mined = mine_negatives(network, sequences, known.positives, known.pool, known.split, settings, epoch)
         examples = epoch_examples(known.positives, known.pool, known.split, training, epoch, mined, known.wrong)
-        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=decay(epoch, training))
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})
         if curve[-1][QUALITY] > curve[best_epoch][QUALITY]:
             best, best_epoch = _weights(network), epoch
