@@ -145,7 +145,9 @@ def learned(sites: list[Site], teacher: Teacher, settings: Settings) -> Start:
     network = new_network(vocabulary, vectors, ids, [], settings)
     taught = distillation_targets(texts["key"].to_numpy(), [np.concatenate([site.taught for site in sites])])
     train(network, dict(zip(texts["key"].to_pylist(), ids, strict=True)), taught, settings)
-    tensors = {name: value.numpy() for name, value in network.state_dict().items() if name not in network.of_archive}
+    tensors = {
+        name: value.numpy() for name, value in network.state_dict().items() if name not in network.archive_weights
+    }
     return Start(settings, words, tensors)
 
 

@@ -72,7 +72,8 @@ class Bag:
     def encode(self, texts: TokenIds) -> Encoded:
         """Return the network's embeddings, up to rounding. The row of an empty text is zero."""
         vectors = np.zeros((len(texts), self.dimensions), np.float16)
-        columns, bags = int(texts.ids.max(initial=0)) + 1, [sparse.csr_array((0, 1), dtype=np.float32)]
+        columns = int(texts.ids.max(initial=0)) + 1
+        bags = [sparse.csr_array((0, columns), dtype=np.float32)]
         for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
             words, counts = flat_bags(texts[rows])
             dampened = counts ** np.float32(self.power)
@@ -81,7 +82,7 @@ class Bag:
             lengths = np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(SHORTEST))
             vectors[rows] = sums / lengths
             bags.append(unit_bags(words, self.rarities[words.ids] * dampened, columns))
-        return Encoded(vectors, sparse.vstack(bags[1:], format="csr") if bags[1:] else bags[0])
+        return Encoded(vectors, sparse.vstack(bags, format="csr"))
 
 
 def unit_bags(words: TokenIds, weights: np.ndarray, columns: int) -> sparse.csr_array:

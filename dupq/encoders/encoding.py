@@ -127,12 +127,13 @@ def _unpadded(network: Encoder, texts: TokenIds) -> np.ndarray | None:
 
 def _bags(network: Encoder, texts: TokenIds, device: torch.device) -> sparse.csr_array:
     """Return the bags of words of texts."""
-    columns, bags = int(texts.ids.max(initial=0)) + 1, [sparse.csr_array((0, 1), dtype=np.float32)]
+    columns = int(texts.ids.max(initial=0)) + 1
+    bags = [sparse.csr_array((0, columns), dtype=np.float32)]
     for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
         words, counts = flat_bags(texts[rows])
         weights = network.bag_weights(torch.from_numpy(words.ids).to(device), torch.from_numpy(counts).to(device))
         bags.append(unit_bags(words, weights.float().cpu().numpy(), columns))
-    return sparse.vstack(bags[1:], format="csr") if bags[1:] else bags[0]
+    return sparse.vstack(bags, format="csr")
 
 
 def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> np.ndarray:

@@ -35,12 +35,12 @@ from dupq.training.steps.words_and_ids import (
     count_words,
     each_text,
     ids_of,
+    merge_counts,
     rows_with_uses,
     sentences_of,
     sequences_in,
     texts_among,
     titles_in,
-    together,
 )
 from dupq.training.word_vectors import SENTENCE_WORDS
 
@@ -103,7 +103,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
 @without_ray()
 def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path) -> None:
     found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [hash_limit(np.arange(5), 2)] * 2 + [0])
-    assert (-4, "bread") in rows_of(together(Each(found.frequent).read()))
+    assert (-4, "bread") in rows_of(merge_counts(Each(found.frequent).read()))
     assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) <= 2
     assert found.written is None
 
@@ -114,7 +114,7 @@ def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(t
     found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [ALL] * 3, settings)
     assert found.written is not None
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
-    assert rows_of(together(Each(found.written).read())) == expected
+    assert rows_of(merge_counts(Each(found.written).read())) == expected
     assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) == 0
 
 
@@ -191,7 +191,7 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     assert (shares[0], shares[-1], shares) == (0, 1, sorted(shares))
     keys = [titles.read(bucket).keys for bucket in range(5)]
     assert all(len(own) > 100 for own in keys)
-    together = np.concatenate(keys)
-    assert len(np.unique(together)) == len(together) == (950 if is_measured else 1000)
+    every = np.concatenate(keys)
+    assert len(np.unique(every)) == len(every) == (950 if is_measured else 1000)
     assert (titles.held_out is not None) == is_measured
     assert not is_measured or len(titles.held_out.titles) == 50

@@ -18,7 +18,7 @@ from dupq.links import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, quality
 from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
 from dupq.training.steps.fit import shown
@@ -199,5 +199,5 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
     ]
     assert Progress(curve).best == 2
     assert Progress(curve).is_over(9, patience=1)
-    assert [measured(row) for row in curve] == values
+    assert [quality(row) for row in curve] == values
     assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
