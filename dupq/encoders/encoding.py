@@ -110,7 +110,7 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
             vectors = _in_batches(network, texts, rows, device)
         encoded = Encoded(vectors, _bags(network, texts, device) if network.is_lexical else None)
     if np.isnan(encoded.vectors).any():
-        raise DupqError("the encoder gives embeddings that are no numbers; train it anew, at a lower learning rate")
+        raise DupqError("the encoder gives embeddings that are not numbers; train it again at a lower learning rate")
     return encoded
 
 

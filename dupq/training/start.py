@@ -69,18 +69,18 @@ def check_start(settings: Settings) -> None:
     name = settings.word_vectors.start
     start = read_start(name)
     for field in ("word_form", "language"):  # the words of both must mean the same
-        wanted, actual = getattr(settings.text, field), getattr(start.settings.text, field)
-        if wanted not in (actual, "auto"):  # the language is detected later
+        value, start_value = getattr(settings.text, field), getattr(start.settings.text, field)
+        if value not in (start_value, "auto"):  # the language is detected later
             raise SettingError(
-                f"setting 'text.{field}' is {wanted!r}, but the encoder word_vectors.start={name} reads {actual!r}; "
-                "set it alike, or train from nothing with word_vectors.algorithm=random"
+                f"setting 'text.{field}' is {value!r}, but the encoder word_vectors.start={name} reads "
+                f"{start_value!r}; set it alike, or train from nothing with word_vectors.algorithm=random"
             )
     shape = _shape(start.settings)
     if _shape(settings) != shape:
         described = ", ".join(f"encoder.{field}={value}" for field, value in shape.items())
         raise SettingError(
-            f"setting 'encoder': word_vectors.start={name} has {described}; set it alike, or train "
-            " from nothing with word_vectors.algorithm=random"
+            f"setting 'encoder': word_vectors.start={name} has {described}; set it alike, or train from "
+            "nothing with word_vectors.algorithm=random"
         )
     length = start.tensors[_WORD_VECTORS].shape[1]
     if settings.word_vectors.dimensions not in (WordVectorSettings().dimensions, length):

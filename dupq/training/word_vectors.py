@@ -29,7 +29,7 @@ from dupq.training.start import known_vectors, read_start, shared_words
 
 # Counts of the vectors: occurrences of all words, and of those that word_vectors.start has.
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
-SAME_LANGUAGE = 0.85  # least share of the latter for texts of its language: .97 to .99 in English, .4 in made-up words
+SAME_LANGUAGE = 0.85  # least share of start words in texts of its language: .97 to .99 in English, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
@@ -324,7 +324,7 @@ def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tup
             length = header[1] if header else count
             if length != dimensions:
                 raise DupqError(
-                    f"{uri}: line 1 tells of {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
+                    f"{uri}: line 1 says {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
                     "to those of the file, if it is one of word vectors"
                 )
             if header:
