@@ -1,6 +1,4 @@
-"""Training as the papers have it: their losses, their optimizers, and what an epoch is trained on, as PaperTraining
-says. dupq's own training loop asks for them.
-"""
+"""The papers' losses, optimizers and examples of an epoch, as PaperTraining sets them, for dupq's training loop."""
 
 from typing import TypeVar
 
@@ -17,17 +15,17 @@ from dupq_papers.settings import PaperTraining
 
 
 def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Bogdanova et al. 2015, equation 3: the sum over pairs of 1/2 (y - s)^2. Shapes (B,), (B,) to a scalar."""
+    """Return the sum over pairs of 1/2 (y - s)^2 (Bogdanova et al. 2015, equation 3). Shapes (B,), (B,) to a scalar."""
     return 0.5 * (labels - scores).square().sum()
 
 
 def sum_of_squares(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The sum over pairs of (y - s)^2: over their number, the mean square error of Othman et al. 2021, section 5.3."""
+    """Return the sum over pairs of (y - s)^2; its mean is the mean square error of Othman et al. 2021, section 5.3."""
     return (labels - scores).square().sum()
 
 
 def logistic_ranking(positive: torch.Tensor, negative: torch.Tensor, gamma: float) -> torch.Tensor:
-    """dos Santos et al. 2015, section 2.5: the sum of log(1 + exp(-gamma Delta)), Delta = s+ - s-.
+    """Return the sum of log(1 + exp(-gamma Delta)), Delta = s+ - s- (dos Santos et al. 2015, section 2.5).
 
     `positive` and `negative` (B,) are the scores of the two pairs of each round.
     """
@@ -35,7 +33,7 @@ def logistic_ranking(positive: torch.Tensor, negative: torch.Tensor, gamma: floa
 
 
 def both_ways(rankings: Rankings) -> Rankings:
-    """Each pair twice, from its left and from its right question: the left one is the anchor.
+    """Return each pair twice, with its left and with its right question as the anchor, which is `left`.
 
     dos Santos et al. 2015, section 2.5: a negative question x makes the pairs (q1, x) and (q2, x), and a round has one
     positive and one negative pair.
@@ -52,31 +50,31 @@ _Columns = TypeVar("_Columns", Pairs, Rankings)
 
 
 class LabelledPairs:
-    """Pairs whose scores are to be their labels."""
+    """Pairs whose scores should equal their labels."""
 
     def __init__(self, pairs: Pairs, is_mean: bool) -> None:
-        """`is_mean`: the loss of Othman et al., else that of Bogdanova et al."""
+        """Use the loss of Othman et al. if `is_mean`, else the loss of Bogdanova et al."""
         self.pairs, self.left, self.is_mean = pairs, pairs.left, is_mean
 
     def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
-        """The sum of the losses of some pairs, all of whose questions go through the network together."""
+        """Return the sum of the losses of the pairs at `rows`; their questions go through the network together."""
         count, (left, right, labels) = len(rows), (column[rows] for column in self.pairs)
-        found = embed(network, sequences, np.concatenate([left, right]))
-        scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
+        embeddings = embed(network, sequences, np.concatenate([left, right]))
+        scores = network.score(embeddings.rows(0, count), embeddings.rows(count, 2 * count))
         return (sum_of_squares if self.is_mean else squared_error)(scores, torch.from_numpy(labels).to(scores))
 
 
 class Rounds:
-    """Pairs of duplicates, each against the hardest of its negatives."""
+    """Pairs of duplicates, each compared with the hardest of its negatives."""
 
     is_mean = False
 
     def __init__(self, rankings: Rankings, gamma: float, anchors: tuple[int, ...]) -> None:
-        """`anchors` are the questions of a pair that the negative is compared with: 0 the left one, 1 the right one."""
+        """Compare the negative with the `anchors` of a pair: 0 is its left question, 1 its right one."""
         self.rankings, self.left, self._gamma, self._anchors = rankings, rankings.left, gamma, anchors
 
     def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
-        """The sum of the losses of some pairs."""
+        """Return the sum of the losses of the pairs at `rows`."""
         batch = Rankings(*(column[rows] for column in self.rankings))
         return _ranking_loss(network, sequences, batch, self._gamma, self._anchors)
 
@@ -90,7 +88,7 @@ def epoch_examples(
     mined: np.ndarray | None,
     wrong: np.ndarray,
 ) -> Rankings | PaperExamples:
-    """As `dupq.training.loop.epoch_examples`, as the loss needs them. Negatives may be drawn once for all epochs."""
+    """Return the examples of an epoch, in the form that the loss needs; see `dupq.training.loop.epoch_examples`."""
     if settings.pairs:
         kept = set(map(tuple, chosen_pairs(links, settings.pairs, settings.seed).tolist()))
         is_kept = np.array([tuple(pair) in kept for pair in links.tolist()], bool)
@@ -128,11 +126,11 @@ def _in_order(columns: _Columns, settings: PaperTraining, epoch: int) -> _Column
 def _ranking_loss(
     network: Encoder, sequences: Sequences, batch: Rankings, gamma: float, anchors: tuple[int, ...]
 ) -> torch.Tensor:
-    """The losses from the questions of a pair that are `anchors`: 0 the left one, 1 the right one."""
+    """Return the sum of the losses of the `anchors` of each pair: 0 is its left question, 1 its right one."""
     count = len(batch.left)
     negatives = _hardest(network, sequences, batch, anchors)
-    found = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
-    sides = [found.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
+    embeddings = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
+    sides = [embeddings.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
     positive = network.score(sides[0], sides[1])
     losses = [
         logistic_ranking(positive, network.score(sides[anchor], negative), gamma)
@@ -142,19 +140,19 @@ def _ranking_loss(
 
 
 def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
-    """For each anchor (0 left, 1 right) the negative question of each pair that scores highest with it now."""
+    """Return for each anchor (0 left, 1 right) the negative question of each pair with the highest score."""
     count, negatives = rankings.negatives.shape
     questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
     keys = np.concatenate([*questions, rankings.negatives.ravel()])
     was_training = network.training
     network.eval()
     with torch.no_grad():
-        found = embed(network, sequences, keys)
-        drawn = found.rows(len(anchors) * count, len(keys))
+        embeddings = embed(network, sequences, keys)
+        drawn = embeddings.rows(len(anchors) * count, len(keys))
         best = []
         for side in range(len(anchors)):
-            own = torch.arange(side * count, (side + 1) * count, device=found.dense.device)
-            scores = network.score(found.take(own.repeat_interleave(negatives)), drawn)
+            rows_of_anchor = torch.arange(side * count, (side + 1) * count, device=embeddings.dense.device)
+            scores = network.score(embeddings.take(rows_of_anchor.repeat_interleave(negatives)), drawn)
             best.append(scores.reshape(count, negatives).argmax(dim=1).cpu().numpy())
     network.train(was_training)
     rows = np.arange(count)
@@ -162,7 +160,7 @@ def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors
 
 
 def optimizer_for(network: torch.nn.Module, settings: PaperTraining) -> torch.optim.Optimizer:
-    """The optimizer of `settings`, over all parameters that are learned; it clips their gradients first, if wanted."""
+    """Return the optimizer of all trained parameters; it clips their gradients if `gradient_clipping` is set."""
     made = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adadelta": Adadelta, "adam": Adam}
     optimizer = made[settings.optimizer](trained_parameters(network), settings.learning_rate)
     if settings.gradient_clipping:
@@ -186,11 +184,11 @@ def clip_gradients(network: torch.nn.Module, length: float) -> None:
 
 
 class Adadelta(Adam):
-    """Zeiler 2012, algorithm 1, with its rho = 0.95 and epsilon = 1e-6: the paper's learning rate is 1."""
+    """Algorithm 1 of Zeiler 2012, with its rho = 0.95 and epsilon = 1e-6; the paper's learning rate is 1."""
 
     @staticmethod
     def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
-        """`first` is E[g^2], `second` E[dx^2]."""
+        """Return the change before the learning rate; `first` is E[g^2] and `second` is E[dx^2]."""
         first.mul_(0.95).addcmul_(gradient, gradient, value=0.05)
         change = (second + 1e-6).sqrt() / (first + 1e-6).sqrt() * gradient
         second.mul_(0.95).addcmul_(change, change, value=0.05)

@@ -1,7 +1,7 @@
-"""Training in memory for the experiments: on titles and bodies, and then on known duplicates.
+"""Training in memory for the experiments: on titles and bodies, then on known duplicates.
 
-An epoch is measured by whatever the caller wants of it, and the best one's weights are kept; that may be the start,
-before any pair is learned. The epochs of titles and bodies are not measured, and there is no teacher.
+The caller measures each epoch of known duplicates, and the weights of the best epoch are kept; that may be the start,
+before any pair is learned. Epochs of titles and bodies are not measured, and there is no teacher.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,28 +25,28 @@ from dupq.training.pairs import Sequences, titles_and_bodies
 from dupq.training.start import new_network
 from dupq.training.word_vectors import WordVectors
 
-QUALITY = "quality"  # what the best epoch has most of
-# What is measured of an epoch: figures by name, QUALITY among them
+QUALITY = "quality"  # the best epoch has the highest value
+# Measures an epoch: values by name, including QUALITY
 Measured = Callable[[Reader], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """What is learned from (keys, int64)."""
+    """The pairs and questions to learn from (keys, int64)."""
 
     positives: np.ndarray  # (m, 2), known duplicates of the training part
     wrong: np.ndarray  # (m, 2), pairs of it labelled as no duplicates
     split: Split
-    pool: np.ndarray  # sorted, the questions that negatives are drawn from
+    pool: np.ndarray  # the questions to draw negatives from, sorted
 
 
 def train(
     texts: pa.Table, known: KnownPairs, settings: Settings, vectors: WordVectors, measured: Measured
 ) -> tuple[Reader, list[dict[str, float]]]:
-    """The encoder of the best epoch, and the learning curve: a row an epoch, from 0, before any pair is learned.
+    """Return the encoder of the best epoch, and the learning curve: a row per epoch, from 0, before any pair.
 
-    `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder that learns nothing by gradients
-    has only epoch 0. The same for the same rows, seed and machine. Raises SettingError if there is to be a teacher.
+    `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder without gradients has epoch 0
+    only. The result is the same for the same rows, seed and machine. Raises SettingError if settings name a teacher.
     """
     if settings.teacher.encoder:
         raise SettingError(f"setting 'teacher.encoder' is {settings.teacher.encoder!r}; experiments have no teacher")
@@ -71,7 +71,7 @@ def train(
 def _train_pairs(
     network: Encoder, reader: Reader, sequences: Sequences, known: KnownPairs, measured: Measured
 ) -> list[dict[str, float]]:
-    """Train `network`, which `reader` reads for, in place; it has the weights of the best epoch then."""
+    """Train the reader's `network` in place, load the weights of its best epoch, and return the learning curve."""
     settings = reader.settings
     training = settings.training
     curve = [{"epoch": 0.0, **measured(reader)}]
