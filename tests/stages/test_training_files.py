@@ -153,7 +153,7 @@ def test_a_task_of_the_teacher_reads_the_partitions_that_have_its_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, among = [], teach.texts_among
-    monkeypatch.setattr(teach, "_pieces", lambda keys: np.split(keys, range(3, len(keys), 3)))
+    monkeypatch.setattr(teach, "_batches", lambda keys: np.split(keys, range(3, len(keys), 3)))
     monkeypatch.setattr(teach, "texts_among", lambda texts, keys: read.append(texts) or among(texts, keys))
     monkeypatch.setattr(teach, "read_description", lambda uri: {"fingerprint": uri})
     monkeypatch.setattr(
