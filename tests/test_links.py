@@ -1,4 +1,4 @@
-"""What links and labelled pairs say together, and which of them a run calibrates on, against sets of Python."""
+"""Links and labelled pairs, and which of them a run calibrates on, compared with Python sets."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def slow_sets(links: Links) -> list[set[int]]:
 
 
 def slow_part(questions: set[int], seen: dict[int, str]) -> str:
-    """Training first, then development, then test; of others a half by a hash."""
+    """Training wins over development, and this over test; a hash halves the other sets."""
     parts = {seen[key] for key in questions if key in seen}
     for part in PARTS:
         if part in parts:
@@ -73,7 +73,7 @@ def test_a_set_that_new_links_make_of_two_parts_is_of_the_part_that_is_read_more
 def test_what_the_encoder_learned_or_is_tested_on_is_never_calibrated_on(
     links: Links, own: set[int], part: str
 ) -> None:
-    """As long as no link ties it to what the encoder was tuned on."""
+    """Unless a link ties it to what the encoder was tuned on."""
     found = run_split(pairs_of(links), seen_of(dict.fromkeys(own, part)))
     assert not own & set(found.questions_of("development").tolist())
 
@@ -116,7 +116,7 @@ def representing(standing: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]
 
 
 def slow_represented(links: Links, seen: dict[int, str], standing: dict[int, int]) -> dict[int, tuple[int, str]]:
-    """The set and part of each representative that has a known duplicate."""
+    """Return the set and the part of each representative with a known duplicate."""
     read_as: dict[int, set[str]] = {}  # what parts the questions are of that each one represents
     for questions in slow_sets(links):
         for key in questions:

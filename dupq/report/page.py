@@ -9,7 +9,7 @@ import base64
 import functools
 import hashlib
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jinja2
 from markupsafe import Markup
@@ -89,15 +89,6 @@ _SETTINGS = [
     "clusters.threshold",
     "clusters.known_links",
 ]
-
-
-class Cap(NamedTuple):
-    """A limit that was reached."""
-
-    stage: str
-    name: str
-    times: int
-    meaning: str
 
 
 def write(run_uri: str) -> str:
@@ -190,9 +181,9 @@ def _links_found(links: LinkQuality | None) -> float | None:
     return own.get("links_found") if own else None
 
 
-def _caps(stages: list[ManifestStage]) -> list[Cap]:
+def _caps(stages: list[ManifestStage]) -> list[dict[str, object]]:
     return [
-        Cap(stage["name"], name, count, meaning(name))
+        {"stage": stage["name"], "name": name, "times": count, "meaning": meaning(name)}
         for stage in stages
         for name, count in sorted((stage.get("caps") or {}).items())
         if count

@@ -46,7 +46,7 @@ def prior_of(
 
 
 def features_for(prior: Prior, rows: int, random: np.random.Generator) -> np.ndarray:
-    """Scaled, they are standard normal."""
+    """Return features that are standard normal once scaled."""
     return prior.centres + prior.scales * random.normal(size=(rows, COUNT))
 
 
@@ -64,7 +64,7 @@ FLAT = coefficients_of({place: slope / 3 for place, slope in SLOPES.items()}, -2
 
 
 class Archive(NamedTuple):
-    """A sample of pairs as a run draws them: all linked ones, and one of some others."""
+    """Draw a sample as a run does: all linked pairs, and some of the others."""
 
     labelled: Labelled
     features: np.ndarray
@@ -84,7 +84,7 @@ def archive(truth: np.ndarray, prior: Prior, rows: int, share: float, rate: floa
 
 
 def some_labelled(rows: int, seed: int) -> tuple[Labelled, np.ndarray]:
-    """Judged and linked pairs with uneven weights and rates, and their design."""
+    """Return judged and linked pairs with uneven weights and rates, and their design."""
     random = np.random.default_rng(seed)
     prior = prior_of(TRUTH, 1.0)
     features = features_for(prior, rows, random)
@@ -114,7 +114,7 @@ def test_the_likelihood_is_the_chance_of_every_label() -> None:
 
 
 def test_no_step_away_from_the_fit_is_better() -> None:
-    """Of each coefficient, the intercept, and the linked share; of a shared slope that which costs least."""
+    """Try a step of each coefficient, of the intercept and of the linked share, at the cheapest shared slope."""
     prior = prior_of(HALF, 0.5, (4.0, 2.0))
     labelled, design = some_labelled(300, 4)
     counts = labelled.is_judged | (expit(design @ HALF) >= NEAR)
@@ -138,7 +138,7 @@ def test_no_step_away_from_the_fit_is_better() -> None:
 
 
 def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> None:
-    """The truth lies ten spreads away: with a few pairs nobody can know that, with 2,000 linked ones it is plain."""
+    """The truth is ten spreads away: a few pairs cannot show that, 2,000 linked ones can."""
     prior = prior_of(HALF, 0.05, slope_spread=0.1)
     made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
     truth = expit(designed(made.features, prior.centres, prior.scales) @ TRUTH)
@@ -155,7 +155,7 @@ def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> Non
 
 
 def test_the_evidence_is_the_integral_of_the_likelihood() -> None:
-    """Of one coefficient and an intercept, against a sum over a grid; the price is left out at 1."""
+    """One coefficient and an intercept, against a sum over a grid; a multiple of 1 costs nothing."""
     random = np.random.default_rng(3)
     one = prior_of(HALF, 0.5)._replace(centres=np.zeros(1), scales=np.ones(1), coefficients=np.array([1.0, -0.5]))
     features = random.normal(size=(200, 1))
@@ -175,7 +175,7 @@ def test_the_evidence_is_the_integral_of_the_likelihood() -> None:
 
 
 def test_unjudged_pairs_that_the_prior_takes_for_others_count_for_nothing() -> None:
-    """Linked or not: however many, and however wrong it is there."""
+    """Whether they are linked or not, however many they are, and however wrong the prior is there."""
     prior, (labelled, design) = prior_of(HALF, 0.5), some_labelled(3_000, 5)
     far = expit(design @ HALF) < NEAR
     assert 30 < (far & ~labelled.is_judged).sum() < 2_500
@@ -233,7 +233,7 @@ def test_and_the_expected_precision_from_a_threshold_on_is_what_is_reached(
 
 
 def test_unlinked_pairs_are_no_proof_where_few_duplicates_are_linked() -> None:
-    """Taken for the contrary, they would halve the probabilities of the surest pairs."""
+    """If they counted as no duplicates, the probabilities of the surest pairs would be halved."""
     prior = prior_of(HALF, 2.0, (3.0, 7.0), slope_spread=2.0)
     made = archive(TRUTH, prior, 100_000, share=0.3, rate=0.1, seed=7)
     p = fit(made.labelled, prior).probabilities(made.features)
@@ -253,7 +253,7 @@ def test_judged_pairs_that_are_no_duplicates_count_as_such() -> None:
 
 
 def with_links(count: int, prior: Prior) -> Labelled:
-    """Of an archive where evidence tells little: so many linked pairs, and as large a share of the others."""
+    """Return pairs of an archive where evidence says little: so many linked ones, and the same share of the others."""
     made = archive(FLAT, prior, 60_000, share=0.6, rate=0.1, seed=10).labelled
     kept = np.arange(len(made.labels)) < np.flatnonzero(made.labels)[count - 1] + 1
     return Labelled(*(column[kept] for column in made))
@@ -287,14 +287,14 @@ def test_ten_links_that_agree_with_the_prior_hardly_move_it() -> None:
 
 
 def judged(prior: Prior, truth: np.ndarray, rows: int, seed: int) -> Labelled:
-    """Pairs of an archive where those from an even chance on are duplicates and no others, as people say."""
+    """Return judged pairs of an archive where exactly those above an even chance are duplicates."""
     features = features_for(prior, rows, np.random.default_rng(seed))
     labels = designed(features, prior.centres, prior.scales) @ truth > 0
     return Labelled(features, labels, np.ones(rows), np.ones(rows, bool), np.zeros(rows))
 
 
 def slope_of(model: Model, prior: Prior) -> float:
-    """How much steeper a model is than its prior."""
+    """Return how much steeper a model is than its prior."""
     return float(np.linalg.norm(model.coefficients[:-1]) / np.linalg.norm(prior.coefficients[:-1]))
 
 
@@ -318,7 +318,7 @@ def test_where_evidence_tells_nothing_the_model_becomes_flat() -> None:
 @pytest.mark.parametrize("prior", [prior_of(TRUTH, 0.5, (0.5, 0.5), 0.5), read_prior()], ids=["made up", "ships"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_single_linked_pair_hardly_changes_the_slope(prior: Prior, seed: int) -> None:
-    """Of an archive as the prior expects it, of which nearly no duplicate is linked."""
+    """The archive is as the prior expects it, but almost no duplicate is linked."""
     made = archive(prior.coefficients, prior, 40_000, share=0.3, rate=0.1, seed=seed).labelled
     kept = np.r_[np.flatnonzero(made.labels)[:1], np.flatnonzero(~made.labels)[:300]]
     model = fit(Labelled(*(column[kept] for column in made)), prior)
@@ -335,7 +335,7 @@ def test_a_model_is_the_same_after_a_json_file() -> None:
 
 
 @given(st.lists(st.integers(-20, 20)), st.lists(st.integers(-20, 20)))
-def test_a_place_is_the_log_odds_that_a_best_score_is_lower(scores: list[int], best: list[int]) -> None:
+def test_a_score_counts_by_the_log_odds_that_a_best_score_is_lower(scores: list[int], best: list[int]) -> None:
     found = score_log_odds(np.array(scores, float), np.sort(np.array(best, float)))
     for score, place in zip(scores, found.tolist(), strict=True):
         lower = sum(other < score for other in best)
@@ -354,7 +354,7 @@ REFERENCE = np.linspace(0, 1, 400)  # a score below all has a place of -6, one a
 
 
 def compared(**columns: np.ndarray) -> pa.Table:
-    """Pairs (COMPARED) of the questions 1 and 2, 3 and 4 and so on, of which nobody lists the other where none says."""
+    """Return pairs (COMPARED) of the questions 1 and 2, 3 and 4 and so on; without ranks nobody lists the other."""
     count = len(next(iter(columns.values())))
     keys = {"left": np.arange(1, 2 * count, 2), "right": np.arange(2, 2 * count + 1, 2)}
     ranks = {name: np.full(count, UNLISTED) for name in ("rank_left", "rank_right")}
@@ -424,7 +424,7 @@ def test_the_prior_that_ships_is_of_these_features() -> None:
 
 
 def log_odds_of(**columns: float) -> float:
-    """By the prior that ships."""
+    """Return the log-odds by the prior that ships."""
     pair = compared(**{name: np.array([value]) for name, value in columns.items()})
     return float(read_prior().model.log_odds(features_of(pair, AROUND.empty_table(), REFERENCE, K))[0])
 
@@ -445,7 +445,7 @@ def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_sa
 
 
 def written(folder: Path, **changes: object) -> str:
-    """The URI of a prior that differs from the one that ships in this."""
+    """Return the URI of a prior with these changes to the one that ships."""
     values = json.loads((files("dupq") / "clusters" / "prior.json").read_text()) | changes
     (folder / "prior.json").write_text(json.dumps(values))
     return str(folder / "prior.json")

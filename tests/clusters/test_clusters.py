@@ -78,7 +78,7 @@ DUELS = {
 
 
 def criteria_of(keys: list[int], rows: list[tuple]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The keys, and the columns that they are chosen by."""
+    """Return the keys, and the columns of criteria."""
     kinds = (np.int64, bool, np.int64, np.int64, np.int64, np.int64)
     columns = [np.array([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
     return np.array(keys, np.int64), columns
@@ -105,7 +105,7 @@ def test_each_criterion_decides_where_those_before_it_do_not(reason: str) -> Non
     st.randoms(),
 )
 def test_canonical_questions_are_the_largest_by_the_criteria_whatever_the_order(rows: list[tuple], order) -> None:
-    """The reason is the first criterion in which the second best is behind; in twos and more, as clusters are."""
+    """The reason is the first criterion by which the second best is behind. Clusters have two questions or more."""
     rows = [row for row in rows if sum(other[0] == row[0] for other in rows) > 1]
     keyed = list(enumerate(rows, 10))
     order.shuffle(keyed)

@@ -1,4 +1,4 @@
-"""What people said of pairs: which joins it allows, and that clusters keep to it."""
+"""Constraints by verdicts and links: which joins they allow, and that clusters obey them."""
 
 import networkx as nx
 import numpy as np
@@ -40,7 +40,7 @@ def test_edges_join_as_long_as_nothing_gets_together_that_must_not(edges: list[P
 def test_clusters_hold_what_must_join_and_nothing_that_must_not(
     same: list[Pair], links: list[Pair], apart: list[Pair], candidates: list[Pair], seed: int
 ) -> None:
-    """Also where both are represented by others, and whatever the probabilities."""
+    """Also where questions are represented by others, and whatever the probabilities."""
     found = constraints(
         array(same), array(links), array(apart), np.arange(15), lambda keys: np.where(keys == 14, 3, keys)
     )

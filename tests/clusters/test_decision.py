@@ -30,7 +30,7 @@ def test_a_pair_that_no_question_lists_decides_too(unlisted: float, expected: se
 
 
 def test_pairs_that_no_question_lists_join_nothing_by_themselves() -> None:
-    """The table of pairs does not have them: what they held together would have no pair to show."""
+    """The table of pairs lacks them, so a cluster that only they hold together would have no pair to show."""
     pairs = np.array([[1, 2], [1, 4], [2, 3], [2, 4], [3, 4]])
     p = np.array([0.55, 0.001, 0.001, 0.9, 0.55], np.float32)
     found = groups(*decide(pairs, p, NO_LINKS, 0.5, 100, lambda missing: np.full(len(missing), 0.99, np.float32)))

@@ -1,4 +1,4 @@
-"""What two questions have in common, against dictionaries of their terms and loops over their neighbours."""
+"""What two questions have in common, compared with dictionaries of terms and loops over neighbours."""
 
 import math
 from typing import NamedTuple
@@ -126,7 +126,7 @@ def text_pair(one: dict[int, int], other: dict[int, int]) -> float:
 
 
 def test_a_word_that_is_repeated_says_a_little_more_and_not_as_much_more() -> None:
-    """Of a term that the other text has once, twice, and so often that it counts 2.2 times."""
+    """BM25 of a term that the other text has once, twice, and so often that it counts 2.2 times."""
     rest = {2: 1, 3: 1}
     found = [text_pair({1: 1, 4: 1}, {1: count, **rest}) for count in (1, 2, 255)]
     assert found == pytest.approx([slow_both_ways({1: 1, 4: 1}, {1: n, **rest}, [2.0] * TERMS) for n in (1, 2, 255)])
@@ -168,14 +168,14 @@ def test_the_scale_of_scores_is_of_no_account() -> None:
 
 
 class Neighbourhood(NamedTuple):
-    """The neighbours that questions list, and the cosines of all their titles."""
+    """The neighbours that questions list, and the cosines of all titles."""
 
     lists: list[list[int]]
     cosines: np.ndarray
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each question once for each neighbour, and the neighbours."""
+        """Return each question once per neighbour, and the neighbours."""
         flat = [(query, other) for query, listed in enumerate(self.lists) for other in listed]
         rows = np.array(flat, np.int64).reshape(-1, 2)
         return rows[:, 0], rows[:, 1]
@@ -185,7 +185,7 @@ class Neighbourhood(NamedTuple):
         return around(queries, self.cosines[queries, others])
 
     def leads(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """As a run finds them: each pair knows what is around both of its questions, and how they list each other."""
+        """Return the leads as a run computes them, from AROUND and the ranks of each pair."""
         ranks = self._ranks(left, right), self._ranks(right, left)
         columns = {"left": left, "right": right, "title_cosine": self.cosines[left, right]}
         pairs = pa.table(columns | {"rank_left": ranks[0], "rank_right": ranks[1]})
@@ -238,7 +238,7 @@ def test_around_a_question_is_the_sum_over_the_neighbours_that_it_lists(made: Ne
 
 
 def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
-    """Nor the pieces: the sums of floats would differ in their last digits."""
+    """Nor does the number of parts: sums of floats would differ in their last digits."""
     random = np.random.default_rng(5)
     keys, cosines = random.integers(0, 3, 5_000), (10 ** random.uniform(-9, 0, 5_000)).astype(np.float32)
     mixed = random.permutation(5_000)

@@ -1,4 +1,4 @@
-"""Stable ids and changes against a slow twin of sets and dicts, on random nights."""
+"""Stable ids and changes, compared with a slow twin of sets and dicts on random nights."""
 
 import random
 from fractions import Fraction
@@ -33,7 +33,7 @@ def night_of(labels: list[int]) -> Night:
 
 @st.composite
 def nights(draw: st.DrawFn, count: int) -> list[Night]:
-    """Each night a few edits of the one before, or all anew."""
+    """Draw nights: each has a few edits of the one before, or all clusters anew."""
     labels = draw(LABELS)
     found = [night_of(labels)]
     while len(found) < count:
@@ -281,7 +281,7 @@ def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smal
 
 
 def test_a_chain_of_claims_is_settled_one_after_another() -> None:
-    """Each cluster of now has half of two clusters of then, so only the first pair is the best of both."""
+    """Each cluster has half of two earlier ones, so only the first pair is the best for both sides."""
     then = {2 * place: frozenset({2 * place, 2 * place + 1}) for place in range(200)}
     now = [frozenset({2 * place + 1, 2 * place + 2}) for place in range(200)]
     assert found_ids(now, then) == slow_ids(now, then)
@@ -320,7 +320,7 @@ def test_a_cluster_of_questions_that_all_name_others_takes_a_key_that_names_none
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_random_nights_have_each_kind_of_change(kind: str) -> None:
-    """So that the comparison with the twin compares something."""
+    """Else the comparison with the twin would prove nothing."""
     order = random.Random(7)
     seen = set()
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""What marks questions beside their words, and what a pair's marks say of it."""
+"""The marks of questions, and what the marks of a pair say."""
 
 from itertools import pairwise
 from typing import Any
@@ -38,13 +38,13 @@ def question(number: int, **more: Any) -> Row:
 
 
 def marks(rows: list[Row], sites: list[str] | None = None, language: str = "english") -> Terms:
-    """Of rows of QUESTIONS, whose titles are read as their words in small letters."""
+    """Return the marks of rows of QUESTIONS; the tokens of a title are its words in lower case."""
     titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
     return marks_of(pa.Table.from_pylist(rows, QUESTIONS), titles, sites or [SITE] * len(rows), language)
 
 
 def flags(one: Row, other: Row, sites: list[str] | None = None) -> dict[str, float]:
-    """What the marks of two questions with the ids 1 and 2 say, whichever of them is the left one."""
+    """Return what the marks of questions 1 and 2 say, whichever is the left one."""
     found, nothing = marks([question(1, **one), question(2, **other)], sites), terms_of([{}, {}])
     ends, rarities = np.array([0, 1]), np.ones(1, np.float32)
     both = shared(Words(nothing, nothing, nothing, found), ends, ends[::-1].copy(), rarities)
@@ -63,7 +63,7 @@ WORDS = st.one_of(
 
 @given(st.lists(WORDS))
 def test_numbers_are_words_with_a_digit_number_words_and_months(words: list[str]) -> None:
-    """But no word that is more often something else: "may", "march", "one", "second"."""
+    """Words that usually mean something else are none: "may", "march", "one", "second"."""
     months = {month: f"month {1 + at + (at > 1) + (at > 2)}" for at, month in enumerate(MONTHS)}
     expected = {word for word in words if any("0" <= letter <= "9" for letter in word)}
     expected |= {known[word] for known in (months, NUMBER_WORDS) for word in words if word in known}

@@ -1,4 +1,4 @@
-"""Correlation clustering against all set partitions, and what must hold where those are too many."""
+"""Correlation clustering, compared with all set partitions; and properties where these are too many."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -35,7 +35,7 @@ def small_graphs(draw: st.DrawFn) -> Graph:
 
 @st.composite
 def larger_graphs(draw: st.DrawFn) -> Graph:
-    """With planted clusters, so that there is something to find; integer weights make ties."""
+    """Return a graph with planted clusters; integer weights make ties."""
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     count, density = draw(st.integers(10, 40)), draw(st.floats(0.1, 1))
     planted = random.integers(0, draw(st.integers(1, 10)), count)
@@ -54,7 +54,7 @@ def graph_of(count: int, weights: dict[tuple[int, int], float], absent: float) -
 
 
 def value(graph: Graph, labels: np.ndarray) -> float:
-    """The sum of the weights of all pairs inside clusters, listed or not."""
+    """Return the sum of the weights of all pairs inside clusters, listed or not."""
     inside = labels[graph.pairs[:, 0]] == labels[graph.pairs[:, 1]]
     sizes = np.unique(labels, return_counts=True)[1]
     absent_pairs = (sizes * (sizes - 1) // 2).sum() - inside.sum()
@@ -68,7 +68,7 @@ def slow_value(graph: Graph, labels: list[int]) -> float:
 
 
 def all_partitions(count: int) -> Iterator[list[int]]:
-    """The labels of each: a node joins an earlier cluster or begins its own."""
+    """Return the labels of all partitions: a node joins an earlier cluster or begins its own."""
     if count == 0:
         yield []
         return
@@ -84,7 +84,7 @@ def partitions(count: int) -> np.ndarray:
 
 @cache
 def inside(count: int) -> np.ndarray:
-    """A row a partition, a column a pair: 1 where the pair is inside a cluster."""
+    """Return a matrix (partitions, pairs): 1 where the pair is inside a cluster."""
     left, right = np.triu_indices(count, 1)
     return (partitions(count)[:, left] == partitions(count)[:, right]).astype(float)
 
@@ -109,7 +109,7 @@ def test_a_small_component_gets_the_best_of_all_partitions(graph: Graph) -> None
 
 
 def with_forbidden(graph: Graph, seed: int) -> tuple[Graph, Graph]:
-    """The graph with a fifth of its pairs forbidden, and one where they weigh more than all others together."""
+    """Return the graph with a fifth of its pairs forbidden, and one where these cost more than all others together."""
     is_forbidden = np.random.default_rng(seed).random(len(graph.pairs)) < 0.2
     return tuple(graph._replace(weights=np.where(is_forbidden, much, graph.weights)) for much in (-np.inf, -1e6))
 
@@ -162,7 +162,7 @@ def test_contraction_joins_what_a_slow_greedy_joins(count: int, density: float, 
 
 
 def slow_contraction(graph: Graph) -> np.ndarray:
-    """Adds rows and columns of a dense matrix; what is joined or the same is never the most."""
+    """Join by adding rows and columns of a dense matrix; joined and equal nodes never have the largest gain."""
     gains, labels = matrix(graph), np.arange(graph.count)
     np.fill_diagonal(gains, -np.inf)
     while gains.max() > 1e-9:

@@ -1,4 +1,4 @@
-"""What a teacher's cosine makes of a probability."""
+"""How a teacher's cosine moves a probability."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_
 
 
 def labelled(labels: np.ndarray) -> Labelled:
-    """Pairs that people judged."""
+    """Return pairs that people judged."""
     count = len(labels)
     return Labelled(np.zeros((count, 0)), labels, np.ones(count), np.ones(count, bool), np.zeros(count))
 

@@ -1,4 +1,4 @@
-"""Which pairs a worklist proposes, and what it says of them."""
+"""Which pairs a worklist proposes, and how it words their evidence."""
 
 from typing import Any
 

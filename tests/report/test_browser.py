@@ -1,4 +1,4 @@
-"""The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
+"""The report in a real browser, used by mouse and by keyboard. Needs Chromium and playwright."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def explored(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture
 def opened(browser: Any, explored: SimpleNamespace) -> Iterator[Any]:
-    """The page, in a browser that knows nothing yet. At its end nothing was complained of or asked of a network."""
+    """Open the page in a fresh browser; at the end, check that it had no errors and no network requests."""
     context = browser.new_context(viewport=WIDE)
     page, wrong = context.new_page(), []
     page.on("console", lambda message: wrong.append(message.text))
@@ -315,7 +315,7 @@ def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
 
 
 def before(run: str, sites: Sites) -> object:
-    """The interval without any verdict."""
+    """Return the interval without any verdict."""
     table = storage.read_table(storage.join(run, "review.parquet"))
     rows = Rows(*(column.to_numpy() for column in table.columns))
     none = read_verdicts(None, sites)

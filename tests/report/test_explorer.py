@@ -1,4 +1,4 @@
-"""What the page's explorer holds of a run."""
+"""The data of the page's explorer."""
 
 import base64
 import hashlib

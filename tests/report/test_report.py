@@ -1,4 +1,4 @@
-"""The report: what it shows, and that strangers' text stays text."""
+"""The report: what it shows, and that users' text stays text."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ from dupq.runs.reader import link, open_run
 
 @pytest.fixture
 def run(tmp_path: Path) -> str:
-    """A run whose worklist has all questions that have titles."""
+    """Return a run whose worklist has all questions with titles."""
     run, keys = build_run(str(tmp_path)), sorted(TITLES)
     write_worklist(run, list(pairwise([*keys, (CS, 999)])))
     return run

@@ -1,4 +1,4 @@
-"""What a teacher reads and what comes of it, from tables written by hand; its model is a stand-in."""
+"""The teacher stage on small tables, with a stand-in for the model."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class Archive:
         return {**sides, **rest, "probability": p, "features": [0.0] * len(FEATURES)}
 
     def ask(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
-        """The stage, as a job does it."""
+        """Run the stage as a job does."""
         run, steps = Run(self.uri), Run(self.uri, "teacher")
         questions = Shards(self.shards, tuple(self.sites.names), COLUMNS)
         said = Table(f"{self.uri}/work/contents", CONTENTS, len(self.shards)).only(*CONTENT_HASHES.names)
@@ -103,7 +103,7 @@ class Archive:
         return teacher_texts([title], [body], "removed")[0]
 
     def vectors(self) -> dict[tuple[str, int], bytes]:
-        """What is kept, by question."""
+        """Return the stored vectors by question."""
         uris = [file.uri for file in storage.list_files(f"{self.uri}/work/teacher/vectors", ".arrow")]
         rows = [row for home in range(PARTS) for batch in read_partition(uris, home) for row in batch.to_pylist()]
         names = [self.sites.unpack(np.array([row["key"]])) for row in rows]

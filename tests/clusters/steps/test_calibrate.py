@@ -1,4 +1,4 @@
-"""The pairs that a run is calibrated on, of lists and verdicts written by hand."""
+"""The pairs that a run is calibrated on, from small lists and verdicts."""
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +89,7 @@ def test_of_linked_questions_only_the_linked_pairs_are_read_and_of_others_all() 
 
 
 def test_a_pair_that_comes_up_twice_counts_once() -> None:
-    """Each of the others stands for 48 of the 96 without known duplicates, each linked one for 2 of 4."""
+    """Each sampled question without known duplicates represents 48 of 96, each linked one 2 of 4."""
     found = sampled()
     for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 24, (5, 20): 48, (21, 41): 48}.items():
         assert found.counts[rows_of(found, pair)].sum() == pytest.approx(total), pair
@@ -158,7 +158,7 @@ def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], ar
 
 
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:
-    """Of links the representatives count; a link of training, or to a question that is not searched, does not."""
+    """Links count between representatives; those of training or to unsearched questions do not."""
     keys = [pa.table([some], schema=KEYS) for some in ([*range(40, 80)], [*range(1, 40)])]
     pairs = [(1, 2), (3, 4), (5, 90), (6, 91), (7, 92)]
     links = pa.Table.from_pylist([{"left": one, "right": other} for one, other in pairs], KEY_PAIRS)
@@ -192,7 +192,7 @@ def test_lists_are_read_of_sampled_and_judged_questions_and_then_of_their_neighb
 
 
 def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> None:
-    """As in an archive of one question, or of empty ones; and no list at all is one of an archive without any."""
+    """As in an archive of one question or of empty questions; an archive without questions has no list."""
     one = lists_table({1: {}})
     sample = pa.Table.from_pylist([{"key": 1, "is_linked": False}], SAMPLE)
     own = lists_of(one, sample, verdicts_on({}))

@@ -1,4 +1,4 @@
-"""The partition to the tables that people read: ids from night to night, what changed, and used links."""
+"""From the partition to the tables that people read: stable ids, changes, and used links."""
 
 from collections import defaultdict
 from itertools import combinations
@@ -41,7 +41,7 @@ Groups = list[list[Question]]
 
 
 class Night(NamedTuple):
-    """The questions of an archive, the clusters of representatives, and copies by the question that stands for them."""
+    """The questions of an archive, the clusters of representatives, and copies by their representative."""
 
     questions: list[Question]
     groups: Groups
@@ -100,7 +100,7 @@ def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) 
 
 
 def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, dict[int, int]]:
-    """Every two questions of a group are a scored pair; every copy is a verified one. Return the copies by key too."""
+    """Score each pair of questions of a group and verify each copy; return the copies by key too."""
     groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
     copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
     rows = [{"key": key, "cluster": group[0]} for group in groups for key in group]
@@ -114,7 +114,7 @@ def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, 
 
 
 def representatives(run: str, copies: dict[int, int]) -> Table:
-    """`copies` are keys by those that stand for them."""
+    """`copies` maps keys to their representatives."""
     stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
     return table(f"{run}/near", REPRESENTATIVES, [{"key": key, "representative": other} for key, other in stand])
 
@@ -169,7 +169,7 @@ def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
 
 
 class TestTheSecondNight:
-    """What was, and what became of it."""
+    """Return the clusters of two nights."""
 
     first = Night(questions(A, B), [on(A, 1, 2, 3), on(A, 5, 6), on(B, 1, 2, 3, 4), on(B, 8, 9), on(B, 10, 11)])
 
@@ -235,7 +235,7 @@ class TestTheSecondNight:
         assert sorted(found.groups()) == sorted(f"{B}/{number}" for number in range(1, 13) if number != 6)
 
     def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
-        """It could not be written, so its cluster is a new one; ids of questions that are still there stay."""
+        """An id of a site that is gone cannot be written, so its cluster is new; other ids stay."""
         make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
         then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
         assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
@@ -281,7 +281,7 @@ def test_without_an_earlier_run_there_was_no_cluster() -> None:
 
 
 def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
-    """The links of site A that join, of an archive with its questions 1 to 12."""
+    """Return the links of site A that join, in an archive with its questions 1 to 12."""
     run, sites = str(folder), Sites([A])
     write_shard(run, 0, A, list(range(1, 13)), sites)
     links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]

@@ -1,4 +1,4 @@
-"""The terms of questions, read for those that want them."""
+"""The tables of terms."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scored pairs to clusters: against one process that scores every pair of each component."""
+"""From scored pairs to clusters, compared with one process that scores each pair of each component."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ Clusters = dict[int, int]  # the smallest key of each question's cluster
 
 
 class Archive(NamedTuple):
-    """Representatives (sorted keys), what is compared of them, and candidate pairs, of which the left one lists."""
+    """Representatives (sorted keys), what is compared of them, and candidate pairs, which the left one lists."""
 
     embeddings: Embeddings
     words: Words
@@ -58,7 +58,7 @@ class Archive(NamedTuple):
 
     @property
     def lists(self) -> dict[int, list[int]]:
-        """The neighbours that each question lists."""
+        """Return the neighbours that each question lists."""
         found: dict[int, list[int]] = {key: [] for key in self.keys}
         for left, right in self.scored:
             found[left].append(right)
@@ -70,7 +70,7 @@ class Archive(NamedTuple):
 
 
 def model() -> Model:
-    """Pairs that nobody lists are as likely as their scores and titles have it."""
+    """The probability of pairs that nobody lists depends on their scores and titles."""
     coefficients = np.zeros(len(FEATURES) + 1)
     coefficients[FEATURES.index("place")] = 1.2
     coefficients[FEATURES.index("title_cosine")] = 3.0
@@ -104,7 +104,7 @@ def archive_of(groups: np.ndarray, scored: dict[Pair, float], noise: float, seed
 
 
 def mixed(seed: int, count: int = 150) -> Archive:
-    """Groups of one to twelve questions; candidates within them, and some between."""
+    """Return groups of one to twelve questions, with candidates within them and some between."""
     random = np.random.default_rng(seed)
     groups = np.sort(random.integers(0, count // 6, count))[random.permutation(count)]
     scored = {}
@@ -123,7 +123,7 @@ class Setting(NamedTuple):
 
 
 def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates, Constraints]:
-    """All that the stage reads."""
+    """Write all that the stage reads."""
     keys, run = archive.embeddings.keys, str(folder)
     terms = write_terms(f"{run}/terms", setting.shards, setting.parts, keys, archive.words, archive.rarities)
     links, apart = (
@@ -142,7 +142,7 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
 
 
 def around_rows(archive: Archive) -> list[dict[str, int]]:
-    """Of the questions in candidate pairs, and of no others."""
+    """Return clusters of the questions in candidate pairs only."""
     lists, rows = archive.lists, []
     for key in sorted({key for pair in archive.scored for key in pair}):
         cosines = [archive.title_cosine(key, other) for other in lists[key]]
@@ -170,7 +170,7 @@ def labels(made: Table) -> Clusters:
 
 
 def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
-    """The probabilities of pairs of which neither question lists the other."""
+    """Return the probabilities of pairs of which neither question lists the other."""
     rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
     similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
     compared = unlisted(np.array(pairs), similarity, shared(archive.words, *rows, archive.rarities))
@@ -186,7 +186,7 @@ def weight_of(p: float) -> float:
 
 
 def slowly(archive: Archive, scored_size: int = 1_000) -> Clusters:
-    """Component by component, every pair with a weight of its own, and linked questions as one node."""
+    """Solve each component with a weight for each pair, and linked questions as one node."""
     linked = {key: min(group) for group in nx.connected_components(nx.Graph(archive.links)) for key in group}
     sure = [pair for pair, p in archive.scored.items() if p >= np.float32(THRESHOLD)]
     found = {}
@@ -261,7 +261,7 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(seed: int, tmp_path: Path) -> None:
-    """Nothing is around them: they may be without an embedding, or of a site that is not searched."""
+    """They list nothing: they may lack an embedding, or be of a site that is not searched."""
     archive = mixed(seed, 90)
     lone = archive.keys[::-6]
     scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & {*lone}}
@@ -274,7 +274,7 @@ def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(seed: int
 
 
 def some_links(archive: Archive) -> list[Pair]:
-    """A candidate below the threshold, two questions in no other pair, and two questions of two components."""
+    """Links between a candidate below the threshold, two questions in no other pair, and two components."""
     low = min(archive.scored, key=lambda pair: archive.scored[pair])
     sure = {key for pair, p in archive.scored.items() if p >= THRESHOLD for key in pair}
     alone = [key for key in archive.keys if key not in sure and key not in low]
@@ -301,7 +301,7 @@ def test_known_links_join_whatever_the_evidence(tmp_path: Path) -> None:
 
 
 def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(tmp_path: Path) -> None:
-    """Also two that nobody lists as a pair, in a small and in a large component."""
+    """Also pairs that nobody lists, in a small and in a large component."""
     cliques = [*combinations(range(6), 2), *combinations(range(6, 26), 2)]
     cliques = [pair for pair in cliques if pair != (6, 25)]
     archive = archive_of(np.repeat([0, 1], (6, 20)), dict.fromkeys(cliques, 0.95), noise=0.1)
@@ -314,7 +314,7 @@ def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(t
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> None:
-    """Chains of them too, and their questions stand for one another in every other pair."""
+    """Chains of links too; linked questions count as one in all other pairs."""
     archive = mixed(seed, 90)
     chosen = np.random.default_rng(seed).choice(archive.keys, (25, 2))
     archive = archive._replace(

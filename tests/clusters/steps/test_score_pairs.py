@@ -1,4 +1,4 @@
-"""Directed neighbours to pairs with a probability, against loops over dictionaries, and the threshold over all."""
+"""From neighbours to pairs with a probability, compared with loops over dictionaries; and the threshold."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> Rows:
-    """Each side lists the other or not; beside that a pair may be above the floor, once, without a rank."""
+    """Draw rows: each side may list the other, and a pair above the floor may come once more without a rank."""
     pair = st.tuples(KEYS, KEYS).filter(lambda ends: ends[0] < ends[1])
     rows = []
     for ends in draw(st.sets(pair, max_size=12)):
@@ -80,7 +80,7 @@ def test_the_order_of_the_rows_and_their_chunks_change_nothing(rows: Rows, order
 
 
 class Archive(NamedTuple):
-    """Questions, the neighbours that each lists, the nearest first, and pairs that are above the floor."""
+    """Questions, the neighbours that each lists, the nearest first, and pairs above the floor."""
 
     questions: dict[int, Question]
     lists: dict[int, list[int]]
@@ -139,7 +139,7 @@ class Written(NamedTuple):
 
 
 def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Written:
-    """All that the stage reads; the neighbours of a part lie in two files."""
+    """Write all that the stage reads; the neighbours of a partition are in two files."""
     run, keys = str(folder), np.array(list(archive.questions))
     words = words_of(list(archive.questions.values()))
     terms = write_terms(f"{run}/terms", shards, parts, keys, words, archive.rarities)
@@ -183,7 +183,7 @@ def score(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Scored
 
 
 def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
-    """Each pair by itself."""
+    """Score each pair by itself."""
     rarity, found = archive.rarities.tolist(), {}
     listed = {(min(key, other), max(key, other)) for key, near in archive.lists.items() for other in near}
     for pair in {*listed, *archive.above}:
@@ -237,7 +237,7 @@ def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shar
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
-    """Not in the last digit, though a question's neighbours are added up over other files."""
+    """Not even in the last digit, although the neighbours of a question are in other files."""
     archive = archive_of(seed)
     one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
     assert one.rows == three.rows
@@ -287,7 +287,7 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_
 
 
 class Chosen(NamedTuple):
-    """A threshold, and what was written down."""
+    """Return a threshold, and its record."""
 
     threshold: float
     chosen: dict[str, float]
@@ -297,7 +297,7 @@ class Chosen(NamedTuple):
 def chosen_of(
     folder: Path, parts: Sequence[Sequence[float]], precision: float = 0.8, threshold: float = -1.0
 ) -> Chosen:
-    """Of scored pairs of these probabilities, a list per partition."""
+    """Write scored pairs with these probabilities, a list per partition."""
     rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "left": 1, "right": 2}
     scored = table(f"{folder}/scored", SCORED, *([{"probability": p, **rest} for p in part] for part in parts))
     threshold = chosen(folder, scored, precision, threshold)
