@@ -139,13 +139,13 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
     candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
     target = settings.calibration.precision, settings.clusters.threshold
-    thresholds, labels, constraints = run.make("partition", decide, candidates, target, texts, known, measure, scale)
-    decided = Decided(labels, scored, constraints.joined, copies.verified, thresholds["chosen"]["threshold"])
+    thresholds, labels, joined = run.make("partition", decide, candidates, target, texts, known, measure, scale)
+    decided = Decided(labels, scored, joined, copies.verified, thresholds["chosen"]["threshold"])
     linked = scale.model.linked_share if model["development_links"] else 0.0  # unknown without such links
     work = Work(settings.clusters.worklist, rows, k, language, linked)
     tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
 
-    contradicting = constraints.joined.counts(0)["verdicts that others contradict"]
+    contradicting = joined.counts(0)["verdicts that others contradict"]
     facts = Facts(
         thresholds,
         model,

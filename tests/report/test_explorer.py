@@ -316,7 +316,7 @@ def test_the_slider_says_where_it_begins_and_what_is_left_out(
         return " ".join(html.fromstring(page.render(one)).get_element_by_id("another").text_content().split())
 
     assert said in text()
-    assert "too many to be held" not in text()
+    assert "too many for this page" not in text()
     monkeypatch.setattr(charts, "PAIRS", 30)
     assert "Below 0.42 is 1 more pair" in text()
 

@@ -230,13 +230,6 @@ class Partitioning:
     scored_size: int = SCORED_SIZE
 
 
-class Constraints(NamedTuple):
-    """Pairs of representatives that people decided, each table in one partition."""
-
-    joined: Table  # JOINED_PAIRS: they join at any probability
-    apart: Table  # KEY_PAIRS: they must not be in one cluster
-
-
 class Candidates(NamedTuple):
     """The candidate pairs, and what they were scored by."""
 
@@ -254,23 +247,26 @@ def decide(
     known: Known,
     measure: Measure,
     scale: Scale,
-) -> tuple[Thresholds, Table, Constraints]:
-    """Return the thresholds, the clusters of all representatives in components (LABELS), and the constraints.
+) -> tuple[Thresholds, Table, Table]:
+    """Return the thresholds, the clusters of representatives (LABELS), and the pairs that people joined (JOINED_PAIRS).
 
     `target` is the precision that joined pairs should have, and a threshold that replaces it unless it is below 0.
     """
     thresholds = choose_threshold(run, pairs.scored, *target)
-    constraints = make_constraints(run, texts, known)
+    joined, apart = make_constraints(run, texts, known)
     settings = Partitioning(thresholds["chosen"]["threshold"], known.sites, measure, scale)
-    return thresholds, partition_pairs(run, pairs, constraints, settings), constraints
+    return thresholds, partition_pairs(run, pairs, joined, apart, settings), joined
 
 
-def make_constraints(run: Run, texts: Table, known: Known) -> Constraints:
-    """Make the tables of pairs that known duplicates and verdicts decide; `texts` are those of all questions."""
+def make_constraints(run: Run, texts: Table, known: Known) -> tuple[Table, Table]:
+    """Make JOINED_PAIRS of representatives, and the pairs that must not be in one cluster (KEY_PAIRS).
+
+    `texts` are those of all questions.
+    """
     apart = run.table("apart", KEY_PAIRS)
     links = known.links if known.joins_links else None
     inputs = Each(texts.only("key")), known.representatives, links, known.sites.names, known.judged
-    return Constraints(run.map("joined", constrained_pairs, *inputs, into=JOINED_PAIRS, second=apart), apart)
+    return run.map("joined", constrained_pairs, *inputs, into=JOINED_PAIRS, second=apart), apart
 
 
 def constrained_pairs(
@@ -286,10 +282,13 @@ def constrained_pairs(
     return Counted(joined, counts, pa.table([*found.apart.T], schema=KEY_PAIRS))
 
 
-def partition_pairs(run: Run, pairs: Candidates, constraints: Constraints, settings: Partitioning) -> Table:
-    """Make the clusters of all representatives that are in components (LABELS)."""
+def partition_pairs(run: Run, pairs: Candidates, joined: Table, apart: Table, settings: Partitioning) -> Table:
+    """Make the clusters of all representatives that are in components (LABELS).
+
+    Pairs in `joined` (JOINED_PAIRS) join at any probability, pairs in `apart` (KEY_PAIRS) never.
+    """
     likely = pairs.scored.only(*_INSIDE.names)
-    nodes = run.map("nodes", nodes_of, Whole(constraints.joined), Each(likely), settings, into=NODES)
+    nodes = run.map("nodes", nodes_of, Whole(joined), Each(likely), settings, into=NODES)
     groups = 1 + int(nodes.only("group").read(0)["group"].to_numpy().max(initial=-1))
     if not groups:
         return run.table("labels", LABELS, 0)
@@ -301,7 +300,7 @@ def partition_pairs(run: Run, pairs: Candidates, constraints: Constraints, setti
         )
         for name, table in (("embeddings", pairs.embeddings), ("terms", pairs.terms.terms), ("around", pairs.around))
     )
-    whole = (Whole(table) for table in (pairs.terms.rarities, constraints.joined, constraints.apart))
+    whole = (Whole(table) for table in (pairs.terms.rarities, joined, apart))
     labels = run.map("labels", labels_of, own, inside, embedded, terms, around, *whole, settings, into=LABELS)
     run.report.rows_out = labels.rows
     return labels

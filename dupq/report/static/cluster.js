@@ -1,4 +1,4 @@
-// An opened cluster: its figures, graph and questions, and one pair of it compared.
+// An opened cluster: its figures, graph and questions, and one of its pairs compared.
 
 const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder: 'Encoder', known_link: 'Known link', verdict: 'Verdict' };
 const REASONS = {
@@ -37,7 +37,7 @@ function figuresOf(cluster) {
   return parts.join(' · ');
 }
 
-// How sure the least sure pair of a cluster is; nothing where all are copies, which have no probability.
+// The probability of a cluster's least sure pair; empty if all are copies, which have none.
 const sureness = (cluster) => (cluster.weakest_link < 1 ? `least sure pair ${score(cluster.weakest_link)}` : '');
 
 function questionList(run, source, cluster) {
@@ -54,7 +54,7 @@ function questionList(run, source, cluster) {
   return element('div', { class: 'members' }, list, more);
 }
 
-// What is left out: said where the page has no more, else a button that asks for the next of them.
+// What is not shown: a note if the page has no more, else a button that loads more.
 function rest(left, noun, said, ask, append) {
   if (left <= 0) return null;
   if (!ask) return element('p', { class: 'note' }, said);
@@ -110,7 +110,7 @@ function verdictButtons(source, left, right) {
   return element('p', { class: 'buttons', role: 'group', 'aria-label': 'Verdict on this pair' }, buttons);
 }
 
-// A probability is stated only of the encoder's pairs: copies were counted, and links and verdicts are people's.
+// Only the encoder's pairs have a probability: copies were counted, and links and verdicts are people's.
 function evidence(run, pair) {
   const said = {
     exact: 'The words of both are the same.',
@@ -123,7 +123,7 @@ function evidence(run, pair) {
   return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said)];
 }
 
-// The waterfall of an encoder's pair. A server works it out after the texts are there, so it comes a moment later.
+// The waterfall of an encoder's pair. A server computes it after the texts have arrived, so it appears later.
 function madeOf(source, left, right, pair) {
   if (pair.odds) return waterfall(pair);
   if (!source.odds || !pair.evidence || pair.source !== 'encoder') return null;

@@ -22,7 +22,7 @@ const scoreOrDash = (value) => (value === undefined ? '–' : score(value));
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 const words = (name) => name.replaceAll('_', ' ').replace(/^./, (letter) => letter.toUpperCase());
 
-// What a browser keeps of a page opened from a file may be nothing: then it is gone with the page, and no more.
+// A browser may refuse storage to a page opened from a file; then verdicts last as long as the page.
 function remembered(key) {
   try { return localStorage.getItem(key); } catch { return null; }
 }

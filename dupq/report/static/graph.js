@@ -5,7 +5,7 @@ const GRAPH = { width: 420, margin: 26, steps: 300, crowd: 16 };
 const isCrowd = (count) => count > GRAPH.crowd;
 const heightOf = (count) => (count === 2 ? 120 : isCrowd(count) ? 400 : 280);
 
-// Places by forces (Fruchterman and Reingold 1991) from a circle, so that the same cluster always looks the same.
+// Positions by forces (Fruchterman and Reingold 1991) from a circle, so that the same cluster always looks the same.
 function laidOut(count, pairs) {
   const places = Array.from({ length: count }, (_, index) => {
     const angle = (2 * Math.PI * index) / count;
@@ -57,7 +57,7 @@ function graphOf(cluster, places, chosen, choose) {
     cluster.questions.map((_, index) => dot(index, places[index], chosen && chosen.ends.includes(index))));
 }
 
-// What colours and lines of the graph mean, of those that it has.
+// The legend of the colours and lines that occur in the graph.
 function legendOf(cluster) {
   const sources = [...new Set(cluster.pairs.map((pair) => pair.source))];
   return element('p', { class: 'legend note' },

@@ -3,8 +3,8 @@
 const KEYS = { s: 'same', d: 'different', u: 'unsure' };
 const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right'];
 
-// `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts tell how good that is.
-// Where `source` writes its verdicts at once, the browser keeps none.
+// `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts measure that run.
+// If `source` writes verdicts at once, the browser stores none.
 const worklistOf = (run, source) => ({
   name: 'work', pairs: run.worklist, key: source.judged ? null : 'worklist', file: 'worklist', ends: [], tell: source.judged,
 });
@@ -26,7 +26,7 @@ function sheet(run, list, verdicts) {
   return `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
 }
 
-// A pair that is judged where it is shown, such as in an opened cluster, joins the list at its end.
+// A pair that is judged elsewhere, such as in an opened cluster, is added to the end of the list.
 const moreOf = (run, list) => `dupq-${list.key}-more-${run.run}`;
 
 function withMore(run, list) {
@@ -137,7 +137,7 @@ function judge(run, source, list) {
   own('back').addEventListener('click', () => go(-1));
   own('next').addEventListener('click', () => go(1));
   own('export')?.addEventListener('click', () => download(`${list.file}-${run.run}.tsv`, sheet(run, list, state.verdicts)));
-  // who comes by the link can judge at once; following it takes the focus away first
+  // after following the link one can judge at once; the link itself takes the focus away first
   document.querySelector(`nav a[href="#${list.name}"]`).addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
   bar.max = state.verdicts.length;
   state.place = Math.max(firstOpen(0), 0);

@@ -1,6 +1,6 @@
 // The list of clusters: searched as one types, filtered, sorted, and walked through by arrow keys.
 //
-// A source says which clusters are like that, and what is in one: local.js asks the page, served/remote.js the server.
+// A source finds clusters and their contents: local.js in the page's data, served/remote.js on the server.
 
 const SHOWN = 100; // items at first, and more by each press of the button
 

@@ -1,4 +1,4 @@
-// The clusters that the page itself holds, and what is asked of them.
+// The clusters in the page's data, and the queries on them.
 
 const SIZES = { two: [2, 2], few: [3, 5], many: [6, 20], most: [21, Infinity] };
 const CERTAINTIES = { sure: [0.9, 1.1], likely: [0.7, 0.9], fair: [0.5, 0.7], doubtful: [0, 0.5] };
@@ -12,7 +12,7 @@ const SORTS = {
 const isInMeaning = (run, pair) => pair.source === 'encoder'
   && (pair.title_overlap ?? 1) < run.meaning[0] && (pair.text_overlap ?? 1) < run.meaning[1];
 
-// What the filters ask of a cluster, worked out once.
+// The values of a cluster that filters test, computed once.
 function indexed(run, cluster) {
   const questions = cluster.questions.map((place) => run.questions[place]);
   return {
@@ -63,7 +63,7 @@ function sourceOf(run) {
     },
     compared: (cluster, pair, then) => then(...pair.ends.map((end) => cluster.questions[end]), pair),
     beside: (left, right, then) => then(left, right),
-    // The clusters that were found, a line each question, for a spreadsheet.
+    // The listed clusters for a spreadsheet, a line per question.
     sheet: (asked) => ['cluster\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
       .map((place) => run.questions[place])
       .map(({ site, id, title }) => [cluster.id, run.sites[site].name, id, plain(title || '')].join('\t')))].join('\n'),

@@ -1,4 +1,4 @@
-// The page as it opens.
+// Set up the page when it opens.
 
 function theme() {
   const button = byId('theme');
@@ -19,7 +19,7 @@ function theme() {
   });
 }
 
-// What scrolls is reached by keys, and has a name then: that of the heading before it.
+// Scrollable elements can be focused by keys, and are named by the heading before them.
 function reachable() {
   let heading = '';
   for (const node of document.querySelectorAll('h2, h3, h4, .scroll, .members')) {

@@ -14,7 +14,7 @@ function shinglesOf(found, size) {
   return shingles;
 }
 
-// Of each word whether the other text has it (1), also within a shared shingle (2), or not (0).
+// For each word 1 if the other text has it, 2 if it is in a shared shingle too, else 0.
 function marksOf(found, other, size) {
   const vocabulary = new Set(other.map((one) => one.word));
   const shingles = shinglesOf(other, size);
@@ -48,7 +48,7 @@ function markedNodes(text, other, size) {
 
 const titleOf = (question) => question.gone ? 'No longer in the archive' : question.title || 'Untitled';
 
-// The title with its link; `shown` are the nodes to show in its place.
+// The title with its link; `shown` are nodes to show instead.
 function titled(run, question, shown = [titleOf(question)]) {
   const site = run.sites[question.site];
   const attributes = { class: 'title', dir: 'auto' };
@@ -65,7 +65,7 @@ function origin(run, question) {
 
 const tagsOf = (question) => (question.tags || []).map((tag) => element('span', { class: 'tag', dir: 'auto' }, tag));
 
-// Two questions in two columns, each marked by what the other one has.
+// Two questions in two columns; what both have is marked.
 function sideBySide(run, left, right, isMarked = true) {
   const column = (one, other) => {
     const nodes = (text, theirs) => (isMarked ? markedNodes(text, theirs, run.shingle) : [text]);

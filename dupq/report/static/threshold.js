@@ -6,7 +6,7 @@ const percent = (value) => `${Math.round(100 * value)} %`;
 const whole = (value) => number(Math.round(value));
 const shownOrDash = (value, show) => (value === null || value === undefined ? '–' : show(value));
 
-// A frame with both axes; `across` and `up` say from where to where, and how a value is written.
+// A frame with both axes; `across` and `up` are their ranges, and how values are written.
 function frame(title, across, up) {
   const scaled = (value, { low, high }) => (value - low) / Math.max(high - low, 1e-9);
   const x = (value) => PLOT.left + scaled(value, across) * (PLOT.width - PLOT.left - PLOT.right);
@@ -30,7 +30,7 @@ function frame(title, across, up) {
 // The points of two columns where both are known.
 const pointsOf = (xs, ys) => xs.flatMap((one, place) => (one === null || ys[place] === null ? [] : [[one, ys[place]]]));
 
-// A line across at the threshold of the slider.
+// A vertical line at the threshold of the slider.
 function marked(at) {
   const mark = drawn('line', { class: 'mark', y1: PLOT.top, y2: PLOT.height - PLOT.bottom });
   at.svg.append(mark);
@@ -59,7 +59,7 @@ function byThreshold(title, steps, column, show) {
   return { figure: at.figure, move: (place) => { mark(steps.threshold[place]); point(place); } };
 }
 
-// Precision against recall: what is expected, and below it the share that is linked, a lower bound.
+// Precision against recall: the expected precision, and below it the share of linked pairs, a lower bound.
 function precisionByRecall(steps) {
   const most = Math.max(...steps.found, 0.01);
   const at = frame('Expected precision, and how many known duplicates are found', { name: 'known duplicates found', low: 0, high: most, show: share }, { low: 0, high: 1, show: percent });
@@ -68,7 +68,7 @@ function precisionByRecall(steps) {
   return { figure: at.figure, move: pointed(at, steps.found, steps.expected) };
 }
 
-// Of the pairs of each range of probability the share that is linked; the larger a point, the more pairs.
+// The share of linked pairs in each range of probability; the larger a point, the more pairs.
 function reliability(bins, steps) {
   const at = frame('Pairs that people have linked, by probability', { name: 'probability', low: 0, high: 1, show: percent }, { low: 0, high: 1, show: percent });
   at.curve('mark', [[0, 0], [1, 1]]);

@@ -1,8 +1,8 @@
-// How evidence becomes a probability: what each kind of it adds to the log-odds, one after the other.
+// How evidence becomes a probability: what each kind adds to the log-odds, one after the other.
 
 const FALL = { value: 60, row: 24 };
 
-// A narrow screen has a narrow picture, so that its letters stay as large.
+// On a narrow screen the picture is narrow, so that its letters stay readable.
 const fallSize = () => (matchMedia('(max-width: 44rem)').matches ? { width: 360, label: 170 } : { width: 620, label: 230 });
 
 function waterfall(pair) {

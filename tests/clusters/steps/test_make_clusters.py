@@ -292,8 +292,8 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
     texts = Table(f"{run}/texts", TEXTS, shards)
     known = Known(Sites([A]), links, True, NONE_JUDGED, Whole(representatives(run, copies)), {})
-    constraints = make_constraints(Run(run, "partition"), texts, known)
-    return [(row["left"], row["right"]) for row in constraints.joined.read(0).to_pylist()]
+    joined, _ = make_constraints(Run(run, "partition"), texts, known)
+    return [(row["left"], row["right"]) for row in joined.read(0).to_pylist()]
 
 
 def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:

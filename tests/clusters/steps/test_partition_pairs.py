@@ -20,7 +20,7 @@ from dupq.clusters.decision import Scale, unlisted
 from dupq.clusters.evidence import Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.steps import decide as stage
-from dupq.clusters.steps.decide import Candidates, Constraints, Partitioning, partition_pairs
+from dupq.clusters.steps.decide import Candidates, Partitioning, partition_pairs
 from dupq.job import run as runner
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
@@ -122,7 +122,7 @@ class Setting(NamedTuple):
     scored_size: int = 1_000
 
 
-def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates, Constraints]:
+def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates, Table, Table]:
     """Write all that the stage reads."""
     keys, run = archive.embeddings.keys, str(folder)
     terms = write_terms(f"{run}/terms", setting.shards, setting.parts, keys, archive.words, archive.rarities)
@@ -130,7 +130,7 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
         [{"left": left, "right": right, "source": "known_link"} for left, right in sorted(pairs)]
         for pairs in (archive.links, archive.apart)
     )
-    held = Constraints(table(f"{run}/joined", JOINED_PAIRS, links), table(f"{run}/apart", KEY_PAIRS, apart))
+    constraints = table(f"{run}/joined", JOINED_PAIRS, links), table(f"{run}/apart", KEY_PAIRS, apart)
     embeddings = Table(f"{run}/embeddings", None, setting.shards)
     for number in range(setting.shards):
         rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == number)
@@ -138,7 +138,7 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
         storage.write_table(embeddings.file(number), some, some.schema)
     scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
     around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
-    return Candidates(scored, around, terms, embeddings), held
+    return Candidates(scored, around, terms, embeddings), *constraints
 
 
 def around_rows(archive: Archive) -> list[dict[str, int]]:
@@ -151,7 +151,7 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
 
 
 def partitioned(
-    run: Run, archive: Archive, given: tuple[Candidates, Constraints], setting: Setting, threshold: float = THRESHOLD
+    run: Run, archive: Archive, given: tuple[Candidates, Table, Table], setting: Setting, threshold: float = THRESHOLD
 ) -> Table:
     cut = Partitioning(threshold, SITES, MEASURE, Scale(model(), archive.reference, K), setting.scored_size)
     return partition_pairs(run, *given, cut)

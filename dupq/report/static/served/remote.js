@@ -1,4 +1,4 @@
-// The clusters of the whole run, asked of `dupq serve`.
+// The clusters of the whole run, from `dupq serve`.
 
 const PAUSE = 250; // milliseconds after the last key before a search is asked for
 
@@ -20,7 +20,7 @@ function failed(error) {
   byId('trouble').textContent = error instanceof TypeError ? 'The server does not answer: is dupq serve still running?' : error.message;
 }
 
-// A question with its pairs, each of which is compared by a button.
+// A question with its pairs; a button compares each.
 function lookUp(run, source, found) {
   const { question, size, pairs } = found;
   const compared = element('div', { class: 'compared' });
