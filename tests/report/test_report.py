@@ -175,7 +175,7 @@ def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
     found = {"value": 0.75, "lower": 0.5, "upper": 0.905}
     storage.write_json(place, {**metrics, "verdicts": {**told, "precision": found, "recall": None}})
     quality = text_of(section(html.fromstring(page.render(run)), "quality"))
-    assert "12 verdicts on the sample of run earlier, besides 1 that are unsure, tell of" in quality
+    assert "12 verdicts on the sample of run earlier, not counting 1 unsure, measure that" in quality
     assert "Precision of the pairs that it joined 75.0 % 50.0 % to 90.5 %" in quality
     assert "joined – not yet: judge more" in quality
     assert "12 verdicts on the sample of run earlier: precision 75% (50% to 90%)" in summary(run)
