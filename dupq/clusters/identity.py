@@ -97,8 +97,8 @@ def cluster_ids(now: Clustering, earlier: Clustering) -> np.ndarray:
     indices = overlaps.now.indices
     ids = np.full(len(overlaps.now.names), NONE)
     is_named = np.zeros(len(ids), bool)
-    kept, kept_of = _partners(overlaps)
-    ids[kept], is_named[kept] = overlaps.earlier.names[kept_of], True
+    continuing, continued = _partners(overlaps)
+    ids[continuing], is_named[continuing] = overlaps.earlier.names[continued], True
 
     rows = np.flatnonzero(~is_named[indices] & ~are_among(np.sort(ids[is_named]), now.keys))
     rows = rows[np.argsort(now.keys[rows])]

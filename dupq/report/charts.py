@@ -105,7 +105,7 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
     if not sites or not pairs.any() or not len(has_room):
         return None
     first = LOWEST + int(has_room[0])
-    clusters, questions, largest = _components(*_ends(run, Sites(sorted(sites)), first), range(first, STEPS))
+    clusters, questions, largest = _components(*_ends(run, Sites(sorted(sites)), first), first)
     above, known = (_from(column)[first:].tolist() for column in (pairs, counts.known[ENCODER]))
     expected = zip(_from(counts.sums)[first:].tolist(), above, strict=True)
     rows = (run.metrics.get("links") or {}).get("by_threshold") or []
@@ -157,14 +157,14 @@ def _measured(
     return [None if value is None else round(value, 6) for value in values]
 
 
-def _components(pairs: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
-    """Return the clusters, the questions in them and the largest at each of `steps`, of pairs by their `own` steps."""
+def _components(pairs: np.ndarray, steps: np.ndarray, first: int) -> tuple[list[int], list[int], list[int]]:
+    """Return the clusters, the questions in them and the largest at each step from `first` on; pairs have `steps`."""
     nodes, indices = np.unique(pairs, return_inverse=True)
     indices = indices.reshape(pairs.shape)
-    labels = connected(len(nodes), indices[own == STEPS])
+    labels = connected(len(nodes), indices[steps == STEPS])
     rows = []
-    for step in reversed(steps):
-        joining = labels[indices[own == step]]
+    for step in range(STEPS - 1, first - 1, -1):
+        joining = labels[indices[steps == step]]
         labels = connected(len(nodes), joining)[labels] if len(joining) else labels
         sizes = np.bincount(labels)
         several = sizes[sizes > 1]

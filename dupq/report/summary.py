@@ -234,7 +234,7 @@ def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:
     if not planted:
         return []
     shares = {name: (values or {}).get("same_cluster") for name, values in planted.items()}
-    parts = [
+    texts = [
         f"{100 * share:.0f} % of {name.replace('_', ' ')} pairs" for name, share in shares.items() if share is not None
     ]
-    return [f"of what was planted: {', '.join(parts)}"]
+    return [f"of what was planted: {', '.join(texts)}"]

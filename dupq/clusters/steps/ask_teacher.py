@@ -70,11 +70,10 @@ def ask_teacher(
     `prior` is the URI of another prior than dupq's, or empty.
     """
     (scored, sampled), teacher, sites = pairs, reading.teacher, reading.sites
-    parts, likely = scored.partitions, scored.only("left", "right", "probability")
-    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", partitions=parts)
-    of_sample = run.shuffle(
-        "wanted_by_sample", sampled_questions, sampled, sites, into=KEYS, by="key", partitions=parts
-    )
+    count, likely = scored.partitions, scored.only("left", "right", "probability")
+    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", partitions=count)
+    sources = sampled, sites
+    of_sample = run.shuffle("wanted_by_sample", sampled_questions, *sources, into=KEYS, by="key", partitions=count)
     every = run.map("questions", each_once, wanted, of_sample, into=KEYS)
     asked = run.map("asked", hashes_of, contents, Each(every), into=CONTENT_HASHES)
 
@@ -90,7 +89,7 @@ def ask_teacher(
     rows, hashes = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
     inputs = Subdivided(asked, slices), repeated, reading
     vectors = run.shuffle(
-        "vectors", vectors_for, *inputs, into=rows, by="key", partitions=parts, second=hashes, gpus=taken
+        "vectors", vectors_for, *inputs, into=rows, by="key", partitions=count, second=hashes, gpus=taken
     )
 
     cosines, own = run.table("cosines", COSINES), run.look_up("vectors_for_sample", vectors, of_sample)
@@ -129,13 +128,16 @@ def hashes_of(contents: pa.Table, questions: Iterator[pa.Table]) -> pa.Table:
     return contents.filter(pa.array(is_read)).sort_by("key")
 
 
-def vectors_for(asked: pa.Table, questions: Iterator[pa.RecordBatch], reading: Reading) -> Counted:
-    """Return the teacher's vectors of some questions of a shard (`taught`); the second table has their hashes."""
-    keys, ids = asked["key"].to_numpy(), asked["key"].to_numpy() & MAXIMUM_ID
-    hashes = np.stack([asked[half].to_numpy() for half in ("high", "low")], axis=1)
+def vectors_for(contents: pa.Table, questions: Iterator[pa.RecordBatch], reading: Reading) -> Counted:
+    """Return the teacher's vectors of some questions of a shard (`taught`); the second table is `contents`.
+
+    `contents` are the questions' hashes (CONTENT_HASHES).
+    """
+    keys, ids = contents["key"].to_numpy(), contents["key"].to_numpy() & MAXIMUM_ID
+    hashes = np.stack([contents[half].to_numpy() for half in ("high", "low")], axis=1)
     site = reading.sites[keys[0] >> ID_BITS] if len(keys) else ""
-    names, contents, left_out = find_contents(reading.earlier, site, ids)
-    is_same, dimensions = contents.are_same(ids, hashes), reading.teacher.dimensions
+    names, earlier, left_out = find_contents(reading.earlier, site, ids)
+    is_same, dimensions = earlier.are_same(ids, hashes), reading.teacher.dimensions
     vectors = np.zeros((len(ids), dimensions), np.float16)
     vectors[is_same] = _earlier_vectors(reading.earlier, names, ids[is_same], dimensions)
     if not is_same.all():
@@ -146,7 +148,7 @@ def vectors_for(asked: pa.Table, questions: Iterator[pa.RecordBatch], reading: R
         vectors[~is_same] = teacher_vectors(reading.teacher, texts, reading.device)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum()), LEFT_OUT: left_out}
-    return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, asked)
+    return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, contents)
 
 
 def _earlier_vectors(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray, dimensions: int) -> np.ndarray:

@@ -81,11 +81,11 @@ class TermTables(NamedTuple):
     rarities: Table  # RARITIES, in one partition
 
 
-def make_terms(run: Run, texts: Table, questions: Shards, language: str, parts: int) -> TermTables:
-    """Make the terms of each question, in `parts` partitions by key, and the rarities."""
+def make_terms(run: Run, texts: Table, questions: Shards, language: str, partitions: int) -> TermTables:
+    """Make the terms of each question, in `partitions` by key, and the rarities."""
     counts = run.table("counts", TERM_COUNTS, texts.partitions)
     inputs = texts, questions, language
-    terms = run.shuffle("terms", terms_of_shard, *inputs, into=TERMS, by="key", partitions=parts, second=counts)
+    terms = run.shuffle("terms", terms_of_shard, *inputs, into=TERMS, by="key", partitions=partitions, second=counts)
     rarity = run.map("rarities", rarities_of, Each(counts), terms.rows, into=RARITIES)
     run.report.rows_in = run.report.rows_out = terms.rows
     return TermTables(terms, rarity)

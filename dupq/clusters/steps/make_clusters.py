@@ -89,7 +89,7 @@ class Clustered(NamedTuple):
 
 def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
     """Make the pairs, clusters, cluster_stats and changes tables."""
-    parts, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
+    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
     links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
     sources = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
     members = run.map("members", members_of, *sources, into=MEMBERS, second=alone)
@@ -98,14 +98,13 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
         run.map("changes", changes_since, now, previous, names, into=CHANGED_CLUSTERS, publish=True)
     linked = None
     if links is not None:
-        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", partitions=parts)
-    joined = run.shuffle("joined", as_is, decided.joined, into=JOINED_PAIRS, by="left", partitions=parts)
+        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", partitions=count)
+    joined = run.shuffle("joined", as_is, decided.joined, into=JOINED_PAIRS, by="left", partitions=count)
     owners, near, likely = Whole(members.only("key", "cluster", "id")), decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
 
-    likely, parts = likely.only("left", "right", "probability"), partitions(members.rows)
-    inside = joined, near, likely, owners, decided.threshold
-    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=parts)
+    inside = joined, near, likely.only("left", "right", "probability"), owners, decided.threshold
+    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=partitions(members.rows))
     figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
     stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 
