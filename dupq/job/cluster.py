@@ -53,7 +53,7 @@ _here: int | None = None  # the CPUs of this process if tasks run in it; None: t
 
 @contextlib.contextmanager
 def in_process(cpus: int | None = None) -> Iterator[None]:
-    """Within the block, run tasks one after the other in this process, without Ray, as if it had `cpus`."""
+    """Run tasks in this process within the block, one after the other and without Ray, as if it had `cpus`."""
     global _here
     before, _here = _here, cpus or _cpus_here()
     try:
@@ -305,7 +305,8 @@ def failure_at(address: str, timeout: float) -> OSError | None:
 
 
 def watch_ray() -> None:
-    """From now on, end the job with one line if the cluster's head is lost, or a process of the Ray started here."""
+    """End the job with one line, from now on, if the cluster's head is lost or a process of the Ray started here ends.
+    """
     address = ray.get_runtime_context().gcs_address
     node: Any = ray._private.worker._global_node
     threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()

@@ -308,7 +308,7 @@ class Run:
         return self._make(name, step, inputs, second, made, gpus)
 
     def gather(self, name: str, step: Step, *inputs: object, into: pa.Schema) -> Table:
-        """As `map`, with all rows in one partition, so that many tasks can read them whole."""
+        """Do the same as `map`, with all rows in one partition, so that many tasks can read them whole."""
         return self.map(name, as_is, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
 
     def record(self, name: str, step: Step, *inputs: object, second: Table | None = None) -> Any:
@@ -396,7 +396,6 @@ class Run:
             return 0
         report = run_tasks(name, call_step, calls, gpus=gpus)
         self.report.add(report)
-        self.report.rows_in += report.rows_in  # few steps count it
         return report.rows_out
 
 

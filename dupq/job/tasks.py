@@ -99,8 +99,9 @@ class Report:
     caps: dict[str, int] = field(default_factory=dict)  # limits that left something out
 
     def add(self, other: "Report") -> None:
-        """Add another step of the same stage, except for its rows: they are the same ones."""
+        """Add another step of the same stage, except for its `rows_out`: the stage says which rows are its own."""
         self.tasks += other.tasks
+        self.rows_in += other.rows_in
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
         for mine, theirs in ((self.counts, other.counts), (self.caps, other.caps)):
             for name, value in theirs.items():

@@ -97,7 +97,6 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
     calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
     report = run_tasks("search", _search_group, calls, gpus=gpus)
     run.report.add(report)
-    run.report.rows_in += report.rows_in
 
 
 def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
