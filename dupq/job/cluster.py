@@ -305,8 +305,7 @@ def failure_at(address: str, timeout: float) -> OSError | None:
 
 
 def watch_ray() -> None:
-    """End the job with one line, from now on, if the cluster's head is lost or a process of the Ray started here ends.
-    """
+    """End the job with one line, from now on, if the cluster's head is lost or a Ray process started here ends."""
     address = ray.get_runtime_context().gcs_address
     node: Any = ray._private.worker._global_node
     threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()
