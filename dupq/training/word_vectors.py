@@ -62,11 +62,7 @@ class FrequentWords(NamedTuple):
     sentences: int  # number of sentences for word2vec
 
 
-def make_word_vectors(
-    sentences: Iterable[list[str]],
-    settings: WordVectorSettings,
-    seed: int,
-) -> WordVectors:
+def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
     """Return the words that are frequent enough, with vectors that are trained, random or read as `settings` say.
 
     All words of the encoder that `word_vectors.start` names are kept. `sentences` can be iterated several times. The

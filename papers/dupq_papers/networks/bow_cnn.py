@@ -1,4 +1,4 @@
-"""The convolutional networks of dos Santos et al. (ACL 2015), section 2: alone, and beside a bag of words."""
+"""The convolutional networks of dos Santos et al. (ACL 2015), section 2: alone and with a bag of words."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -15,11 +15,11 @@ from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.windows import highest, highest_windows
 
-_FIRST_MIX = 0.5  # of beta_1 and beta_2, which the paper does not give: the score starts between -1 and 1
+_FIRST_MIX = 0.5  # start of beta_1 and beta_2, which the paper does not give: scores start between -1 and 1
 
 
 class MaxCNNSettings(LearnedSettings):
-    """Of MaxCNN."""
+    """Settings of MaxCNN."""
 
     kind: Literal["max_cnn"] = "max_cnn"
     units: Length = Field(300, description="Length of an embedding.")
@@ -31,7 +31,7 @@ class MaxCNNSettings(LearnedSettings):
 
 
 class BowCNNSettings(LearnedSettings):
-    """Of BowCNN."""
+    """Settings of BowCNN."""
 
     kind: Literal["bow_cnn"] = "bow_cnn"
     units: Length = Field(300, description="Length of an embedding.")
@@ -48,12 +48,12 @@ class BowCNNSettings(LearnedSettings):
 class MaxCNN(Encoder):
     """The CNN path, section 2.3, equation 2: [r_conv]_j = f(max_n [W1 z_n + b1]_j), f = tanh.
 
-    z_n are the k word vectors around word n; those beyond the ends of the question are the padding vector.
-    Alone it is the paper's CNN, scored by the cosine s_conv.
+    z_n are the k word vectors around word n, with the padding vector beyond the ends of the question. Alone it is the
+    paper's CNN, scored by the cosine s_conv.
     """
 
     def __init__(self, words: nn.Embedding, units: int, window: int) -> None:
-        """`words` is W0, one row an id of the vocabulary; `units` is cl_u; `window` is k, odd."""
+        """Begin with W0 = `words`, one row per id of the vocabulary; `units` is cl_u, `window` is k, odd."""
         super().__init__()
         self.dimensions = units
         self.window = window
@@ -62,27 +62,27 @@ class MaxCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        found = highest(self.words, self.convolution, self.window, ids, lengths)
-        return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], found, 0.0)))
+        maxima = highest(self.words, self.convolution, self.window, ids, lengths)
+        return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], maxima, 0.0)))
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        found = highest_windows(window_products(self.words, self.convolution, self.window, texts))
+        maxima = highest_windows(window_products(self.words, self.convolution, self.window, texts))
         is_empty = torch.from_numpy(texts.lengths == 0)[:, None]
-        return torch.tanh(torch.where(is_empty, 0.0, found + self.convolution.bias))
+        return torch.tanh(torch.where(is_empty, 0.0, maxima + self.convolution.bias))
 
 
 class BowCNN(MaxCNN):
     """Both paths: s = beta_1 s_bow + beta_2 s_conv (section 2.4), both cosines, both betas learned.
 
-    The bag of words is r_bow = q_bow * t (equation 1): the frequency of each word of the vocabulary in the
-    question, times its weight in t. Unknown words are in no bag.
+    The bag of words is r_bow = q_bow * t (equation 1): the frequency of each word of the vocabulary in the question,
+    times its weight in t. Unknown words are left out.
     """
 
     is_lexical = True
 
     def __init__(self, words: nn.Embedding, units: int, window: int, start: str, is_updated: bool) -> None:
-        """`start` is the initial t, "idf" or "ones"; `is_updated` whether t is learned (table 5)."""
+        """Begin with t as `start` says, "idf" or "ones"; `is_updated` tells whether t is learned (table 5)."""
         super().__init__(words, units, window)
         self.start = start
         ones = torch.ones(words.num_embeddings, 1)
@@ -92,14 +92,14 @@ class BowCNN(MaxCNN):
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Start t from the archive (section 3.2): [t]_i = log(|Q| / |q in Q: w_i in q|); see Encoder.
 
-        A word of the vocabulary that no text of `texts` holds counts as being in one.
+        A word of the vocabulary that is in none of the `texts` counts as being in one.
         """
         if self.start == "idf":
             weights = inverse_document_frequencies(texts, self.words.num_embeddings)
             self.word_weights.weight.data[:, 0] = torch.from_numpy(weights)
 
     def mix(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Encoder: beta_2 and beta_1."""
+        """Return beta_2 and beta_1; see Encoder."""
         return self.betas[1], self.betas[0]
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:

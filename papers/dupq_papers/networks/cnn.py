@@ -23,7 +23,7 @@ from dupq_papers.networks.windows import highest, highest_windows
 
 
 class CNNSettings(LearnedSettings):
-    """Of CNN."""
+    """Settings of CNN."""
 
     kind: Literal["cnn"] = "cnn"
     units: Length = Field(300, description="Length of an embedding.")
@@ -38,12 +38,12 @@ class CNNSettings(LearnedSettings):
 class CNN(Encoder):
     """Equation 2: [r]_j = f(sum_n [f(W1 z_n + b1)]_j), f = tanh, z_n the k word vectors around word n.
 
-    With pooling "max" the maximum over n takes the place of the sum. Windows that reach over the ends of the
-    question see the common padding vector (footnote 6). Scored by cosine.
+    With pooling "max" the maximum over n replaces the sum. Windows beyond the ends of the question see the common
+    padding vector (footnote 6). Scored by cosine.
     """
 
     def __init__(self, words: nn.Embedding, units: int, window: int, pooling: str) -> None:
-        """`words` is W0, one row an id of the vocabulary; `window` is k, odd."""
+        """Begin with W0 = `words`, one row per id of the vocabulary; `window` is k, odd."""
         super().__init__()
         self.dimensions = units
         self.window = window
@@ -53,21 +53,21 @@ class CNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        if self.pooling == "max":  # tanh rises, so it may as well be taken of the maximum
-            found = highest(self.words, self.convolution, self.window, ids, lengths)
-            return Embedding(torch.tanh(torch.tanh(torch.where((lengths > 0)[:, None], found, 0.0))))
+        if self.pooling == "max":  # tanh is monotonic, so it can be applied to the maximum
+            maxima = highest(self.words, self.convolution, self.window, ids, lengths)
+            return Embedding(torch.tanh(torch.tanh(torch.where((lengths > 0)[:, None], maxima, 0.0))))
         local = torch.tanh(convolve(self.words, self.convolution, self.window, ids))
         return Embedding(torch.tanh((local * token_mask(ids, lengths)[:, :, None]).sum(dim=1)))
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
-        """See Encoder. As tanh(x) = 2 sigmoid(2 x) - 1, which is six times as fast in torch, is summed as that."""
+        """See Encoder. tanh(x) is computed as 2 sigmoid(2 x) - 1, which is six times as fast in torch."""
         products = window_products(self.words, self.convolution, self.window, texts)
         lengths = torch.from_numpy(texts.lengths)[:, None]
         if self.pooling == "max":
-            found = torch.tanh(highest_windows(products) + self.convolution.bias)
-            return torch.tanh(torch.where(lengths > 0, found, 0.0))
+            maxima = torch.tanh(highest_windows(products) + self.convolution.bias)
+            return torch.tanh(torch.where(lengths > 0, maxima, 0.0))
         pooled = products.table.new_empty(len(texts), self.dimensions)
-        for some, local, begins in window_sums(products):
+        for rows, local, begins in window_sums(products):
             sigmoids = local.add_(self.convolution.bias).mul_(2).sigmoid_()
-            pooled[some] = sums_of_rows(sigmoids, begins)
+            pooled[rows] = sums_of_rows(sigmoids, begins)
         return torch.tanh(2 * pooled - lengths)

@@ -26,7 +26,7 @@ from dupq_papers.networks.word_sums import (
 
 
 class MappSentSettings(CountedSettings):
-    """Of MappSent."""
+    """Settings of MappSent."""
 
     kind: Literal["mappsent"] = "mappsent"
     mapping: Literal["orthogonal", "none"] = Field("orthogonal", description="none: the paper's MappSent-.")
@@ -41,16 +41,15 @@ class MappSentSettings(CountedSettings):
 class MappSent(Encoder):
     """Section 3: s = sum_w v_w; u = s/|s|; m = (u - mean) R; then m less its projections on principal components.
 
-    The mean is that of u over the questions that `prepare` is given, as Artetxe et al. centre whole spaces: the whole
-    archive, or with `encoder.taken_from` = "training" (section 3: "PCA on the training dataset") all that is not held
-    out. R minimises the sum over the known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among orthogonal
-    matrices. Left is the older question of a pair: the paper maps original questions onto related ones, and then, as
-    here, both by the same R. Components are those of m over the questions of the mean. Without mapping this is the
-    paper's MappSent-: the plain sum, less components.
+    The mean is that of u over the questions that `prepare` gets, as Artetxe et al. centre whole spaces: the whole
+    archive, or with `encoder.taken_from` = "training" (section 3: "PCA on the training dataset") all questions that are
+    not held out. R minimises the sum over the known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among
+    orthogonal matrices. Left is the older question of a pair: the paper maps original questions onto related ones, and
+    then, as here, both by the same R. Components are those of m over the questions of the mean. Without mapping this is
+    the paper's MappSent-: the plain sum less components.
 
     An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring and
-    by components of centred vectors of length 1; R itself changes no score.
-    Unknown words are left out.
+    by components of centred vectors of length 1; R itself changes no score. Unknown words are left out.
     """
 
     word_weights: torch.Tensor  # (V,)
@@ -59,7 +58,7 @@ class MappSent(Encoder):
     components: torch.Tensor  # (K, D)
 
     def __init__(self, words: nn.Embedding, mapped: bool, components: int) -> None:
-        """`mapped`: with unit length, centring and R; `components` are removed: 0, or the paper's 1 or 2."""
+        """Use unit length, centring and R if `mapped`; remove `components`: 0, or the paper's 1 or 2."""
         super().__init__()
         self.dimensions = words.embedding_dim
         self.mapped = mapped
@@ -77,7 +76,7 @@ class MappSent(Encoder):
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         sums = sums_of_words(self.words, self.word_weights, texts)
-        return in_blocks(lambda some: without_components(self._map(some), self.components), sums)
+        return in_blocks(lambda block: without_components(self._map(block), self.components), sums)
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Take the mean and the components from `texts`, the mapping from `pairs`."""
@@ -86,12 +85,12 @@ class MappSent(Encoder):
         self.mapping.copy_(torch.eye(self.dimensions))
         if self.mapped:
             self.mean.copy_(torch.from_numpy(_mean(vectors_of(self._mapped, texts, device), self.dimensions)))
-            both = vectors_of(self._mapped, (side for pair in pairs for side in pair), device)
-            self.mapping.copy_(torch.from_numpy(orthogonal_map(both, self.dimensions)))
+            sides = vectors_of(self._mapped, (side for pair in pairs for side in pair), device)
+            self.mapping.copy_(torch.from_numpy(orthogonal_map(sides, self.dimensions)))
         if len(self.components):
             vectors = vectors_of(self._mapped, texts, device)
-            found = principal_components(vectors, self.dimensions, len(self.components))
-            self.components.copy_(torch.from_numpy(found))
+            components = principal_components(vectors, self.dimensions, len(self.components))
+            self.components.copy_(torch.from_numpy(components))
 
     def _mapped(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return self._map(weighted_sums(self.words, self.word_weights, ids, lengths))
@@ -105,7 +104,7 @@ class MappSent(Encoder):
 
 
 def _mean(vectors: Iterator[np.ndarray], dimensions: int) -> np.ndarray:
-    """The mean of the rows that are not zero."""
+    """Return the mean of the rows that are not zero."""
     total, number = np.zeros(dimensions), 0
     for rows in vectors:
         total += rows.sum(axis=0)
@@ -114,10 +113,10 @@ def _mean(vectors: Iterator[np.ndarray], dimensions: int) -> np.ndarray:
 
 
 def orthogonal_map(vectors: Iterable[np.ndarray], dimensions: int) -> np.ndarray:
-    """The orthogonal R (D, D) that minimises sum |x R - z|^2 (Schönemann 1966): U V^T of the SVD of X^T Z.
+    """Return the orthogonal R (D, D) that minimises sum |x R - z|^2 (Schönemann 1966): U V^T of the SVD of X^T Z.
 
-    Rows of `vectors` are x, z, x, z …, some at a time and always whole pairs; only X^T Z is held. Where the pairs
-    determine nothing R is some orthogonal completion.
+    Rows of `vectors` are x, z, x, z …, in batches of whole pairs; only X^T Z is held in memory. Where the pairs leave R
+    open, it is some orthogonal completion.
     """
     product = np.zeros((dimensions, dimensions))
     for rows in vectors:

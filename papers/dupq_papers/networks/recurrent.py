@@ -13,11 +13,11 @@ from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
 
-_ROWS = 256  # texts that are stepped through together
+_ROWS = 256  # texts of a group
 
 
 class RecurrentSettings(LearnedSettings):
-    """Of Recurrent."""
+    """Settings of Recurrent."""
 
     kind: Literal["lstm", "gru"] = "lstm"
     units: Length = Field(300, description="Length of a state, and of an embedding.")
@@ -40,18 +40,18 @@ class Recurrent(Encoder):
 
     Attention, equations 8 to 10: e_i = tanh(W_h h_i + b_h), alpha = softmax over i of e_i u_h, r = sum_i alpha_i h_i.
     The paper's h_i sums up "the question up to x_i" (section 3.5), but its r is in R^2L, "L the size of each LSTM"
-    (equation 10). As in Yang et al. 2016, whose attention it takes, h_i may be the states of a forward and of a
-    backward one side by side; their final states are those after the last and after the first word. The GRU, for which
-    the paper has no equations, is that of Cho et al. 2014 as torch computes it.
+    (equation 10). As in Yang et al. 2016, whose attention it uses, h_i may join the states of a forward and of a
+    backward cell; their final states are those after the last and after the first word. The paper has no equations for
+    the GRU, so it is that of Cho et al. 2014 as torch computes it.
 
-    All states are computed up to the padded length, and those after the end of a text are ignored: so every text is in
-    matrices of the same shape whatever its batch, which packed sequences do not give.
+    All states are computed up to the padded length, and those after the end of a text are ignored. So a text's matrices
+    have the same shape in every batch, unlike with packed sequences.
     """
 
     def __init__(
         self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Kind, reads_back: bool = False
     ) -> None:
-        """`words` are the x_t by id; `cell` is "lstm" or "gru"; `pooling` is "final" or "attention"."""
+        """Begin with the x_t = `words` by id; `cell` is "lstm" or "gru"; `pooling` is "final" or "attention"."""
         super().__init__()
         self.dimensions = 2 * units if reads_back else units
         self.kind = kind
@@ -70,42 +70,42 @@ class Recurrent(Encoder):
         states = self._states(self.cell, ids)  # (B, L, L of the paper)
         final = states[rows, last]
         if self.back is not None:
-            places = _turned(ids, lengths)
-            turned = self._states(self.back, ids.gather(1, places))
-            final = torch.cat([final, turned[rows, last]], dim=1)
-            states = torch.cat([states, turned[rows[:, None], places]], dim=2)
+            reversed_order = _reversed(ids, lengths)
+            backward = self._states(self.back, ids.gather(1, reversed_order))
+            final = torch.cat([final, backward[rows, last]], dim=1)
+            states = torch.cat([states, backward[rows[:, None], reversed_order]], dim=2)
         pooled = final if self.attention is None else self.attention(states, token_mask(ids, lengths))
         return Embedding(pooled * (lengths > 0)[:, None])
 
     def _states(self, cell: nn.LSTM | nn.GRU, ids: torch.Tensor) -> torch.Tensor:
-        """The states (B, L, D) of a cell; not in half precision, which for cells is float16 under any autocast."""
+        """Return the states (B, L, D) of a cell, in full precision: cells would use float16 under any autocast."""
         with torch.autocast(ids.device.type, enabled=False):
             states: torch.Tensor = cell(self.words(ids))[0]
         return states
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor | None:
-        """See Encoder. Groups of texts of about the same length are stepped through together.
+        """Compute the states of groups of texts of similar length; see Encoder.
 
-        A group always has the same number of rows, so the shapes of products are the same for every text. Not where a
-        second one reads backwards: attention would need the states of both, all at once.
+        A group always has the same number of rows, so products have the same shape for every text. None with a backward
+        cell: attention would need all states of both cells.
         """
         if self.back is not None:
             return None
         steps = _Steps(self.cell)
         products = word_products(self.words, steps.of_words[None], 0, None, texts)
-        rows, places = products.table[:, 0] + steps.bias_of_words, TokenIds(products.rows, texts.offsets)
+        rows, row_ids = products.table[:, 0] + steps.bias_of_words, TokenIds(products.rows, texts.offsets)
         pooled = rows.new_empty(len(texts), self.dimensions)
         longest_first = np.argsort(-texts.lengths, kind="stable")
         for start in range(0, len(texts), _ROWS):
-            some = longest_first[start : start + _ROWS]
+            indices = longest_first[start : start + _ROWS]
             lengths = np.zeros(_ROWS, np.int64)
-            lengths[: len(some)] = texts.lengths[some]
-            group = torch.from_numpy(padded(places, some, _ROWS, int(lengths[0])))
-            pooled[some] = self._group(steps, rows, group, torch.from_numpy(lengths))[: len(some)]
+            lengths[: len(indices)] = texts.lengths[indices]
+            group = torch.from_numpy(padded(row_ids, indices, _ROWS, int(lengths[0])))
+            pooled[indices] = self._group(steps, rows, group, torch.from_numpy(lengths))[: len(indices)]
         return pooled
 
     def _group(self, steps: "_Steps", rows: torch.Tensor, group: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The pooled states (B, D) of texts whose words are the `rows` with the numbers `group` (B, L)."""
+        """Return the pooled states (B, D) of texts whose words are the `rows` at the indices `group` (B, L)."""
         state = steps.first(len(group), rows)
         attended = None if self.attention is None else _Attended(self.attention, state[0])
         for word in range(group.shape[1]):
@@ -119,23 +119,23 @@ class Recurrent(Encoder):
         return state[0] if attended is None else attended.mean()
 
 
-def _turned(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """The places (B, L) that turn the words of each row round; those of its padding stay. Turned twice is as before."""
-    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    return torch.where(token_mask(ids, lengths), lengths[:, None] - 1 - places, places)
+def _reversed(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return the positions (B, L) that reverse the words of each row and leave its padding; it is its own inverse."""
+    positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    return torch.where(token_mask(ids, lengths), lengths[:, None] - 1 - positions, positions)
 
 
 class _Steps:
-    """The cell of an LSTM or a GRU, word by word; the products of the words are computed beforehand.
+    """The cell of an LSTM or a GRU, word by word, given the products of the words.
 
-    tanh(x) is 2 sigmoid(2 x) - 1 here, which is six times as fast in torch; the factor within goes into the weights.
+    tanh(x) is computed as 2 sigmoid(2 x) - 1, which is six times as fast in torch; the weights include the inner 2.
     """
 
     def __init__(self, cell: nn.LSTM | nn.GRU) -> None:
         of_words, of_states, bias, second_bias = (parameter.detach().clone() for parameter in cell.parameters())
         units = cell.hidden_size
         self._is_lstm = isinstance(cell, nn.LSTM)
-        # the rows of the candidate state, which alone goes through tanh; torch's order is i, f, c, o and r, z, n
+        # only the candidate state goes through tanh; torch's order of gates is i, f, c, o and r, z, n
         for parameter in (of_words, of_states, bias, second_bias):
             parameter[2 * units : 3 * units] *= 2
         self.of_words = of_words.T.contiguous()  # (d, gates * D)
@@ -143,11 +143,11 @@ class _Steps:
         self._of_states, self._bias = of_states.T.contiguous(), second_bias
 
     def first(self, rows: int, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The states of `rows` texts before their first word: h and, of an LSTM, c."""
+        """Return the states of `rows` texts before their first word: h and, for an LSTM, c."""
         return tuple(like.new_zeros(rows, len(self._of_states)) for _ in range(1 + self._is_lstm))
 
     def next(self, words: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The states after a word, given its products (B, gates * D)."""
+        """Return the states after a word, given its products (B, gates * D)."""
         h = state[0]
         of_h = torch.addmm(self._bias, h, self._of_states)
         if self._is_lstm:
@@ -161,20 +161,19 @@ class _Steps:
 
 
 class _Attended:
-    """The weighted sum of Attention, state by state: the softmax is normalised as it grows.
+    """The weighted sum of Attention, state by state, with an online softmax (Milakov and Gimelshein 2018).
 
-    Milakov and Gimelshein 2018: the highest e_i u_h so far is taken from all exponents, and what was summed before a
-    higher one came is scaled down.
+    The highest e_i u_h so far is subtracted from all exponents; a higher one scales down the earlier sum.
     """
 
     def __init__(self, attention: "Attention", like: torch.Tensor) -> None:
-        """`like` (B, D) has the shape of the states."""
+        """Begin with no states; `like` (B, D) has their shape."""
         self._attention = attention
         self._highest = like.new_full((len(like), 1), torch.finfo(like.dtype).min)
         self._total, self._sum = like.new_zeros(len(like), 1), torch.zeros_like(like)
 
     def add(self, states: torch.Tensor, is_word: torch.Tensor) -> None:
-        """One state (B, D) of each text, where `is_word` (B, 1)."""
+        """Add a state (B, D) of each text where `is_word` (B, 1) is true."""
         nearness = self._attention.nearness(states)[:, None].masked_fill(~is_word, -torch.inf)
         highest = torch.maximum(self._highest, nearness)
         scale, weight = torch.exp(self._highest - highest), torch.exp(nearness - highest)
@@ -183,39 +182,39 @@ class _Attended:
         self._highest = highest
 
     def mean(self) -> torch.Tensor:
-        """r (B, D); zero where there was no state."""
+        """Return r (B, D), zero for texts without states."""
         return self._sum / torch.where(self._total > 0, self._total, 1.0)
 
 
 class Attention(nn.Module):
-    """Section 3.5: the weighted sum of all states, by how near they are to a learned context vector u_h."""
+    """The weighted sum of all states by their nearness to a learned context vector u_h, section 3.5."""
 
     def __init__(self, units: int) -> None:
-        """W_h is (units, units); `units` is D."""
+        """Begin with random weights; W_h is (units, units), `units` is D."""
         super().__init__()
         self.projection = nn.Linear(units, units)  # W_h, b_h
         self.context = nn.Parameter(torch.randn(units))  # u_h, "randomly initialized"
 
     def forward(self, states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """r (B, D) of `states` (B, L, D), over the positions where `tokens` (B, L) is true."""
+        """Return r (B, D) of `states` (B, L, D), over the positions where `tokens` (B, L) is true."""
         nearness = self.nearness(states)  # (B, L)
         nearness = nearness.masked_fill(~tokens, torch.finfo(nearness.dtype).min)
         weights = torch.softmax(nearness, dim=1)  # equation 9
         return (weights[:, :, None] * states).sum(dim=1)  # equation 10
 
     def nearness(self, states: torch.Tensor) -> torch.Tensor:
-        """e_i u_h (…) of `states` (…, D), equation 8."""
+        """Return e_i u_h (…) of `states` (…, D), equation 8."""
         return torch.tanh(self.projection(states)) @ self.context
 
 
 def _start(cell: nn.LSTM | nn.GRU) -> None:
-    """Start values as in Keras, which the paper uses (section 5.3); the paper gives none.
+    """Initialise a cell as Keras does, which the paper uses (section 5.3); the paper gives no values.
 
-    Glorot for W, orthogonal for U, zero biases, those of forget gates one. The LSTM has one b_k a gate, as in the
-    equations: torch's second one stays zero. The GRU keeps both, as its candidate state needs them.
+    Glorot for W, orthogonal for U, zero biases, but one for forget gates. The LSTM has one b_k per gate, as in the
+    equations: torch's second one stays zero. The GRU keeps both, because its candidate state needs them.
     """
     units = cell.hidden_size
-    of_words, of_states, bias, second_bias = cell.parameters()  # of all gates, one below the other
+    of_words, of_states, bias, second_bias = cell.parameters()  # with the rows of all gates
     for matrix in of_words.data.split(units):
         nn.init.xavier_uniform_(matrix)
     for matrix in of_states.data.split(units):

@@ -27,7 +27,7 @@ from dupq_papers.networks.word_sums import (
 
 
 class SIFSettings(CountedSettings):
-    """Of SIF."""
+    """Settings of SIF."""
 
     needs_links: ClassVar[bool] = False
     kind: Literal["sif"] = "sif"
@@ -42,16 +42,16 @@ class SIFSettings(CountedSettings):
 class SIF(Encoder):
     """Algorithm 1: v_s = 1/|s| sum_w a/(a + p(w)) v_w, then v_s - U U^T v_s.
 
-    p(w) is the share of a word in the questions that `prepare` is given (`encoder.taken_from`), as the encoder reads
-    them; the rows of U^T are the first principal components of all their v_s. Unknown words weigh nothing and count for
-    p(w) and |s| only.
+    p(w) is the share of a word in the questions that `prepare` gets (`encoder.taken_from`), as the encoder reads them.
+    The rows of U^T are the first principal components of all their v_s. Unknown words have weight 0 and count for p(w)
+    and |s| only.
     """
 
     word_weights: torch.Tensor  # (V,)
     components: torch.Tensor  # (K, D)
 
     def __init__(self, words: nn.Embedding, smoothing: float, components: int) -> None:
-        """`smoothing` is a (the paper's 1e-3); `components` are removed: 0, or the paper's 1."""
+        """Begin with a = `smoothing` (the paper's 1e-3); remove `components`: 0, or the paper's 1."""
         super().__init__()
         self.dimensions = words.embedding_dim
         self.smoothing = smoothing
@@ -68,18 +68,18 @@ class SIF(Encoder):
         """See Encoder."""
         sums = sums_of_words(self.words, self.word_weights, texts)
         averages = sums / torch.from_numpy(texts.lengths).clamp_min(1)[:, None]
-        return in_blocks(lambda some: without_components(some, self.components), averages)
+        return in_blocks(lambda block: without_components(block, self.components), averages)
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Take the words' weights and the components from `texts`; `pairs` are not read."""
+        """Compute the words' weights and the components from `texts`; `pairs` are not read."""
         counts = count_ids(texts, len(self.word_weights))
         share = torch.from_numpy(counts / max(1, counts.sum()))
         weights = (self.smoothing / (self.smoothing + share)).float()
         self.word_weights.copy_(weights * known_words(len(counts)))
         if len(self.components):
             vectors = vectors_of(self._average, texts, self.words.weight.device)
-            found = principal_components(vectors, self.dimensions, len(self.components))
-            self.components.copy_(torch.from_numpy(found))
+            components = principal_components(vectors, self.dimensions, len(self.components))
+            self.components.copy_(torch.from_numpy(components))
 
     def _average(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         sums = weighted_sums(self.words, self.word_weights, ids, lengths)

@@ -14,7 +14,7 @@ from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 
 
 class StackedCNNSettings(LearnedSettings):
-    """Of StackedCNN."""
+    """Settings of StackedCNN."""
 
     kind: Literal["stacked_cnn"] = "stacked_cnn"
     units: Length = Field(50, description="Length of an embedding.")
@@ -40,18 +40,18 @@ class StackedCNNSettings(LearnedSettings):
 class StackedCNN(Encoder):
     """`layers` times convolution, ReLU and max-pooling, then dropout and a fully connected layer (sections 4, 5.4).
 
-    f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or what the layer before gives, 0 behind the
-    end. Of `pool` places in a row the highest stays: with three layers of pool 2 what is left is an eighth as long as
-    the text. Of it each filter's highest is taken: the paper says neither this nor to which length it pads. "A dropout
-    layer after both a convolution and max-pooling layer" (section 4.2) is one, behind them; see FeatureDropout.
+    f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or the output of the layer before, 0 after
+    the end. The highest of every `pool` positions stays, so three layers of pool 2 shorten the text to an eighth. Then
+    the highest position of each filter is taken: the paper says neither this nor to which length it pads. "A dropout
+    layer after both a convolution and max-pooling layer" (section 4.2) is one layer after them; see FeatureDropout.
 
-    The fully connected layer gives its outputs divided by their number, which is a start and a step 1/units as large.
-    exp(-|a - b|_1) sums over all of them: of 50 outputs around 1 apart it is exp(-50), and so is its gradient. Long
-    texts start there. The equations stay those of the paper.
+    The outputs of the fully connected layer are divided by their number, so they start and change 1/units as large.
+    exp(-|a - b|_1) sums over all outputs: for 50 outputs that differ by 1 it is exp(-50), and so is its gradient. Long
+    texts would start there. The equations stay those of the paper.
     """
 
     def __init__(self, words: nn.Embedding, settings: StackedCNNSettings) -> None:
-        """`words` are the t_k by id."""
+        """Begin with the t_k = `words`, one row per id."""
         super().__init__()
         self.dimensions = settings.units
         self.kind = settings.similarity
@@ -71,12 +71,12 @@ class StackedCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        places, left = token_mask(ids, lengths), lengths
-        found = (self.words(ids) * places[:, :, None]).transpose(1, 2)  # (B, d, L)
+        tokens, sizes = token_mask(ids, lengths), lengths
+        layer = (self.words(ids) * tokens[:, :, None]).transpose(1, 2)  # (B, d, L)
         for convolution in self.convolutions:
-            local = torch.relu(convolution(nn.functional.pad(found, (0, self.window - 1))))  # (B, m, L)
-            local = local * (torch.arange(local.shape[2], device=ids.device) < left[:, None])[:, None]
-            found, left = nn.functional.max_pool1d(local, self.pool, ceil_mode=True), -(-left // self.pool)
-        features = self.dropout(found.amax(dim=2))  # ReLU is never below 0, where padding is
+            local = torch.relu(convolution(nn.functional.pad(layer, (0, self.window - 1))))  # (B, m, L)
+            local = local * (torch.arange(local.shape[2], device=ids.device) < sizes[:, None])[:, None]
+            layer, sizes = nn.functional.max_pool1d(local, self.pool, ceil_mode=True), -(-sizes // self.pool)
+        features = self.dropout(layer.amax(dim=2))  # padding is 0, and ReLU is never below it
         embedding = self.connected(features) / self.divisor
         return Embedding(embedding * (lengths > 0)[:, None])

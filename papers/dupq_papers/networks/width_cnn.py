@@ -17,7 +17,7 @@ from dupq_papers.networks.windows import highest_windows
 
 
 class WidthCNNSettings(LearnedSettings):
-    """Of WidthCNN."""
+    """Settings of WidthCNN."""
 
     kind: Literal["width_cnn"] = "width_cnn"
     units: Length = Field(300, description="Length of an embedding.")
@@ -37,15 +37,15 @@ class WidthCNNSettings(LearnedSettings):
 
 
 class WidthCNN(Encoder):
-    """Filters of several widths w side by side, each over all places: f_i = ReLU(T_{i:i+w-1} o F + b) (equation 11).
+    """Filters of several widths w, each over all positions: f_i = ReLU(T_{i:i+w-1} o F + b) (equation 11).
 
-    T are the word vectors, t_k = 0 behind the end. Of each filter's f_1 ... f_N the maximum stays (section 4.2);
-    dropout and a fully connected layer follow (section 4.3), which makes the embedding. It is linear: ReLU would
-    leave half of the space empty, and the paper names none for it.
+    T are the word vectors, t_k = 0 after the end. The maximum of each filter's f_1 ... f_N stays (section 4.2); dropout
+    and a fully connected layer follow (section 4.3), which makes the embedding. That layer is linear: ReLU would leave
+    half of the space empty, and the paper names none for it.
     """
 
     def __init__(self, words: nn.Embedding, settings: WidthCNNSettings) -> None:
-        """`words` are the t_k by id."""
+        """Begin with the t_k = `words`, one row per id."""
         super().__init__()
         self.dimensions = settings.units
         self.kind = settings.similarity
@@ -54,7 +54,7 @@ class WidthCNN(Encoder):
         self.convolutions = nn.ModuleList(nn.Conv1d(words.embedding_dim, filters, width) for width in settings.widths)
         self.dropout = FeatureDropout(settings.dropout, features, settings.dropout_of)
         self.connected = nn.Linear(features, settings.units)
-        self.divisor = settings.units if settings.scale == "mean" else 1  # StackedCNN says what for
+        self.divisor = settings.units if settings.scale == "mean" else 1  # see StackedCNN
 
     def begin_step(self) -> None:
         """See Encoder."""
@@ -70,13 +70,13 @@ class WidthCNN(Encoder):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        pooled = [_highest_of(convolution, self.words, texts) for convolution in self.convolutions]
+        pooled = [_highest_unpadded(convolution, self.words, texts) for convolution in self.convolutions]
         is_text = torch.from_numpy(texts.lengths > 0)[:, None]
         return in_blocks(self.connected, torch.cat(pooled, dim=1)) / self.divisor * is_text
 
 
-def _highest_of(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) -> torch.Tensor:
-    """As `_highest`, of texts without padding. The maximum of ReLUs is the ReLU of the maximum."""
+def _highest_unpadded(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) -> torch.Tensor:
+    """Return the maxima of `_highest` without padding. The maximum of ReLUs is the ReLU of the maximum."""
     assert isinstance(convolution, nn.Conv1d)
     assert convolution.bias is not None
     products = word_products(words, convolution.weight.permute(2, 1, 0), 0, None, texts)
@@ -84,7 +84,7 @@ def _highest_of(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) ->
 
 
 def _highest(convolution: nn.Module, vectors: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """The maximum (B, m) of each filter over the places of (B, d, L) where `tokens` (B, L) is true."""
+    """Return the maximum (B, m) of each filter over the positions of (B, d, L) where `tokens` (B, L) is true."""
     assert isinstance(convolution, nn.Conv1d)
     behind = convolution.kernel_size[0] - 1
     local = torch.relu(convolution(nn.functional.pad(vectors, (0, behind))))  # (B, m, L)

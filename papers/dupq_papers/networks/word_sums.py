@@ -16,7 +16,7 @@ _ROWS = 64
 
 
 class CountedSettings(NetworkSettings):
-    """A network that takes sums over texts, and learns nothing by gradients."""
+    """Settings of a network that counts over texts and learns nothing by gradients."""
 
     taken_from: Literal["archive", "training"] = Field(
         "archive", description="The texts of the sums; training: not those of the development and test parts."
@@ -24,43 +24,43 @@ class CountedSettings(NetworkSettings):
 
 
 def weighted_sums(words: nn.Embedding, weights: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """The sums (B, D) of the vectors of the first `lengths` (B,) words of each row of `ids` (B, L), times `weights`.
+    """Return the weighted sums (B, D) of the vectors of the first `lengths` (B,) words of each row of `ids` (B, L).
 
-    `weights` has one entry an id of the vocabulary.
+    `weights` has one entry per id of the vocabulary.
     """
     return (words(ids) * (weights[ids] * token_mask(ids, lengths))[:, :, None]).sum(dim=1)
 
 
 def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """How often each id of a vocabulary of `size` occurs in `texts` (int64)."""
+    """Return how often each id of a vocabulary of `size` occurs in `texts` (int64)."""
     counts = np.zeros(size, np.int64)
-    for some in in_batches(texts):
-        counts += np.bincount(np.concatenate(some), minlength=size)
+    for batch in in_batches(texts):
+        counts += np.bincount(np.concatenate(batch), minlength=size)
     return counts
 
 
 def vectors_of(
     embed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], texts: Iterable[np.ndarray], device: torch.device
 ) -> Iterator[np.ndarray]:
-    """The vectors that `embed` (ids, lengths → (B, D)) gives for texts, some rows at a time (float64), in order."""
+    """Yield the vectors (float64) that `embed` (ids, lengths → (B, D)) gives for texts, in order and in batches."""
     with torch.inference_mode():
-        for some in in_batches(texts):
+        for batch_of_texts in in_batches(texts):
             rows: np.ndarray | None = None
-            for batch in batches(TokenIds.of(some), _ROWS):
-                found = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
+            for batch in batches(TokenIds.of(batch_of_texts), _ROWS):
+                vectors = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
                 if rows is None:
-                    rows = np.zeros((len(some), found.shape[1]))
-                rows[batch.texts] = found[: len(batch.texts)].double().cpu().numpy()
+                    rows = np.zeros((len(batch_of_texts), vectors.shape[1]))
+                rows[batch.texts] = vectors[: len(batch.texts)].double().cpu().numpy()
             if rows is not None:
                 yield rows
 
 
 def principal_components(vectors: Iterable[np.ndarray], dimensions: int, number: int) -> np.ndarray:
-    """The first `number` principal components (float64, shape (number, D)) of vectors that come some rows at a time.
+    """Return the first `number` principal components (float64, shape (number, D)) of batches of vectors.
 
-    They are the first right singular vectors of all rows together, not centred, as in the code of Arora et al.
-    2017: the eigenvectors of the D x D matrix of second moments, which is all that is held. Components beyond the
-    rank of the vectors are zero.
+    They are the first right singular vectors of all rows, not centred, as in the code of Arora et al. 2017: the
+    eigenvectors of the D x D matrix of second moments. Only this matrix is held in memory. Components beyond the rank
+    of the vectors are zero.
     """
     moment = np.zeros((dimensions, dimensions))
     for rows in vectors:
@@ -72,12 +72,12 @@ def principal_components(vectors: Iterable[np.ndarray], dimensions: int, number:
 
 
 def without_components(vectors: torch.Tensor, components: torch.Tensor) -> torch.Tensor:
-    """`vectors` (B, D) less their projections on `components` (K, D), which are orthonormal or zero."""
+    """Return `vectors` (B, D) less their projections on `components` (K, D), which are orthonormal or zero."""
     if not len(components):
         return vectors
     return vectors - (vectors @ components.T) @ components
 
 
 def full_precision(device: torch.device) -> torch.autocast:
-    """A context without half-precision products: a component that most vectors share must go to its last digit."""
+    """Return a context without half-precision products, so that a common component is removed to its last digit."""
     return torch.autocast(device.type, enabled=False)
