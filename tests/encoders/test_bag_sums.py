@@ -31,8 +31,8 @@ def bag(dimensions: int, dropout: float = 0.0) -> Encoder:
 def gradients(network: Encoder, dense: torch.Tensor) -> dict[str, torch.Tensor]:
     direction = torch.from_numpy(np.random.default_rng(3).normal(size=tuple(dense.shape)))
     (dense * direction).sum().backward()
-    found = {name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None}
-    return {name: gradient.to_dense() if gradient.is_sparse else gradient for name, gradient in found.items()}
+    actual = {name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None}
+    return {name: gradient.to_dense() if gradient.is_sparse else gradient for name, gradient in actual.items()}
 
 
 @given(TEXTS, st.sampled_from([unpadded.weighted_sums, unpadded.sums_on_gpu]))
@@ -48,10 +48,10 @@ def check_like_padded(arrays: list[np.ndarray], flat: Encoder, padded: Encoder) 
     one, other = flat.forward_unpadded(TokenIds.of(arrays)), padded(*pad(arrays))
     assert one is not None
     assert torch.allclose(one.dense, other.dense)
-    found, expected = gradients(flat, one.dense), gradients(padded, other.dense)
-    assert set(found) == set(expected) == {"words.weight", "log_weights.weight", "power"}
+    actual, expected = gradients(flat, one.dense), gradients(padded, other.dense)
+    assert set(actual) == set(expected) == {"words.weight", "log_weights.weight", "power"}
     for name, gradient in expected.items():
-        assert torch.allclose(found[name], gradient), name
+        assert torch.allclose(actual[name], gradient), name
     rows = [flat.get_parameter(name).grad for name in ("words.weight", "log_weights.weight")]
     for gradient in rows:  # each word that is there once
         assert gradient is not None

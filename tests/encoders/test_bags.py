@@ -41,13 +41,13 @@ def test_embeddings_and_measure_are_the_networks() -> None:
     tensors, texts = trained_like()
     network, bag = rebuild(KIND, tensors, "here"), Bag.of(tensors, "here")
     assert (bag.dimensions, bag.measure) == (network.dimensions, network.measure)
-    wanted, found = encode(network, texts), bag.encode(TokenIds.of(texts))
-    assert found.vectors.dtype == np.float16
-    np.testing.assert_allclose(found.vectors, wanted.vectors, atol=1e-3)
-    assert wanted.words is not None
-    assert found.words is not None
-    np.testing.assert_allclose(found.words.toarray(), wanted.words.toarray(), atol=1e-3)
-    assert not found.vectors[1].any()
+    expected, actual = encode(network, texts), bag.encode(TokenIds.of(texts))
+    assert actual.vectors.dtype == np.float16
+    np.testing.assert_allclose(actual.vectors, expected.vectors, atol=1e-3)
+    assert expected.words is not None
+    assert actual.words is not None
+    np.testing.assert_allclose(actual.words.toarray(), expected.words.toarray(), atol=1e-3)
+    assert not actual.vectors[1].any()
     nothing = bag.encode(TokenIds.of([]))
     assert nothing.vectors.shape == (0, 12)
     assert nothing.words is not None
@@ -58,10 +58,10 @@ def test_what_is_counted_is_what_a_training_begins_with() -> None:
     table = pa.table([pa.array(np.arange(len(TITLES))), pa.array(TITLES), pa.array(TITLES)], schema=TEXTS)
     for own in ((), ("word_vectors.algorithm=random", "word_vectors.dimensions=8")):
         settings = config.load("dupq", ["title_body.epochs=0", "word_vectors.minimum_count=1", *own])
-        found, wanted = untrained_reader(table, settings), train_on_texts(table, settings)
-        assert found.vocabulary.words == wanted.vocabulary.words
-        assert found.network.measure == wanted.network.measure
-        np.testing.assert_allclose(found.encode(table)[0].vectors, wanted.encode(table)[0].vectors, atol=1e-3)
+        actual, expected = untrained_reader(table, settings), train_on_texts(table, settings)
+        assert actual.vocabulary.words == expected.vocabulary.words
+        assert actual.network.measure == expected.network.measure
+        np.testing.assert_allclose(actual.encode(table)[0].vectors, expected.encode(table)[0].vectors, atol=1e-3)
 
 
 def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refused(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refus
     reader = load_reader(uri)
     assert isinstance(reader.network, Bag)
     assert (reader.vocabulary.words, reader.settings) == (words.words, load(uri).settings)
-    found, wanted = (bag.encode(TokenIds.of(texts)).vectors for bag in (reader.network, Bag.of(tensors, "here")))
-    assert np.array_equal(found, wanted)
+    actual, expected = (bag.encode(TokenIds.of(texts)).vectors for bag in (reader.network, Bag.of(tensors, "here")))
+    assert np.array_equal(actual, expected)
     of_others = ({"power": np.zeros(2, np.float32)}, {"more": np.zeros(2)}, {"lexical": np.zeros((), np.int64)})
     for wrong in of_others:
         with pytest.raises(DupqError, match="place: not the weights of a network of kind word_bag"):
@@ -87,6 +87,6 @@ def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refus
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8))
 def test_a_text_counts_once_for_each_word_that_it_holds(texts: list[list[int]]) -> None:
-    found = inverse_document_frequencies((np.array(text, np.int32) for text in texts), 10)
+    actual = inverse_document_frequencies((np.array(text, np.int32) for text in texts), 10)
     holding = [sum(word in text for text in texts) for word in range(2, 10)]
-    assert found.tolist() == pytest.approx([0, 0, *(np.log(max(1, len(texts)) / max(1, count)) for count in holding)])
+    assert actual.tolist() == pytest.approx([0, 0, *(np.log(max(1, len(texts)) / max(1, count)) for count in holding)])

@@ -79,9 +79,9 @@ def rounding(network: Encoder, text: list[int]) -> np.ndarray:
     states up to 1 and for r itself. No network came over 1.1 u of all that on an Intel Xeon of family 6, 78 texts.
     """
     parameters = [parameter.requires_grad_() for parameter in network.parameters()]
-    found = forward(network, [text]).dense[0]
-    size = 1 + found.detach().abs()
-    for unit, value in enumerate(found):
+    actual = forward(network, [text]).dense[0]
+    size = 1 + actual.detach().abs()
+    for unit, value in enumerate(actual):
         gradients = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
@@ -100,9 +100,9 @@ def test_a_network_is_its_equations(name: str, texts: list[list[int]]) -> None:
     parameters = twins.weights_of(network)
     expected = [NETWORKS[name][1](parameters, text) for text in texts]
     for batch in batches(TokenIds.of(np.array(text, np.int32) for text in texts), rows=4):
-        found = network(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths)).dense.detach().numpy()
+        actual = network(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths)).dense.detach().numpy()
         for row, text in enumerate(batch.texts):
-            assert found[row] == pytest.approx(expected[text], abs=DOUBLE)
+            assert actual[row] == pytest.approx(expected[text], abs=DOUBLE)
     allowed = rounding(network, texts[0])
     single = forward(network.float(), texts).dense[0].detach().numpy()
     assert (np.abs(single - expected[0]) <= allowed).all()
@@ -115,8 +115,8 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
     network, twin = small_network(name), NETWORKS[name][1]
     parameters = twins.weights_of(network)
     others = texts[1:] + texts[:1]
-    found = network.score(forward(network, texts), forward(network, others)).tolist()
-    for score, left, right in zip(found, texts, others, strict=True):
+    actual = network.score(forward(network, texts), forward(network, others)).tolist()
+    for score, left, right in zip(actual, texts, others, strict=True):
         expected = twins.similarity(network.kind, twin(parameters, left), twin(parameters, right))
         if "betas" in parameters:
             beta_1, beta_2 = parameters["betas"]
@@ -131,14 +131,14 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
 
 def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
     generator = np.random.default_rng(1)
-    scores, taught, own = generator.normal(size=(3, 6)), generator.normal(size=(3, 6)), np.array([1, 4, 5])
+    scores, targets, own = generator.normal(size=(3, 6)), generator.normal(size=(3, 6)), np.array([1, 4, 5])
     expected = 0.0
     for row in range(3):
-        sides = [np.delete(np.exp(side[row] / 0.3), own[row]) for side in (taught, scores)]
+        sides = [np.delete(np.exp(side[row] / 0.3), own[row]) for side in (targets, scores)]
         teachers, students = (side / side.sum() for side in sides)
         expected += (teachers * np.log(teachers / students)).sum()
-    found = distillation(*(torch.from_numpy(part) for part in (scores, taught, own)), temperature=0.3)
-    assert float(found) == pytest.approx(expected)
+    actual = distillation(*(torch.from_numpy(part) for part in (scores, targets, own)), temperature=0.3)
+    assert float(actual) == pytest.approx(expected)
 
 
 @every_network
@@ -153,10 +153,10 @@ def test_gradients_of_the_network_and_the_score_are_right(name: str) -> None:
     labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def whole(*values: torch.Tensor) -> torch.Tensor:
-        found = torch.func.functional_call(network, dict(zip(names, values, strict=True)), _batch(texts))
+        actual = torch.func.functional_call(network, dict(zip(names, values, strict=True)), _batch(texts))
         mixed = values[names.index("betas")] if "betas" in names else None
         network.mix = lambda: (1.0, 0.0) if mixed is None else (mixed[1], mixed[0])  # type: ignore[method-assign]
-        scores = network.score(found.rows(0, 2), found.rows(2, 4))
+        scores = network.score(actual.rows(0, 2), actual.rows(2, 4))
         return (labels - scores).square().sum()
 
     parameters = dict(network.named_parameters())
@@ -183,8 +183,8 @@ def test_equal_and_zero_embeddings_have_finite_gradients(kind: str) -> None:
 @every_network
 def test_training_mode_gives_gradients_to_all_that_is_learned_and_to_the_words_of_the_batch_only(name: str) -> None:
     network = small_network(name).train()
-    found = forward(network, [[2, 3, 4], [3, 5]])
-    network.score(found.rows(0, 1), found.rows(1, 2)).sum().backward()
+    actual = forward(network, [[2, 3, 4], [3, 5]])
+    network.score(actual.rows(0, 1), actual.rows(1, 2)).sum().backward()
     for key, parameter in network.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, key
     gradient = network.words.weight.grad
@@ -213,10 +213,10 @@ def test_padding_does_not_matter(name: str) -> None:
 @every_network
 def test_an_empty_text_has_a_zero_embedding(name: str) -> None:
     network = small_network(name).float()
-    found = Embeddings(np.arange(2), *encode(network, [np.zeros(0, np.int32), np.array([3], np.int32)], rows=4))
-    assert found.is_empty.tolist() == [True, False]
+    actual = Embeddings(np.arange(2), *encode(network, [np.zeros(0, np.int32), np.array([3], np.int32)], rows=4))
+    assert actual.is_empty.tolist() == [True, False]
     if network.kind == "cosine":
-        assert np.linalg.norm(found.vectors[1].astype(float)) == pytest.approx(1, abs=1e-3)
+        assert np.linalg.norm(actual.vectors[1].astype(float)) == pytest.approx(1, abs=1e-3)
 
 
 def same_bits(left: Encoded, right: Encoded) -> bool:
@@ -243,13 +243,13 @@ def network_and_texts(name: str, count: int) -> tuple[Encoder, list[np.ndarray]]
 
 
 @every_network
-@pytest.mark.parametrize("way", [encode, in_batches])
-def test_an_embedding_has_the_same_bits_whatever_its_company(name: str, way: Callable[..., Encoded]) -> None:
+@pytest.mark.parametrize("encode_by", [encode, in_batches])
+def test_an_embedding_has_the_same_bits_whatever_its_company(name: str, encode_by: Callable[..., Encoded]) -> None:
     network, texts = network_and_texts(name, 600)
-    whole = Embeddings(np.arange(600), *way(network, texts, rows=64))
+    whole = Embeddings(np.arange(600), *encode_by(network, texts, rows=64))
     for count in (1, 70, 290):
         some = np.random.default_rng(count).permutation(600)[:count]
-        again = way(network, [texts[i] for i in some], rows=64)
+        again = encode_by(network, [texts[i] for i in some], rows=64)
         expected = whole.take(some)
         assert same_bits(again, Encoded(expected.vectors, expected.words))
 
@@ -328,10 +328,10 @@ def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> N
 def test_embeddings_are_written_and_read_without_loss(name: str, tmp_path: Path) -> None:
     texts = [np.array(text, np.int32) for text in ([2, 3, 3], [], [9, 1, 2, 5])]
     sites = Sites(["a", "b"])
-    found = Embeddings(np.array([3, 9, 2**40], np.int64), *encode(small_network(name).float(), texts, 4))
-    table = embeddings_table(found, sites)
-    place = str(tmp_path / "part.parquet")
-    storage.write_table(place, table, table.schema)
-    read = read_embeddings(place, sites)
-    assert read.keys.tolist() == found.keys.tolist()
-    assert same_bits(Encoded(read.vectors, read.words), Encoded(found.vectors, found.words))
+    actual = Embeddings(np.array([3, 9, 2**40], np.int64), *encode(small_network(name).float(), texts, 4))
+    table = embeddings_table(actual, sites)
+    path = str(tmp_path / "part.parquet")
+    storage.write_table(path, table, table.schema)
+    read = read_embeddings(path, sites)
+    assert read.keys.tolist() == actual.keys.tolist()
+    assert same_bits(Encoded(read.vectors, read.words), Encoded(actual.vectors, actual.words))

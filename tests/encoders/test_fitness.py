@@ -75,32 +75,32 @@ def slow_found(known: Reader, rows: list[tuple[str, str]]) -> float:
 @pytest.mark.parametrize("kind", ["word_bag", "word_bag_cnn"])
 def test_an_encoder_knows_its_own_archive(kind: str, own: list[tuple[str, str]]) -> None:
     known = reader(own, kind=kind)
-    found = fitness(known, table(own))
-    assert found["questions"] == QUESTIONS
-    assert found["unknown_words"] == 0
-    assert found["bodies_found"] == pytest.approx(slow_found(known, own))
-    assert found["bodies_found"] > 0.6
+    actual = fitness(known, table(own))
+    assert actual["questions"] == QUESTIONS
+    assert actual["unknown_words"] == 0
+    assert actual["bodies_found"] == pytest.approx(slow_found(known, own))
+    assert actual["bodies_found"] > 0.6
 
 
 @pytest.mark.parametrize("kind", ["word_bag", "word_bag_cnn"])
 def test_an_encoder_of_other_words_is_not_fit(kind: str, own: list[tuple[str, str]]) -> None:
     """One word is common to both languages."""
     known, other = reader(own, kind=kind), archive("m", 2)
-    found = fitness(known, table(other))
-    assert found["unknown_words"] == pytest.approx(slow_unknown(known, other))
-    assert found["unknown_words"] > 0.9
-    assert found["bodies_found"] is not None
-    assert found["bodies_found"] < 0.05
+    actual = fitness(known, table(other))
+    assert actual["unknown_words"] == pytest.approx(slow_unknown(known, other))
+    assert actual["unknown_words"] > 0.9
+    assert actual["bodies_found"] is not None
+    assert actual["bodies_found"] < 0.05
 
 
 def test_the_more_words_an_archive_shares_the_fitter_the_encoder(own: list[tuple[str, str]]) -> None:
-    known, found = reader(own), []
+    known, actual = reader(own), []
     for share in (0.0, 0.5, 0.9):
         foreign = {f"w{number}" for number in range(int(share * 400))}
         rows = [tuple(" ".join("m" + w if w in foreign else w for w in t.split(" ")) for t in row) for row in own]
-        found.append(fitness(known, table(rows)))
-    unknown = [one["unknown_words"] for one in found]
-    bodies = [one["bodies_found"] or 0.0 for one in found]
+        actual.append(fitness(known, table(rows)))
+    unknown = [one["unknown_words"] for one in actual]
+    bodies = [one["bodies_found"] or 0.0 for one in actual]
     assert unknown == sorted(unknown)
     assert bodies == sorted(bodies, reverse=True)
     assert bodies[0] > 2 * bodies[-1]
@@ -110,10 +110,10 @@ def test_the_more_words_an_archive_shares_the_fitter_the_encoder(own: list[tuple
 def test_bodies_are_looked_for_if_fifty_questions_have_both(
     without_body: int, is_measured: bool, own: list[tuple[str, str]]
 ) -> None:
-    rows = [(title, "" if place < without_body else body) for place, (title, body) in enumerate(own)]
-    found = fitness(reader(own), table(rows))
-    assert (found["bodies_found"] is not None) == is_measured
-    assert (found["questions"], found["unknown_words"]) == (QUESTIONS, 0)
+    rows = [(title, "" if index < without_body else body) for index, (title, body) in enumerate(own)]
+    actual = fitness(reader(own), table(rows))
+    assert (actual["bodies_found"] is not None) == is_measured
+    assert (actual["questions"], actual["unknown_words"]) == (QUESTIONS, 0)
 
 
 def test_questions_without_a_title_or_a_body_are_no_riddles(own: list[tuple[str, str]]) -> None:

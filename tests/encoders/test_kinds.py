@@ -60,8 +60,8 @@ def test_a_setting_that_its_network_does_not_read_stops_a_training_before_any_wo
 def test_another_kind_starts_from_its_own_defaults_in_whatever_order_it_is_assigned() -> None:
     there = config.load("dupq", ["encoder.maximum_tokens=9"])
     for assignments in (["encoder.kind=lstm", "encoder.units=5"], ["encoder.units=5", "encoder.kind=lstm"]):
-        found = network_settings(config.assign(there, assignments).encoder)
-        assert (found.kind, found.model_dump()["units"], found.maximum_tokens) == ("lstm", 5, 9)
+        actual = network_settings(config.assign(there, assignments).encoder)
+        assert (actual.kind, actual.model_dump()["units"], actual.maximum_tokens) == ("lstm", 5, 9)
 
 
 def test_all_settings_of_a_network_are_given_to_the_job() -> None:

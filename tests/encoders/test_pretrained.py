@@ -43,10 +43,10 @@ def network_for(model: Path) -> Any:
 def test_texts_are_spelled_out_without_unknown_words_and_an_empty_one_is_zero(model: Path) -> None:
     network, vocabulary = network_for(model), Vocabulary(WORDS)
     texts = ["flat bread rises", "", "what", "bread what sails", "flat bread rises"]
-    found = encode(network, [slow_ids(vocabulary, text, 10) for text in texts], 64).vectors.astype(np.float64)
+    actual = encode(network, [slow_ids(vocabulary, text, 10) for text in texts], 64).vectors.astype(np.float64)
     known = ["flat bread rises", None, None, "bread sails", "flat bread rises"]
     expected = [np.zeros(sentence_stand_in.SIZE) if text is None else unit(text) for text in known]
-    assert found == pytest.approx(np.array(expected), abs=1e-3)
+    assert actual == pytest.approx(np.array(expected), abs=1e-3)
     assert not network.trainable
 
 

@@ -82,11 +82,11 @@ def test_a_models_fingerprint_is_that_of_its_names_and_contents(tmp_path: Path) 
 
 def test_a_teacher_reads_the_title_and_the_beginning_of_the_body() -> None:
     body = "<p>See <a href='x'>this &amp; that</a> of</p><pre>int x;</pre>" + "word " * 100
-    found = teacher_texts(["Why  C++?", "No body", ""], [body, "", "\u4e2d" * 9_999], "removed")
-    assert found[0].split() == ["Why", "C++?", "See", "of", *["word"] * 62]
-    assert found[1] == "No body"
-    assert set(found[2].strip()) == {"\u4e2d"}
-    assert len(found[2]) < 3_000
+    actual = teacher_texts(["Why  C++?", "No body", ""], [body, "", "\u4e2d" * 9_999], "removed")
+    assert actual[0].split() == ["Why", "C++?", "See", "of", *["word"] * 62]
+    assert actual[1] == "No body"
+    assert set(actual[2].strip()) == {"\u4e2d"}
+    assert len(actual[2]) < 3_000
     assert "int x;" in teacher_texts([""], [body], "kept")[0]
 
 
@@ -94,11 +94,11 @@ def test_cosines_are_those_of_numpy_and_there_are_none_without_vectors() -> None
     random = np.random.default_rng(5)
     keys, vectors = np.arange(0, 90, 3), random.normal(size=(30, 8)).astype(np.float16)
     left, right = (random.choice(np.arange(90), 40_000) for _ in range(2))
-    found = cosines_of(keys[:20], vectors[:20], left, right)
+    actual = cosines_of(keys[:20], vectors[:20], left, right)
     has_both = (left % 3 == 0) & (right % 3 == 0) & (left < 60) & (right < 60)
-    assert (np.isnan(found) == ~has_both).all()
+    assert (np.isnan(actual) == ~has_both).all()
     exact = np.einsum("ij,ij->i", *(vectors[side[has_both] // 3].astype(np.float64) for side in (left, right)))
-    assert found[has_both] == pytest.approx(exact, abs=1e-5)
+    assert actual[has_both] == pytest.approx(exact, abs=1e-5)
     assert np.isnan(cosines_of(keys[:0], vectors[:0], left, right)).all()
 
 
@@ -111,9 +111,9 @@ def test_a_model_that_was_replaced_meanwhile_is_an_error(stand_in: None, tmp_pat
 
 def test_vectors_are_of_length_1(stand_in: None, tmp_path: Path) -> None:
     teacher = teacher_at(str(write_model(tmp_path / "model")), "")
-    found = teacher_vectors(teacher, ["flat bread", "bread bread"], system.CPU)
-    assert found.dtype == np.float16
-    assert found == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
+    actual = teacher_vectors(teacher, ["flat bread", "bread bread"], system.CPU)
+    assert actual.dtype == np.float16
+    assert actual == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
 
 
 @pytest.fixture
@@ -140,15 +140,15 @@ def test_vectors_are_those_of_the_package_whatever_the_other_texts(tiny: Path) -
     assert teacher.dimensions == 32
     random = np.random.default_rng(7)
     texts = [" ".join(random.choice([*"abcdefghij"], random.integers(1, 300))) for _ in range(40)]
-    found = teacher_vectors(teacher, texts, system.CPU)
+    actual = teacher_vectors(teacher, texts, system.CPU)
     model = load_model(str(tiny))
     model.max_seq_length = 128
     expected = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
-    assert found.astype(np.float32) == pytest.approx(expected, abs=1e-3)
+    assert actual.astype(np.float32) == pytest.approx(expected, abs=1e-3)
     for order in (np.arange(40)[::-1], np.arange(7)):
-        assert (teacher_vectors(teacher, [texts[row] for row in order], system.CPU) == found[order]).all()
+        assert (teacher_vectors(teacher, [texts[row] for row in order], system.CPU) == actual[order]).all()
     cut = [" ".join(text.split()[:126]) for text in texts]
-    assert (teacher_vectors(teacher, cut, system.CPU) == found).all()
+    assert (teacher_vectors(teacher, cut, system.CPU) == actual).all()
 
 
 def test_a_damaged_file_of_the_model_is_one_line(tiny: Path) -> None:

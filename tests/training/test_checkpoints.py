@@ -71,8 +71,8 @@ def test_a_training_in_pieces_is_that_in_one(optimizer: str, drawn: str, tmp_pat
     maps = [0.1, 0.4, 0.2, 0.3]
     whole = go_on(str(tmp_path / "whole"), optimizer, 4, maps, drawn)
     for epochs in (1, 3, 4):
-        pieces = go_on(str(tmp_path / "pieces"), optimizer, epochs, maps, drawn)
-    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+        resumed = go_on(str(tmp_path / "pieces"), optimizer, epochs, maps, drawn)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     files = sorted(path.name for path in (tmp_path / "pieces").iterdir())
     assert files == ["epoch-00002.safetensors", "epoch-00004.safetensors", "latest.json"]
     for name in files:
@@ -82,9 +82,9 @@ def test_a_training_in_pieces_is_that_in_one(optimizer: str, drawn: str, tmp_pat
 def test_a_training_goes_on_from_s3(s3: str) -> None:
     maps = [0.1, 0.2]
     go_on(f"{s3}/checkpoints", "adagrad", 1, maps)
-    pieces = go_on(f"{s3}/checkpoints", "adagrad", 2, maps)
+    resumed = go_on(f"{s3}/checkpoints", "adagrad", 2, maps)
     whole = go_on(f"{s3}/undisturbed", "adagrad", 2, maps)
-    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_word_vectors_that_are_fixed_are_in_no_checkpoint(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(tmp_
     rarely = tmp_path / "rarely"
     go_on(str(rarely), "adam", 3, maps, seconds=3600)  # killed: of its epochs only the first is saved
     assert sorted(path.name for path in rarely.iterdir()) == ["epoch-00001.safetensors", "latest.json"]
-    found = go_on(str(rarely), "adam", 4, maps, seconds=3600)
-    assert all(torch.equal(whole[name], found[name]) for name in whole)
+    actual = go_on(str(rarely), "adam", 4, maps, seconds=3600)
+    assert all(torch.equal(whole[name], actual[name]) for name in whole)
     files = sorted(path.name for path in rarely.iterdir())
     assert files == ["epoch-00002.safetensors", "epoch-00004.safetensors", "latest.json"]
     _, network, rule = start("adam")
@@ -174,8 +174,8 @@ def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytes
     curve = str(tmp_path / "curve.json")
     with caplog.at_level("INFO"), shown(curve):
         storage.write_json(curve, [row, {**row, "epoch": 2, "loss": 0.25, "examples": 9}])
-    told = [record.getMessage().strip() for record in caplog.records]
-    assert told == [
+    messages = [record.getMessage().strip() for record in caplog.records]
+    assert messages == [
         "epoch   1  nothing trained  development MAP 0.500  best so far",
         "epoch   2  loss 0.2500  development MAP 0.500",
     ]
@@ -187,8 +187,8 @@ def test_what_is_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     whole = go_on(str(tmp_path / "whole"), "adam", 3, maps)
     go_on(str(tmp_path / "cut"), "adam", 2, maps)
     storage.write_bytes(f"{tmp_path}/cut/epoch-00003.safetensors", b"of a dead attempt")
-    pieces = go_on(str(tmp_path / "cut"), "adam", 3, maps)
-    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+    resumed = go_on(str(tmp_path / "cut"), "adam", 3, maps)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> None:

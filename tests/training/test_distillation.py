@@ -26,21 +26,21 @@ def test_targets_are_of_length_1_and_their_sites_have_nothing_in_common() -> Non
     keys, generator = keys_of([50, 1, 30]), np.random.default_rng(2)
     embeddings = (generator.normal(size=(81, 5)) + 3 * (keys >> ID_BITS)[:, None]).astype(np.float32)
     before = embeddings.copy()
-    found = distillation_targets(keys, [embeddings])
+    actual = distillation_targets(keys, [embeddings])
     assert np.array_equal(embeddings, before)
     for site, size in ((0, 50), (2, 30)):
         of_site = keys >> ID_BITS == site
         expected = embeddings[of_site] - embeddings[of_site].sum(axis=0) / size
         expected /= np.linalg.norm(expected, axis=1)[:, None]
-        assert found.vectors[of_site] == pytest.approx(expected, abs=1e-5)
-    assert not found.vectors[keys >> ID_BITS == 1].any()
+        assert actual.vectors[of_site] == pytest.approx(expected, abs=1e-5)
+    assert not actual.vectors[keys >> ID_BITS == 1].any()
 
 
 def test_batches_are_of_one_site_and_the_rest_is_mixed() -> None:
     keys = keys_of([230, 70, 260])
-    taught = distillation_targets(keys, [np.random.default_rng(2).normal(size=(560, 4)).astype(np.float32)])
+    targets = distillation_targets(keys, [np.random.default_rng(2).normal(size=(560, 4)).astype(np.float32)])
     for epoch in (1, 2):
-        order = targets_in_order(taught, 1, epoch, 100).left
+        order = targets_in_order(targets, 1, epoch, 100).left
         assert len(order) == len(set(order.tolist()))
         sites = [set((order[start : start + 100] >> ID_BITS).tolist()) for start in range(0, len(order), 100)]
         assert [len(batch) for batch in sites[:4]] == [1, 1, 1, 1]
@@ -71,13 +71,13 @@ def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
     """Distil until there are `epochs`, from the newest checkpoint on."""
     chosen, network = student()
     sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
-    taught = distillation_targets(np.arange(40), [np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32)])
+    targets = distillation_targets(np.arange(40), [np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32)])
     optimizer = optimizer_for(network, chosen.training)
     checkpoints = Checkpoints(str(folder))
     progress = checkpoints.resume(network, optimizer)
     while len(progress.curve) < epochs:
         epoch = len(progress.curve) + 1
-        examples = targets_in_order(taught, 1, epoch, 8)
+        examples = targets_in_order(targets, 1, epoch, 8)
         mean = train_epoch(network, optimizer, sequences, examples, chosen.training).mean
         progress.curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
         checkpoints.save(network, optimizer, progress)
@@ -87,8 +87,8 @@ def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
 def test_a_distillation_in_pieces_is_that_in_one(tmp_path: Path) -> None:
     whole, losses = go_on(tmp_path / "whole", 6)
     for epochs in (1, 4, 6):
-        pieces, _ = go_on(tmp_path / "pieces", epochs)
+        resumed, _ = go_on(tmp_path / "pieces", epochs)
     assert losses[-1] < losses[0] * 0.9
-    assert weights(pieces) == weights(whole)
+    assert weights(resumed) == weights(whole)
     for file in (tmp_path / "whole").iterdir():
         assert file.read_bytes() == (tmp_path / "pieces" / file.name).read_bytes()

@@ -23,11 +23,11 @@ TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])
 
 def test_positives_are_all_pairs_of_a_set_and_of_training_sets_only() -> None:
     split = split_links(TREES, SETTINGS)
-    found = positives(TREES, split, SETTINGS)
+    actual = positives(TREES, split, SETTINGS)
     trained = set(split.questions_of("train").tolist())
     expected = {(a, b) for a in trained for b in trained if a < b and a // 10 == b // 10}
-    assert set(map(tuple, found.pairs.tolist())) == expected
-    assert len(found.pairs) == len(expected) == 6 * 15
+    assert set(map(tuple, actual.pairs.tolist())) == expected
+    assert len(actual.pairs) == len(expected) == 6 * 15
     linked = positives(TREES, split, SETTINGS.changed(positives="links"))
     assert len(linked.pairs) == 6 * 5
 
@@ -41,12 +41,12 @@ def test_a_large_set_gives_its_links_first_and_counts_what_it_leaves_out(monkeyp
         split = split_links(links, few)
         if 0 in split.questions_of("train"):
             break
-    found = positives(links, split, few)
-    large = found.pairs[found.pairs[:, 1] < 200]
+    actual = positives(links, split, few)
+    large = actual.pairs[actual.pairs[:, 1] < 200]
     assert len(large) == len(np.unique(large, axis=0)) <= 400
     assert (large[:, 0] < large[:, 1]).all()
     assert {(0, i) for i in range(1, 200)} <= set(map(tuple, large.tolist()))
-    assert found.over_set_pairs == 200 * 199 // 2 - len(large)
+    assert actual.over_set_pairs == 200 * 199 // 2 - len(large)
 
 
 @settings(deadline=None)
@@ -69,11 +69,11 @@ def test_negatives_are_drawn_from_training_questions_and_those_without_duplicate
     part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
     allowed = [key for key in range(100) if part_of.get(key, "train") == "train"]
     assert len(allowed) == 100 - 2 * 2 * 6
-    found = negative_pool(np.arange(100), split).tolist()
-    assert found == sorted(set(found) & set(allowed))
-    assert len(found) == min(most, len(allowed))
-    read = np.union1d(found, split.questions)  # what training has of the archive
-    assert negative_pool(read, split).tolist() == found
+    actual = negative_pool(np.arange(100), split).tolist()
+    assert actual == sorted(set(actual) & set(allowed))
+    assert len(actual) == min(most, len(allowed))
+    read = np.union1d(actual, split.questions)  # what training has of the archive
+    assert negative_pool(read, split).tolist() == actual
 
 
 @given(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2**32))
@@ -82,8 +82,8 @@ def test_each_link_has_the_same_number_of_negatives_and_its_questions_take_turns
 ) -> None:
     pairs = np.array([(2 * i, 2 * i + 1) for i in range(links)], np.int64).reshape(-1, 2)
     split = split_links(pairs, SETTINGS)
-    found = with_random_negatives(pairs, np.arange(100), split, negatives, np.random.default_rng(seed))
-    linked = found.left[found.labels == 0]
+    actual = with_random_negatives(pairs, np.arange(100), split, negatives, np.random.default_rng(seed))
+    linked = actual.left[actual.labels == 0]
     counts = np.array([[(linked == question).sum() for question in pair] for pair in pairs.tolist()]).reshape(-1, 2)
     assert counts.sum(axis=1).tolist() == [negatives] * links
     more_of_left = counts[:, 0] - counts[:, 1]
@@ -98,9 +98,9 @@ def test_a_pool_of_nearly_only_duplicates_gives_the_one_that_is_none_and_of_noth
     own = np.array([0, 1, 2, 3, 4, 5, 1000])
     links = np.array([(0, 1), (0, 2)])
     pool = np.concatenate([np.repeat(own, 3000), [77]])
-    found = epoch_examples(links, pool, split, SETTINGS, 1)
-    assert isinstance(found, Rankings)
-    assert (found.negatives == 77).all()
+    actual = epoch_examples(links, pool, split, SETTINGS, 1)
+    assert isinstance(actual, Rankings)
+    assert (actual.negatives == 77).all()
     with pytest.raises(DupqError, match="no negatives"):
         epoch_examples(links, own, split, SETTINGS, 1)
 
@@ -116,16 +116,16 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     split = split_links(TREES, chosen.training)
     used = positives(TREES, split, chosen.training).pairs
     pool = np.arange(100)
-    found = mine_negatives(network, sequences, used, pool, split, chosen, 1)
-    assert found.shape == (len(used), 3)
-    assert (found == mine_negatives(network, sequences, used, pool, split, chosen, 1)).all()
+    actual = mine_negatives(network, sequences, used, pool, split, chosen, 1)
+    assert actual.shape == (len(used), 3)
+    assert (actual == mine_negatives(network, sequences, used, pool, split, chosen, 1)).all()
     few = mine_negatives(network, sequences, used, np.array([99]), split, chosen, 1)
     assert (few == 99).all()  # all that a small pool has
 
     from dupq.encoders.encoding import encode
 
     vectors = encode(network, [sequences[key] for key in range(100)], 64).vectors.astype(np.float64)
-    for (left, _), negatives in zip(used.tolist(), found.tolist(), strict=True):
+    for (left, _), negatives in zip(used.tolist(), actual.tolist(), strict=True):
         allowed = [key for key in range(100) if key != left and not (key // 10 == left // 10 and key % 10 < 6)]
         allowed = [key for key in allowed if (sequences[key] != sequences[left]).any()]
         nearest = sorted(allowed, key=lambda key, left=left: (-vectors[left] @ vectors[key], key))[:3]  # type: ignore[misc]

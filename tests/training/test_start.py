@@ -49,24 +49,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_its_words_and_weights_are_taken_and_only_rarities_are_the_archives(saved: str) -> None:
     start = read_start(saved)
-    found = train_on_texts(table(TITLES), settings_from(saved, *CNN))
-    weights = {name: value.numpy() for name, value in found.network.state_dict().items()}
-    for row, word in enumerate(found.vocabulary.words, 2):
+    actual = train_on_texts(table(TITLES), settings_from(saved, *CNN))
+    weights = {name: value.numpy() for name, value in actual.network.state_dict().items()}
+    for row, word in enumerate(actual.vocabulary.words, 2):
         if word in start.words:
-            place = start.words.index(word) + 2
+            start_row = start.words.index(word) + 2
             for name in ("words.weight", "log_weights.weight"):
-                assert np.array_equal(weights[name][row], start.tensors[name][place]), (word, name)
+                assert np.array_equal(weights[name][row], start.tensors[name][start_row]), (word, name)
         else:
             assert word == "zzyzx"
             assert not weights["words.weight"][row].any()
             assert np.exp(weights["log_weights.weight"][row, 0]) == pytest.approx(np.log(6 / 2))
     for name in ("power", "convolution.weight", "convolution.bias", "change.weight"):
         assert np.array_equal(weights[name], start.tensors[name]), name
-    rarity = dict(zip(found.vocabulary.words, weights["rarities"][2:], strict=True))
+    rarity = dict(zip(actual.vocabulary.words, weights["rarities"][2:], strict=True))
     assert rarity["bread"] == pytest.approx(np.log(6 / 3))
     assert rarity["bake"] == pytest.approx(np.log(6))
     assert rarity["gear"] == pytest.approx(np.log(6))  # of the start only: as rare as a word can be
-    assert set(start.words) | {"zzyzx"} == set(found.vocabulary.words)
+    assert set(start.words) | {"zzyzx"} == set(actual.vocabulary.words)
 
 
 def test_words_of_both_are_in_the_order_of_their_counts_here(saved: str) -> None:
@@ -90,7 +90,7 @@ def test_in_another_language_words_that_the_start_lacks_have_vectors_of_their_ow
 
 
 @pytest.mark.parametrize(
-    ("assignment", "said"),
+    ("assignment", "message"),
     [
         ("text.language=german", "setting 'text.language' is 'german', but the encoder .* reads 'english'"),
         ("text.word_form=written", "setting 'text.word_form' is 'written'"),
@@ -99,8 +99,8 @@ def test_in_another_language_words_that_the_start_lacks_have_vectors_of_their_ow
         ("word_vectors.dimensions=50", "'word_vectors.dimensions' is 50, but the vectors of .* have 6"),
     ],
 )
-def test_what_does_not_fit_the_start_is_named(saved: str, assignment: str, said: str) -> None:
-    with pytest.raises(SettingError, match=said) as error:
+def test_what_does_not_fit_the_start_is_named(saved: str, assignment: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message) as error:
         check_start(settings_from(saved, *CNN, assignment))
     assert "word_vectors.algorithm=random" in str(error.value)
     assert "\n" not in str(error.value)

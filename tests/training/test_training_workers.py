@@ -49,8 +49,8 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
             examples = DistillationTargets(np.arange(45), vectors)
         else:
             examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
-        found = train_epoch(network, optimizer, sequences, examples, training, worker)
-        losses.append(found.sums / found.examples)
+        actual = train_epoch(network, optimizer, sequences, examples, training, worker)
+        losses.append(actual.sums / actual.examples)
     return network.state_dict(), np.concatenate(losses)
 
 
@@ -110,8 +110,8 @@ def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
     examples = epoch_examples(DUPLICATES[[0, 1, 2, 36, 37, 20, 21, 22, 23]], np.arange(120), split, chosen.training, 1)
 
     def score(left: int, right: int) -> float:
-        found = embed(network, sequences, np.array([left, right]))
-        return network.score(found.rows(0, 1), found.rows(1, 2)).item()
+        actual = embed(network, sequences, np.array([left, right]))
+        return network.score(actual.rows(0, 1), actual.rows(1, 2)).item()
 
     expected = 0.0
     for left, right, negatives in zip(examples.left, examples.right, examples[2], strict=True):
@@ -119,8 +119,8 @@ def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
         scores = np.array([score(left, other) for other in [right, *others, *negatives]]) / 0.3
         expected += np.log(np.exp(scores).sum()) - scores[0]
     still = torch.optim.SGD([parameter for parameter in network.parameters() if parameter.requires_grad], lr=0.0)
-    found = train_epoch(network, still, sequences, examples, chosen.training)
-    assert found.sums == pytest.approx([expected], rel=1e-4)
+    actual = train_epoch(network, still, sequences, examples, chosen.training)
+    assert actual.sums == pytest.approx([expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm"])

@@ -34,20 +34,20 @@ def test_what_word2vec_writes_is_read(tmp_path: Path, packed: bool) -> None:
     if packed:
         path = path.rename(path.with_name("vectors.txt.gz"))
         path.write_bytes(gzip.compress(path.read_bytes()))
-    found = read_vectors(str(path), ["خبز", "flour", "bread"], 3)
-    assert found.is_found.tolist() == [True, False, True]
-    assert found.table.tolist() == [[3, 2, 1], [0, 0, 0], [0.5, -1, 2]]
+    actual = read_vectors(str(path), ["خبز", "flour", "bread"], 3)
+    assert actual.is_found.tolist() == [True, False, True]
+    assert actual.table.tolist() == [[3, 2, 1], [0, 0, 0], [0.5, -1, 2]]
 
 
 def test_glove_has_no_first_line_and_words_with_spaces(tmp_path: Path) -> None:
     uri = write_text(tmp_path / "glove.txt", ["bread 0.5 -1 2", ". . . 1 1 1", "bread 9 9 9", "at me@x.org 1 2 3"])
-    found = read_vectors(uri, ["bread", "."], 3)
-    assert found.table.tolist() == [[0.5, -1, 2], [0, 0, 0]]
-    assert found.is_found.tolist() == [True, False]
+    actual = read_vectors(uri, ["bread", "."], 3)
+    assert actual.table.tolist() == [[0.5, -1, 2], [0, 0, 0]]
+    assert actual.is_found.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["bread 1 2 3", "rye 1 2"], "line 2 has 2 values after its word; 3 expected"),
         (["bread 1 2 3", "rye 1 2 3 4"], "line 2 has 4 values after its word; 3 expected"),
@@ -61,9 +61,9 @@ def test_glove_has_no_first_line_and_words_with_spaces(tmp_path: Path) -> None:
         (["bread 1 2 3", "x" * (1 << 20)], "line 2 is longer"),
     ],
 )
-def test_damage_of_a_text_file_is_named_by_its_line(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_damage_of_a_text_file_is_named_by_its_line(tmp_path: Path, lines: list[str], message: str) -> None:
     uri = write_text(tmp_path / "vectors.vec", lines)
-    with pytest.raises(DupqError, match=said) as caught:
+    with pytest.raises(DupqError, match=message) as caught:
         read_vectors(uri, ["bread", "flour"], 3)
     assert uri in str(caught.value)
 

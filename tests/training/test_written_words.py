@@ -20,24 +20,24 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     assignments = ["text.word_form=stems", "word_vectors.minimum_count=1", "word_vectors.dimensions=2"]
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
     counts = Counter(chain(*FORMS))
-    found = vectors_for(
+    actual = vectors_for(
         FrequentWords(list(counts), list(counts.values()), len(counts), len(FORMS)),
         FORMS,
         settings.word_vectors,
         1,
         read_file=lambda words: read_spelt_vectors(words, Counter(chain(*WRITTEN)), settings),
     )
-    rows = {word: found.table[row + 2].tolist() for row, word in enumerate(found.words)}
+    rows = {word: actual.table[row + 2].tolist() for row, word in enumerate(actual.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times
     assert rows["bake"] == [3.0, 3.0]  # "baking" is not there
     assert rows["bread"] == [5.0, 6.0]  # "breads" is not there, the stem is
     by_form = make_word_vectors(FORMS, settings.word_vectors, 1)
     assert by_form.table[by_form.words.index("oven") + 2].tolist() == [1.0, 0.0]
     assert by_form.caps["words absent from word_vectors.file"] == 1  # "bake"
-    assert found.caps["words absent from word_vectors.file"] == 0
+    assert actual.caps["words absent from word_vectors.file"] == 0
 
 
 def test_words_that_are_read_as_they_are_written_are_their_own_spellings() -> None:
     settings = config.load("dupq", ["text.word_form=written"])
-    assert [tuple(found) for found in spellings(["b", "a"], {}, settings)] == [(0, "b", 1), (1, "a", 1)]
+    assert [tuple(actual) for actual in spellings(["b", "a"], {}, settings)] == [(0, "b", 1), (1, "a", 1)]
     assert np.array(spellings([], {}, settings)).size == 0
