@@ -299,10 +299,10 @@ def test_a_bag_is_the_sum_of_its_words_by_weight_and_its_mix_is_what_ranks_best(
     assert usual.lexical > 0
 
 
-def test_a_network_that_gives_no_numbers_is_an_error() -> None:
+def test_a_network_that_gives_nan_is_an_error() -> None:
     network = small_network("word bag").float()
     network.words.weight.data[3] = torch.nan
-    with pytest.raises(DupqError, match="no numbers"):
+    with pytest.raises(DupqError, match="not numbers"):
         encode(network, [np.array([3], np.int32)], rows=2)
 
 
