@@ -1,4 +1,4 @@
-"""A site's tables as ingest makes them, in this process: found, cut into parts, planned, merged, accounted for."""
+"""A site's tables as ingest makes them, in this process: read into partitions, sorted, written as shards, counted."""
 
 import itertools
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account
+from dupq.dump.reading import Ingest, file_ranges
 from dupq.dump.steps import (
     SCHEMAS,
-    Cutter,
-    Part,
-    find_parts,
-    read_unit,
-    sort_parts,
+    Partition,
+    ShardPlanner,
+    find_partitions,
+    read_range,
+    sort_partitions,
     write_accepted_ids,
     write_shard,
 )
-from dupq.dump.units import Ingest, units
 from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
 
@@ -45,15 +45,15 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     job = Ingest(str(folder), IngestSettings(shard_rows=shard_rows), answers)
     work = str(folder / "work")
     account = Account([member.source for member in (*site.posts, *site.links)], len(site.links))
-    parts: dict[str, list[Part]] = {table: [] for table in job.tables(site)}
+    parts: dict[str, list[Partition]] = {table: [] for table in job.tables(site)}
     reject_files = []
-    for unit in units(site):
-        for piece, _ in read_unit(unit, job, work):
-            account.add(unit.file, piece.counts)
-            name = storage.name(next(iter(piece.parts.values())).uri).removesuffix(".arrow")
-            assert find_parts(name, work, unit.tables(answers)) == (piece.counts, piece.parts)
-            reject_files += [piece.rejects] if piece.rejects else []
-            for table, found in piece.parts.items():
+    for file_range in file_ranges(site):
+        for batch, _ in read_range(file_range, job, work):
+            account.add(file_range.file, batch.counts)
+            name = storage.name(next(iter(batch.partitions.values())).uri).removesuffix(".arrow")
+            assert find_partitions(name, work, file_range.tables(answers)) == (batch.counts, batch.partitions)
+            reject_files += [batch.rejects] if batch.rejects else []
+            for table, found in batch.partitions.items():
                 parts[table].append(found)
     tables: dict[str, pa.Table] = {}
     accepted = str(folder / "accepted.parquet")
@@ -61,10 +61,10 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
         if table == "answers":
             shards = storage.list_files(str(folder / "questions"), ".parquet")
             write_accepted_ids([shard.uri for shard in shards], accepted)
-        ordered, left_out = sort_parts(found, table, work)
+        ordered, left_out = sort_partitions(found, table, work)
         for file, rows in left_out.items():
             account.leave_out(file, table, rows)
-        cutter, files = Cutter(shard_rows, is_sorted=True), [SCHEMAS[table].empty_table()]
+        cutter, files = ShardPlanner(shard_rows, is_sorted=True), [SCHEMAS[table].empty_table()]
         for shard in [*itertools.chain.from_iterable(map(cutter.add, ordered)), *cutter.finish()]:
             write_shard(shard, table, str(folder / table), accepted if table == "answers" else None)
             files.append(storage.read_table(f"{folder}/{table}/part-{shard.number:05d}.parquet", SCHEMAS[table]))
@@ -72,4 +72,4 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
         tables[table] = pa.concat_tables(files)
     found_rejects = pa.concat_tables([REJECTS.empty_table(), *map(storage.read_table, reject_files)])
     account.check_questions(f"{work}/rejects")
-    return SiteTables(tables, found_rejects, account.closed())
+    return SiteTables(tables, found_rejects, account.totals())

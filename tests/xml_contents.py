@@ -8,18 +8,17 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 
-from dupq.dump.parsing import KINDS, Contents, Format, read_rows, read_segment, sort_rows
+from dupq.dump.parsing import SPECS, Format, ParsedRows, read_rows, read_segment, sort_rows
 from dupq.dump.xml_files import (
     ROW_START,
-    SIZE,
+    SEGMENT_SIZE,
     BrokenRow,
-    RawRow,
     Row,
     check_nothing_follows,
-    cut,
     parse_row,
     read_closing,
     read_opening,
+    segments,
 )
 from dupq.errors import DupqError
 
@@ -52,15 +51,15 @@ def document(rows: bytes, root: str = "posts") -> bytes:
     return DECLARATION + b"<%b>\r\n%b</%b>" % (root.encode(), rows, root.encode())
 
 
-def read(content: bytes, file_format: Format, size: int = SIZE, source: str = SOURCE) -> Contents:
-    """What ingest reads of an XML file, cut into segments of `size` bytes."""
-    segments = cut(io.BytesIO(content), size=size)
-    contents = joined([read_segment(segment, file_format, source) for segment in segments], file_format)
+def read(content: bytes, file_format: Format, size: int = SEGMENT_SIZE, source: str = SOURCE) -> ParsedRows:
+    """What ingest reads of an XML file in segments of `size` bytes."""
+    parsed = [read_segment(segment, file_format, source) for segment in segments(io.BytesIO(content), size=size)]
+    contents = joined(parsed, file_format)
     check_counts(contents)
     return contents
 
 
-def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> Contents:
+def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> ParsedRows:
     """The same, without segments: every row alone through the XML parser."""
     contents = read_rows(parsed_slowly(content, file_format.root, source), file_format, source)
     check_counts(contents)
@@ -69,20 +68,19 @@ def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> Co
 
 def parsed_slowly(content: bytes, root: str = "posts", source: str = SOURCE) -> Iterator[Row | BrokenRow]:
     """The rows of a file, each parsed alone."""
-    opening = read_opening(content, root, source)
-    begin = opening.length
-    if opening.is_empty and ROW_START.search(content, begin) is None:
+    begin, is_empty = read_opening(content, root, source)
+    if is_empty and ROW_START.search(content, begin) is None:
         check_nothing_follows(content[begin:], f"{root}/", source, begin)
         return
     end = read_closing(content, root, source, 0)
     while begin < end:
         match = ROW_START.search(content, begin + 1, end)
         stop = end if match is None else match.start()
-        yield from parse_row(RawRow(begin, content[begin:stop]))
+        yield from parse_row(content[begin:stop], begin)
         begin = stop
 
 
-def joined(pieces: Iterable[Contents], file_format: Format) -> Contents:
+def joined(pieces: Iterable[ParsedRows], file_format: Format) -> ParsedRows:
     """The contents of all pieces of a file as those of one."""
     parts = list(pieces)
     counts = Counter[str]()
@@ -90,13 +88,13 @@ def joined(pieces: Iterable[Contents], file_format: Format) -> Contents:
         counts.update(part.counts)
     tables = {}
     for name in file_format.tables:
-        tables[name], dropped = sort_rows(KINDS[name], pa.concat_tables([part.tables[name] for part in parts]))
-        counts[name] -= len(dropped)
-        counts["duplicate_ids"] += len(dropped)
-    return Contents(tables, pa.concat_tables([part.rejects for part in parts]), counts)
+        tables[name], dropped = sort_rows(SPECS[name], pa.concat_tables([part.tables[name] for part in parts]))
+        counts[name] -= dropped
+        counts["duplicate_ids"] += dropped
+    return ParsedRows(tables, pa.concat_tables([part.rejects for part in parts]), counts)
 
 
-def check_counts(contents: Contents) -> None:
+def check_counts(contents: ParsedRows) -> None:
     """Every row is counted once, and the tables have as many rows as was counted."""
     counts = Counter(contents.counts)
     rows = counts.pop("rows")
@@ -106,7 +104,7 @@ def check_counts(contents: Contents) -> None:
     assert all(counts[name] == table.num_rows for name, table in contents.tables.items())
 
 
-def outcome(read: Callable[[], Contents]) -> dict[str, Any] | str:
+def outcome(read: Callable[[], ParsedRows]) -> dict[str, Any] | str:
     """All there is in what `read` gives, or what it says is wrong with the file."""
     try:
         return comparable(read())
@@ -114,7 +112,7 @@ def outcome(read: Callable[[], Contents]) -> dict[str, Any] | str:
         return str(error)
 
 
-def comparable(contents: Contents) -> dict[str, Any]:
+def comparable(contents: ParsedRows) -> dict[str, Any]:
     """All there is in contents, whatever the chunks of its tables; a count of nothing is no count."""
     tables = {name: (table.schema, table.to_pylist()) for name, table in contents.tables.items()}
     counts = {name: count for name, count in contents.counts.items() if count}

@@ -1,5 +1,5 @@
-"""The files of a dump: which tables a site has, which files are passed over and why, and which columns of a table of
-other origin, or fields of a GitHub issue, are a question's title, text, id, tags and date.
+"""The files of a dump: a site's tables, the files that are passed over and why, and the columns of a table from
+elsewhere, or the fields of a GitHub issue, that hold a question's title, text, id, tags and date.
 """
 
 import json
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from dupq import storage
-from dupq.dump.posts import ATTRIBUTES, tags_of
+from dupq.dump.posts import ATTRIBUTES, join_tags
 from dupq.errors import DupqError
 from dupq.system import side_by_side
 from dupq.text.tokens import Markup, as_html
@@ -41,46 +41,46 @@ class Member:
 
     @property
     def source(self) -> str:
-        """What rejects and errors call it."""
+        """Its name in rejects and errors."""
         return self.uri if self.name is None else f"{self.uri}/{self.name}"
 
     @property
     def form(self) -> Form:
-        """How its rows are written. Raises DupqError for a file that nothing here can read."""
-        plain = without_compression(self.source).lower()
+        """Its format by its name. Raises DupqError for any other file."""
+        name = without_compression(self.source).lower()
         for suffix, form in _FORMS.items():
-            if plain.endswith(suffix):
+            if name.endswith(suffix):
                 return form
         raise DupqError(f"{self.source}: neither {', '.join(_FORMS)}")
 
     @property
     def compression(self) -> str | None:
-        """The codec of a file that is compressed by itself; None for plain files and those in archives."""
+        """The codec of a compressed file; None for plain files and those in archives."""
         return None if self.name is not None else COMPRESSIONS.get(_compression_suffix(self.uri))
 
     @property
     def is_packed(self) -> bool:
-        """Whether it can only be read from its beginning, for it has to be unpacked."""
+        """Whether it must be unpacked, and so read from its beginning."""
         return self.name is not None or self.compression is not None
 
 
 @dataclass(frozen=True)
 class DumpSite:
-    """A site and its files, each sorted by source; several only for tables that come in part files."""
+    """A site and its files, sorted by source; several only for tables in Parquet or from elsewhere."""
 
     site: str
     posts: tuple[Member, ...]
     links: tuple[Member, ...] = ()
-    is_table: bool = False  # posts are questions from elsewhere, with columns of their own
+    is_table: bool = False  # `posts` are tables of questions from elsewhere, with columns of their own
 
 
 def is_table(name: str) -> bool:
-    """Whether a file is a table by its name, which may say that it is compressed."""
+    """Tell whether a file is a table, possibly compressed, by its name."""
     return without_compression(name).lower().endswith(TABLES)
 
 
 def without_compression(name: str) -> str:
-    """`name` without the suffix that says how it is compressed, if it has one."""
+    """Return `name` without the suffix of its compression, if any."""
     return name[: len(name) - len(_compression_suffix(name))]
 
 
@@ -88,10 +88,10 @@ def _compression_suffix(name: str) -> str:
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
-# Telling which files look like a dump, yet are not read, and what to do about each.
+# Files that look like a dump but are not read, and what to do about each.
 #
-# All names are looked at, and how files begin: on the local disk that of every file that is not read; on S3, where it
-# costs a request or two, only of those named like a site or its posts.
+# The names of all files are examined, and the first bytes of those that are not read: on S3, where that costs a request
+# or two, only of files named like a site or its posts.
 
 OTHER_TABLES = {"badges", "comments", "posthistory", "tags", "users", "votes"}
 
@@ -111,27 +111,29 @@ _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>)?\s*<post(?:link)?s[\s
 
 
 def passed_over(files: Iterable[str], read: Collection[str]) -> dict[str, str]:
-    """Return those of `files` that look like a dump and are not among those `read`, each with why and the remedy.
+    """Return the `files` that look like a dump and are not among those `read`, each with the reason and the remedy.
 
-    Of the volumes of one archive the first is named. Nothing is said of what a file that is read was made from.
+    Of an archive in volumes the first volume is named, and none if the joined archive is there too.
     """
-    there = set(files)
-    rest = sorted(there.difference(read))
-    reasons = dict(zip(rest, side_by_side(partial(_reason, there=there), rest), strict=True))
-    first_of = {_whole(uri) or uri: uri for uri in reversed(rest)}
-    return {uri: why for uri, why in reasons.items() if why is not None and first_of[_whole(uri) or uri] == uri}
+    existing = set(files)
+    unread = sorted(existing.difference(read))
+    reasons = dict(zip(unread, side_by_side(partial(_reason, existing=existing), unread), strict=True))
+    first_of = {_joined_volumes(uri) or uri: uri for uri in reversed(unread)}
+    return {
+        uri: why for uri, why in reasons.items() if why is not None and first_of[_joined_volumes(uri) or uri] == uri
+    }
 
 
-def _whole(uri: str) -> str | None:
-    """The archive that a file is a volume of."""
+def _joined_volumes(uri: str) -> str | None:
+    """Return the archive that a file is a volume of; None for other files."""
     match = _VOLUME.fullmatch(uri.lower())
     return None if match is None else uri[: match.end("whole")]
 
 
-def _reason(uri: str, there: Collection[str]) -> str | None:
+def _reason(uri: str, existing: Collection[str]) -> str | None:
     name = storage.name(uri).lower()
-    whole = _whole(uri)
-    if _OTHER_TABLE.fullmatch(name) or whole in there:
+    whole = _joined_volumes(uri)
+    if _OTHER_TABLE.fullmatch(name) or whole in existing:
         return None
     if whole is not None:
         quoted = shlex.quote(storage.name(whole))
@@ -140,7 +142,7 @@ def _reason(uri: str, there: Collection[str]) -> str | None:
     if name.endswith(_DOWNLOADS):
         done = uri.rpartition(".")[0]
         is_dump = head.startswith(_SEVEN_ZIP) or _TO_DOWNLOAD.fullmatch(storage.name(done).lower())
-        return "half downloaded; finish the download" if is_dump and done not in there else None
+        return "half downloaded; finish the download" if is_dump and done not in existing else None
     if name.endswith(".7z"):
         return "holds neither Posts.xml nor PostLinks.xml; unpack it if a dump is in it"
     if head.startswith(_SEVEN_ZIP):
@@ -157,7 +159,7 @@ def _reason(uri: str, there: Collection[str]) -> str | None:
 
 
 def _head(uri: str) -> bytes:
-    """How a file begins; nothing of one that cannot be read, or whose name on S3 is not worth a request."""
+    """Return a file's first bytes; none if it cannot be read, or if its name on S3 is not worth a request."""
     if storage.is_remote(uri) and not _NAMED_LIKE_A_DUMP.fullmatch(storage.name(uri).lower()):
         return b""
     try:
@@ -167,17 +169,17 @@ def _head(uri: str) -> bytes:
         return b""
 
 
-Table = Literal["posts", "links", "table"]  # "table": of questions from elsewhere
+Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
 
 _OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
-_OBVIOUS = {  # names in lower case; of an id, tags and a date the first counts
+_OBVIOUS = {  # names in lower case; for id, tags and date the first that is there counts
     "Title": ("title", "question", "subject", "headline"),
     "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
     "Id": ("id", "question_id", "number", "key"),
     "Tags": ("tags", "labels"),
     "CreationDate": ("creation_date", "created_at", "createdat", "date"),
 }
-_REQUIRED = {  # the columns that a dump's own table must have, beside those of ATTRIBUTES that it may have
+_REQUIRED = {  # columns that a dump's own table must have; it may have the others of ATTRIBUTES
     "links": ("PostId", "RelatedPostId", "LinkTypeId"),
     "posts": ("Id", "PostTypeId"),
 }
@@ -186,7 +188,7 @@ _SHOWN = 20  # names in an error
 
 @dataclass(frozen=True)
 class Columns:
-    """The options that say which columns a table has; None: by their names."""
+    """The options that name a table's columns. None: guess the column by its name."""
 
     title: str | None = None
     text: str | None = None
@@ -196,8 +198,8 @@ class Columns:
     format: Markup = "auto"  # of the text
 
     @property
-    def is_given(self) -> bool:
-        """Whether the user has said anything, so that tables are what there is to read."""
+    def any_named(self) -> bool:
+        """Whether the user named any column, so that the input must be tables."""
         return self != BY_NAME
 
 
@@ -205,64 +207,64 @@ BY_NAME = Columns()
 
 
 def dump_table(names: Sequence[str]) -> Literal["posts", "links"] | None:
-    """Return the table of a dump that has such columns, in upper or lower case; None for any other table."""
-    there = {name.lower() for name in names}
-    if there.issuperset(map(str.lower, _REQUIRED["links"])):
+    """Return the table of a dump that has these columns, in any case; None for any other table."""
+    lower = {name.lower() for name in names}
+    if lower.issuperset(map(str.lower, _REQUIRED["links"])):
         return "links"
-    return "posts" if there.issuperset(map(str.lower, _REQUIRED["posts"])) else None
+    return "posts" if lower.issuperset(map(str.lower, _REQUIRED["posts"])) else None
 
 
-def locate(columns: Columns, names: Sequence[str], table: Table, source: str) -> dict[str, int]:
+def column_indices(columns: Columns, names: Sequence[str], table: Table, source: str) -> dict[str, int]:
     """Return the index of each attribute of a row among the columns `names` of the table `source`.
 
-    Raises DupqError naming both if a column is missing, there twice, or cannot be guessed.
+    Raises DupqError with the source and its columns if one is missing, there twice, or cannot be guessed.
     """
     if table != "table":
         tables = [ATTRIBUTES["links"]] if table == "links" else [ATTRIBUTES["questions"], ATTRIBUTES["answers"]]
-        read = [name for one in tables for attributes in one.values() for name in attributes]
+        known = [name for columns_of in tables for attributes in columns_of.values() for name in attributes]
         lower = [name.lower() for name in names]
-        located = [*_REQUIRED[table], *(name for name in read if name.lower() in lower)]
-        return {name: _index(name.lower(), lower, source) for name in located}
+        present = [*_REQUIRED[table], *(name for name in known if name.lower() in lower)]
+        return {name: _index(name.lower(), lower, source) for name in present}
     options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
-    found = {attribute: _index(name, names, source) for attribute, name in options.items() if name is not None}
+    indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name is not None}
     for attribute, obvious in _OBVIOUS.items():
-        free = [index for index in range(len(names)) if index not in found.values()]
+        free = [index for index in range(len(names)) if index not in indices.values()]
         guessed = [index for name in obvious for index in free if names[index].lower() == name]
-        if attribute not in found and guessed:
+        if attribute not in indices and guessed:
             if attribute in ("Title", "Body") and len(guessed) > 1:
-                option, several = _OPTIONS[attribute], listed([names[index] for index in guessed])
+                option, several = _OPTIONS[attribute], _quoted([names[index] for index in guessed])
                 raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
-            found[attribute] = guessed[0]
-    if not found.keys() & {"Title", "Body"}:
+            indices[attribute] = guessed[0]
+    if not indices.keys() & {"Title", "Body"}:
         raise DupqError(
             f"{source}: which column is the question? name it with --title COLUMN, and its text with --text; "
-            f"its columns are {listed(names)}"
+            f"its columns are {_quoted(names)}"
         )
-    return found
+    return indices
 
 
 def _index(name: str, names: Sequence[str], source: str) -> int:
     indices = [index for index, other in enumerate(names) if other == name]
     if len(indices) != 1:
         state = f"is there {len(indices)} times" if indices else "is missing"
-        raise DupqError(f"{source}: column '{name}' {state}; its columns are {listed(names)}")
+        raise DupqError(f"{source}: column '{name}' {state}; its columns are {_quoted(names)}")
     return indices[0]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return column names for an error: printable and not without end, for they may be anything."""
+def _quoted(names: Sequence[str]) -> str:
+    """Return column names for an error: printable, and not too many, for they may be anything."""
     shown = ", ".join(repr(name[:40]) for name in names[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown or "none"
 
 
-# GitHub issues, as `gh issue list --json number,title,body,labels,createdAt,author,url` and the REST API give them.
+# GitHub issues, exported by `gh issue list --json number,title,body,labels,createdAt,author,url` or the REST API.
 #
-# A row is an issue; pull requests are other posts. Labels are tags. Of a body the comments and the headings and check
-# boxes of its template are left out. "Duplicate of #12" in a body or in an exported comment is a link, and no text.
+# A row is an issue; pull requests are other posts. Labels are tags. Comments, headings and check boxes of templates are
+# removed from bodies. "Duplicate of #12" in a body or in an exported comment becomes a link and is removed too.
 
 DUPLICATE_OF = "DuplicateOf"  # an attribute of rows: the numbers of issues
 
-FIELDS = (  # that are read
+FIELDS = (  # those that are read
     *("number", "title", "body", "labels", "comments", "pull_request"),
     *("created_at", "createdAt", "author", "user", "url", "html_url"),
 )
@@ -272,33 +274,33 @@ _DUPLICATE = re.compile(r"\bduplicate of #(\d{1,9})\b", re.IGNORECASE)
 
 
 def is_export(names: Sequence[str], columns: Columns) -> bool:
-    """Tell whether a JSON file with such fields has GitHub's issues, unless options say what its columns are."""
-    return not columns.is_given and {"number", "title", "body"} <= set(names)
+    """Tell whether a JSON file with these fields has GitHub issues: options name no column, and it has an issue's."""
+    return not columns.any_named and {"number", "title", "body"} <= set(names)
 
 
-def attributes(issue: Mapping[str, str]) -> dict[str, str]:
-    """Return an issue's attributes, as a dump's posts have them, and DUPLICATE_OF."""
+def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
+    """Return an issue as the attributes of a dump's post, with DUPLICATE_OF."""
     body, address = issue.get("body", ""), issue.get("html_url") or issue.get("url", "")
     comments = [comment.get("body", "") for comment in _objects(issue, "comments")]
     numbers = _DUPLICATE.findall("\n".join([_COMMENT.sub("", body), *comments]))
     authors = _objects(issue, "author") + _objects(issue, "user")
-    found = {
+    attributes = {
         "Id": issue.get("number", ""),
         "PostTypeId": "0" if "pull_request" in issue or "/pull/" in address else "1",
         "Title": issue.get("title", ""),
         "Body": as_html(_DUPLICATE.sub("", _TEMPLATE.sub("", _COMMENT.sub("", body)))),
-        "Tags": tags_of(label.get("name", "") for label in _objects(issue, "labels")),
+        "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),
         "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
         "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
         DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _objects(issue: Mapping[str, str], name: str) -> list[dict[str, str]]:
-    """Return the objects in a field that holds one or a list of them; none for any other, such as a count."""
+    """Return the objects of a field that holds one or a list of them; none for other values, such as a count."""
     try:
-        found = json.loads(issue.get(name, "null"))
+        value = json.loads(issue.get(name, "null"))
     except ValueError:
         return []
-    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]

@@ -1,7 +1,7 @@
-"""The fields of questions, answers and links, and what makes a row unusable.
+"""Converts rows' attributes to the columns of questions, answers and links, and says why a row is unusable.
 
-An empty attribute counts as an absent one. Rows are read a column at a time: where all values of a column are in the
-form that dumps write, Arrow reads them at once; else each is read alone, which tells the broken ones.
+An empty attribute counts as missing. If all values of a column are in the form that dumps write, Arrow parses the
+column at once; otherwise each value is parsed alone, which finds the broken ones.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from dupq.tables import LINKS, QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
 QUESTION, ANSWER = "1", "2"  # PostTypeId
-MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may have; a row with more is rejected
-MAXIMUM_BODY = 1_000_000  # bytes of UTF-8; a row with more is rejected
+MAXIMUM_BODY = 1_000_000  # bytes of UTF-8; a row with a longer body is rejected
+MAXIMUM_TEXT = 1 << 16  # likewise, of any other attribute
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
 
-# The schema of answers while a site is being read: which are accepted is known at its end.
+# The schema of answers while a site is being read. Which are accepted is known at its end.
 UNJUDGED_ANSWERS = pa.schema(
     [
         pa.field("answer_id", pa.int64(), nullable=False),
@@ -33,7 +33,7 @@ UNJUDGED_ANSWERS = pa.schema(
 )
 SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS}
 
-# The attribute that fills a column, of several the first that is there. The column's type says how it is read.
+# The attributes that may fill a column; the first that is present does. The column's type says how it is parsed.
 ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
     "questions": {
         "question_id": ("Id",),
@@ -57,7 +57,7 @@ ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "creation_date": ("CreationDate",),
     },
 }
-REFERENCES = {  # that dumps have, the commonest first
+REFERENCES = {  # those of dumps, the most frequent first
     b"&lt;": "<",
     b"&gt;": ">",
     b"&quot;": '"',
@@ -70,7 +70,7 @@ REFERENCES = {  # that dumps have, the commonest first
     b"&#x9;": "\t",
     b"&#9;": "\t",
 }
-Written = Mapping[str, bytes]  # a row's attributes in UTF-8, with none but these references
+RawAttributes = Mapping[str, bytes]  # a row's attributes in UTF-8, with no other references than these
 
 _LINK_TYPES = {1: "linked", 3: "duplicate"}
 _USUAL_ID = r"^[0-9]{1,14}$"
@@ -80,33 +80,33 @@ _USUAL = {
     pa.timestamp("ms", tz="UTC"): r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?$",
 }
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-_LONGEST_DATE = 40  # characters; of one that is longer `fromisoformat` may leave out what it does not understand
+_LONGEST_DATE = 40  # characters; `fromisoformat` may ignore the rest of a longer one
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
-_TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and, in newer ones, `|a|b|`
+_TAG_SEPARATORS = re.compile(r"[<>|]+")  # in both spellings of the dumps, `<a><b>` and, in newer ones, `|a|b|`
 _QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
-def written(attributes: Mapping[str, str]) -> Written:
-    """Return attributes as a dump may write them, so without zero bytes."""
+def escape(attributes: Mapping[str, str]) -> RawAttributes:
+    """Return attributes as a dump writes them. Zero bytes, which XML forbids, are replaced."""
     return {name: value.replace("\0", "\ufffd").replace("&", "&amp;").encode() for name, value in attributes.items()}
 
 
-def read_columns(rows: Sequence[Written], table: str) -> tuple[pa.Table, dict[int, str]]:
-    """Return rows of one of ATTRIBUTES as a table of its schema, and which of them are left out of it, and why."""
+def read_columns(rows: Sequence[RawAttributes], table: str) -> tuple[pa.Table, dict[int, str]]:
+    """Convert rows to a table of ATTRIBUTES. Return it without its broken rows, and their indices with the reasons."""
     faults: dict[int, str] = {}
     columns = {}
     for name, attributes in ATTRIBUTES[table].items():
-        read = [_column(rows, attribute, SCHEMAS[table].field(name), faults) for attribute in attributes]
-        columns[name] = pc.coalesce(*read)
-    found = pa.table(columns, SCHEMAS[table])
+        field = SCHEMAS[table].field(name)
+        columns[name] = pc.coalesce(*(_column(rows, attribute, field, faults) for attribute in attributes))
+    rows_read = pa.table(columns, SCHEMAS[table])
     if faults:
-        found = found.filter(pa.array([index not in faults for index in range(len(rows))]))
-    return found, faults
+        rows_read = rows_read.filter(pa.array([index not in faults for index in range(len(rows))]))
+    return rows_read, faults
 
 
-def _column(rows: Sequence[Written], attribute: str, field: pa.Field, faults: dict[int, str]) -> pa.Array:
-    """Return an attribute of all rows as `field` says, whose broken values, which are anything, go to `faults`."""
+def _column(rows: Sequence[RawAttributes], attribute: str, field: pa.Field, faults: dict[int, str]) -> pa.Array:
+    """Return an attribute of all rows as a column. Record broken values, which may become anything, in `faults`."""
     values = [row.get(attribute) or None for row in rows]
     if attribute == "LinkTypeId":
         types = _parsed(values, attribute, pa.field("", pa.int64(), nullable=False), faults)
@@ -118,12 +118,12 @@ def _column(rows: Sequence[Written], attribute: str, field: pa.Field, faults: di
     for index in pc.indices_nonzero(is_long).to_pylist():
         faults.setdefault(index, f"{attribute} of more than {maximum:,} bytes")
     if pa.types.is_list(field.type):
-        return pa.array([tags(text or "") for text in texts.to_pylist()], field.type)
+        return pa.array([split_tags(text or "") for text in texts.to_pylist()], field.type)
     return texts if field.nullable else texts.fill_null("")
 
 
 def _parsed(values: Sequence[bytes | None], attribute: str, field: pa.Field, faults: dict[int, str]) -> pa.Array:
-    """Return numbers, or times; an id is a number that must be there, and that fits into a key."""
+    """Parse numbers or times. A field that is not nullable is an id: required, and small enough for a key."""
     is_id, is_time = not field.nullable, pa.types.is_timestamp(field.type)
     column = pa.array(values, pa.binary()).cast(pa.string())
     usual = pc.match_substring_regex(column, _USUAL_ID if is_id else _USUAL[field.type])
@@ -139,7 +139,7 @@ def _parsed(values: Sequence[bytes | None], attribute: str, field: pa.Field, fau
         if text is not None:
             try:
                 number = parse(text)
-            except (ValueError, OverflowError):  # the latter for a time before the year 1 in UTC, or after 9999
+            except (ValueError, OverflowError):  # OverflowError: a time before the year 1 in UTC, or after 9999
                 faults.setdefault(index, f"{attribute} not a {'date' if is_time else 'number'}")
         elif is_id:
             faults.setdefault(index, f"no {attribute}")
@@ -154,7 +154,7 @@ def _integer(text: str, least: int, most: int) -> int:
 
 
 def _milliseconds(text: str) -> int:
-    """Return a time in milliseconds since 1970. Dumps write UTC, and BigQuery says so: `2012-03-06 19:06:05.6 UTC`."""
+    """Return a time in milliseconds since 1970. Dumps omit the zone; BigQuery writes `2012-03-06 19:06:05.6 UTC`."""
     if len(text) > _LONGEST_DATE:
         raise ValueError(text)
     time = datetime.datetime.fromisoformat(f"{text.removesuffix(' UTC')}Z" if text.endswith(" UTC") else text)
@@ -163,7 +163,7 @@ def _milliseconds(text: str) -> int:
 
 
 def _unescaped(values: Sequence[bytes | None]) -> pa.Array:
-    """Return texts, with characters for references: all at once, joined by zero bytes, which no value has."""
+    """Return texts with their references replaced. Works on all values joined by zero bytes, which no value has."""
     joined = b"\0".join([value or b"" for value in values])
     characters = np.frombuffer(joined + bytes(5), np.uint8).copy()
     left = np.flatnonzero(characters == ord("&"))
@@ -179,32 +179,32 @@ def _unescaped(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def are_at(characters: np.ndarray, begins: np.ndarray, reference: bytes) -> np.ndarray:
-    """Tell at which of `begins`, where each has its first byte, `reference` is in `characters`."""
+    """Tell for each of `begins`, where `characters` has the first byte of `reference`, whether the rest follows."""
     is_it = np.ones(len(begins), np.bool_)
     for offset in range(1, len(reference)):
         is_it &= characters[begins + offset] == reference[offset]
     return is_it
 
 
-def tags(text: str) -> list[str]:
+def split_tags(text: str) -> list[str]:
     """Return the tags in either spelling of the dumps: `<a><b>` or, in newer ones, `|a|b|`."""
     return [tag for tag in _TAG_SEPARATORS.split(text) if tag]
 
 
-def spelt_tags(text: str) -> str:
-    """Return tags in the spelling of the dumps: of a list as Python or JSON writes it, or between commas or spaces."""
+def dump_tags(text: str) -> str:
+    """Return tags in the spelling of the dumps. `text` is a list in Python or JSON, or has commas or spaces between."""
     if text.startswith(("<", "|")):
         return text
     if text.startswith("[") and text.endswith("]"):
         quoted = [single or double for single, double in _QUOTED_TAG.findall(text)]
         if quoted:
-            return tags_of(quoted)
+            return join_tags(quoted)
         text = text[1:-1]
     separator = next((mark for mark in ",;|" if mark in text), None)
-    return tags_of(text.split(separator))
+    return join_tags(text.split(separator))
 
 
-def tags_of(names: Iterable[str]) -> str:
-    """Return tags in the spelling of the dumps; in a tag, the signs of that spelling become spaces."""
+def join_tags(names: Iterable[str]) -> str:
+    """Return tags in the spelling of the dumps. Its separators within a tag become spaces."""
     cleaned = (_TAG_SEPARATORS.sub(" ", name).strip() for name in names)
     return "".join([f"<{name}>" for name in cleaned if name])

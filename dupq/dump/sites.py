@@ -1,8 +1,8 @@
-"""Finding the sites in the files, folders and prefixes that --dump names, in any form, local or on S3.
+"""Finds the sites in the files, folders and prefixes that --dump names, in any form, local or on S3.
 
-Dumps are found by the names of their files; Parquet conversions, which may have any names, by the
-names of their columns. What has no dump in it, but tables, is a site of questions from elsewhere. Only names, headers
-and footers are read here, several files at a time because on S3 each is a request or two.
+A dump is found by the names of its files; Parquet conversions, which may have any names, by the names of their columns.
+A URI without a dump but with tables is a site of questions from elsewhere. Only names, headers and footers are read
+here, several files at a time, because on S3 each is a request or two.
 """
 
 import itertools
@@ -23,39 +23,41 @@ _TableName = Literal["posts", "links"]
 _TABLES: dict[str, _TableName] = {"posts": "posts", "postlinks": "links"}
 _TABLE_FILES = {f"{table}.xml": held for table, held in _TABLES.items()}
 _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
-_FOREIGN = "a table of questions"  # the origin of those from elsewhere, which belong together
+_FOREIGN = "a table of questions"  # the origin of tables from elsewhere, which belong together
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
-_SITE_NAME = re.compile(r"(?=.*[^\W\d_])\w[\w.-]*")  # without a letter, readers of partitions take it for a number
+_SITE_NAME = re.compile(
+    r"(?=.*[^\W\d_])\w[\w.-]*"
+)  # a name without letters would be read as a number from hive partitions
 _ODD = re.compile(r"[^\w.-]+")
-_NAME_BYTES = 100  # it becomes a part of names of files, which may have 255
+_NAME_BYTES = 100  # names of files contain it, and may have 255
 
-_WANTED = (
+_EXPECTED = (
     "looked for .7z archives with Posts.xml, for Posts.xml, and for tables: .csv, .tsv, .json, .jsonl, .ndjson or "
     ".parquet; all but .7z plain, .gz, .bz2, .xz or .zst, tables also in a .zip"
 )
 
 
-class Found(NamedTuple):
-    """The sites that can be read, sorted by name, and those that cannot, with the first reason found.
-
-    And the files that look like a dump but are not read, each with why and what to do.
-    """
-
-    sites: list[DumpSite]
-    failed: list[tuple[str, DupqError]]
-    passed_over: dict[str, str]
+Failure = tuple[str, DupqError]  # a site, by the name of its files, and why it cannot be read
 
 
-class _Listed(NamedTuple):
-    """What there is below one of the URIs that --dump names."""
+class FoundSites(NamedTuple):
+    """The sites of a dump, and what cannot or need not be read."""
+
+    sites: list[DumpSite]  # sorted by name
+    failed: list[Failure]  # likewise, each with the first reason
+    passed_over: dict[str, str]  # files that look like a dump but are not read, with the reason and the remedy
+
+
+class _Listing(NamedTuple):
+    """What one of the URIs that --dump names holds."""
 
     files: list[str]
     broken_links: list[str]
 
 
 class _SiteTable(NamedTuple):
-    """A table of a site. Two of one site belong together only if they are parts in the same `origin`."""
+    """A file with a table of a site. Several files of one table belong together only if they share an origin."""
 
     site: str
     table: _TableName
@@ -63,137 +65,138 @@ class _SiteTable(NamedTuple):
     origin: str
 
 
-class _BadFile(NamedTuple):
-    """A file that cannot be read, of a site by its name."""
-
-    site: str
-    error: DupqError
-
-
 def find_sites(
     uris: Sequence[str], site: str | None = None, has_columns: bool = False, left_out: Sequence[str] = ()
-) -> Found:
-    """The sites in the files and folders `uris`, at any depth; no file whose URI begins with one of `left_out`.
+) -> FoundSites:
+    """Find the sites in the files and folders `uris`, at any depth, without files whose URI begins with a `left_out`.
 
-    A site is called like its archive, like the folder of its Posts.xml, like its part of `SITE-Posts.…`, or
-    like its `site=…` folder; `site` overrides that for a dump of one site. Where one of `uris` has no dump in it, all
-    tables in it are questions of one site, which is called like it; with `has_columns` also where it has one. A file
-    that several `uris` name counts once.
-    A site fails if one of its files is damaged, two files have the same table of it, its links come without
-    their posts, or its name is not fit. Raises DupqError if all fail, or one does and `site` is given, and if one
-    of `uris` is missing or has no dump in it; SettingError if `site` is given for several.
+    A site is named after its archive, the folder of its Posts.xml, the SITE in `SITE-Posts.…`, or its `site=…` folder;
+    `site` overrides that for a dump of one site. All tables of a URI without a dump, or with `has_columns` of any URI,
+    are questions of one site, which is named after the URI. A file that several `uris` name counts once.
+
+    A site fails if one of its files is damaged, two files have the same table, its links come without posts, or its
+    name is not allowed. Raises DupqError if all fail, if one fails and `site` is given, and if one of `uris` is missing
+    or has no dump in it; SettingError if `site` is given for several sites.
     """
-    listed = {uri: _listed(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
+    listings = {uri: _list(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
     have_tables = {
-        uri for uri, (files, _) in listed.items() if any(is_table(f) or f.lower().endswith(".zip") for f in files)
+        uri for uri, (files, _) in listings.items() if any(is_table(f) or f.lower().endswith(".zip") for f in files)
     }
-    dumps = _tables({uri: there for uri, there in listed.items() if not (has_columns and uri in have_tables)})
+    dumps = _dump_tables(
+        {uri: listing for uri, listing in listings.items() if not (has_columns and uri in have_tables)}
+    )
     by_site: dict[str, list[_SiteTable]] = {}
-    failed: dict[str, DupqError] = {}
+    failures: dict[str, DupqError] = {}
     for table in itertools.chain.from_iterable(dumps.values()):
         if isinstance(table, _SiteTable):
             by_site.setdefault(table.site, []).append(table)
         else:
-            failed.setdefault(table.site, table.error)
+            failures.setdefault(*table)
     used = {uri for uri, tables in dumps.items() if tables}
-    for uri, there in listed.items():
-        if used.isdisjoint(there.files):
-            for table in _foreign(uri, there.files, site):
+    for uri, listing in listings.items():
+        if used.isdisjoint(listing.files):
+            for table in _question_tables(uri, listing.files, site):
                 used.add(table.member.uri)
                 by_site.setdefault(table.site, []).append(table)
-    _check_all_used(listed, used)
-    if site is not None and not failed:
+    _check_all_used(listings, used)
+    if site is not None and not failures:
         if len(by_site) > 1:
             names = ", ".join(sorted(by_site))
             raise SettingError(f"the dump holds several sites ({names}), which cannot all be called '{site}'")
         by_site = {site: next(iter(by_site.values()))}
-    sites, failures = _dump_sites(by_site, failed)
-    if failures and (site is not None or not sites):
-        if len(failures) == 1:
-            raise failures[0][1]
-        lines = [f"{len(failures)} sites cannot be read:", *(str(error) for _, error in failures)]
+    sites = []
+    for name in sorted(by_site.keys() - failures.keys()):
+        try:
+            sites.append(_dump_site(name, by_site[name]))
+        except DupqError as error:
+            failures[name] = error
+    failed = sorted(failures.items(), key=lambda failure: failure[0])
+    if failed and (site is not None or not sites):
+        if len(failed) == 1:
+            raise failed[0][1]
+        lines = [f"{len(failed)} sites cannot be read:", *(str(error) for _, error in failed)]
         raise DupqError("\n  ".join(lines))
-    return Found(sites, failures, _passed_over(listed.values(), used))
+    return FoundSites(sites, failed, _passed_over(listings.values(), used))
 
 
-def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
+def _list(uri: str, left_out: tuple[str, ...]) -> _Listing:
     kind = storage.kind(uri)
     if kind == "missing":
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
-    lost = [] if kind == "file" else storage.broken_links(uri)
-    return _Listed(
+    broken_links = [] if kind == "file" else storage.broken_links(uri)
+    return _Listing(
         [file for file in files if not file.startswith(left_out)],
-        [link for link in lost if not link.startswith(left_out)],
+        [link for link in broken_links if not link.startswith(left_out)],
     )
 
 
-def _tables(listed: Mapping[str, _Listed]) -> dict[str, Sequence[_SiteTable | _BadFile]]:
-    """The tables of dumps in all listed files, in the order of the files, and the links beside posts that are named."""
-    named = {uri for uri, (files, _) in listed.items() if files == [uri]}
-    files = sorted({file for files, _ in listed.values() for file in files}.union(*map(_links_beside, named)))
+def _dump_tables(listings: Mapping[str, _Listing]) -> dict[str, Sequence[_SiteTable | Failure]]:
+    """Return the tables of dumps by file, for all listed files and for the links next to posts that --dump names."""
+    named = {uri for uri, (files, _) in listings.items() if files == [uri]}
+    files = sorted({file for files, _ in listings.values() for file in files}.union(*map(_links_next_to, named)))
     return dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
 
 
-def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
-    """The tables among the files below `uri` as the posts of one site, also those in .zip archives."""
+def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
+    """Return the tables among the files below `uri`, also in .zip archives, as the posts of one site."""
     stem = without_compression(storage.name(uri))
     if files == [uri]:
         stem = stem.rpartition(".")[0]
     members = []
     for file in sorted(files):
         if file.lower().endswith(".zip"):
-            members += [Member(file, name) for name in names_in_zip(file) if _is_read(name)]
+            members += [Member(file, name) for name in names_in_zip(file) if _is_zipped_table(name)]
         elif is_table(file):
             members.append(Member(file))
     return [_SiteTable(site or _ODD.sub("-", stem).strip("-"), "posts", member, _FOREIGN) for member in members]
 
 
-def _is_read(name: str) -> bool:
-    """Whether a file in a .zip is a table, and no leftover of macOS."""
+def _is_zipped_table(name: str) -> bool:
+    """Tell whether a file in a .zip is a table that is not compressed again, and not one of macOS's hidden files."""
     return is_table(name) and name == without_compression(name) and not storage.name(name).startswith((".", "_"))
 
 
-def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, str]:
-    """The files and links that look like a dump, yet are not `used`, each with why and what to do."""
-    found = passed_over([file for files, _ in listed for file in files], used)
-    found |= {link: LOST for _, lost in listed for link in lost}
-    # a name may be no UTF-8, and must be shown
-    return {uri.encode(errors="backslashreplace").decode(): found[uri] for uri in sorted(found)}
+def _passed_over(listings: Iterable[_Listing], used: Collection[str]) -> dict[str, str]:
+    """Return the files and links that look like a dump but are not `used`, with the reason and the remedy."""
+    reasons = passed_over([file for files, _ in listings for file in files], used)
+    reasons |= {link: LOST for _, broken_links in listings for link in broken_links}
+    # a name may not be UTF-8, and must be shown
+    return {uri.encode(errors="backslashreplace").decode(): reasons[uri] for uri in sorted(reasons)}
 
 
-def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str]) -> None:
-    """Raise DupqError for what was named and adds nothing, the sign of a wrong path."""
-    for uri, there in listed.items():
-        if set(there.files).isdisjoint(used):
-            passed = _passed_over([there], used)
-            said = [why if file == uri else f"passed over: {file} ({why})" for file, why in passed.items()]
-            raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(said or [_WANTED]))
+def _check_all_used(listings: Mapping[str, _Listing], used: Collection[str]) -> None:
+    """Raise DupqError for a named URI that adds nothing, which is usually a wrong path."""
+    for uri, listing in listings.items():
+        if set(listing.files).isdisjoint(used):
+            reasons = _passed_over([listing], used)
+            lines = [why if file == uri else f"passed over: {file} ({why})" for file, why in reasons.items()]
+            raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(lines or [_EXPECTED]))
 
 
-def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
-    """The posts and links in a file; none in files that are no dump, unless --dump names them."""
+def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | Failure]:
+    """Return the posts and links in a file: none in one that is not a dump, unless --dump names it."""
     name = storage.name(uri).lower()
     try:
         if name.endswith(".7z"):
-            return _archived(uri)
+            return _archived_tables(uri)
         if name.endswith(".parquet"):
             table = dump_table(storage.read_schema(uri).names)
             site, origin = _parquet_site(uri, is_named)
             return [] if table is None else [_SiteTable(site, table, Member(uri), origin)]
     except DupqError as error:
-        return [_BadFile(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
-    found = _xml(uri, is_named) if without_compression(name).endswith(".xml") else None
-    return [] if found is None else [found]
+        return [(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
+    xml_table = _xml_table(uri, is_named) if without_compression(name).endswith(".xml") else None
+    return [] if xml_table is None else [xml_table]
 
 
-def _xml(uri: str, is_named: bool) -> _SiteTable | None:
-    """`SITE/Posts.xml`, `SITE-Posts.xml`, or, if --dump names it, `SITE.xml`; the same for PostLinks."""
+def _xml_table(uri: str, is_named: bool) -> _SiteTable | None:
+    """Return the table in `SITE/Posts.xml`, `SITE-Posts.xml` or, if --dump names it, `SITE.xml`; also of PostLinks."""
     folder = storage.parent(uri)
     stem = without_compression(storage.name(uri))[: -len(".xml")]
     if stem.lower() in _TABLES:
         return _SiteTable(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
-    site, table = _split(stem)
+    site, table = _site_and_table(stem)
     if table in _TABLES:
         return _SiteTable(site, _TABLES[table], Member(uri), uri)
     if not is_named or {stem.lower(), table} & OTHER_TABLES:
@@ -201,61 +204,61 @@ def _xml(uri: str, is_named: bool) -> _SiteTable | None:
     return _SiteTable(stem, "posts", Member(uri), uri)
 
 
-def _archived(uri: str) -> list[_SiteTable]:
-    """The tables in `SITE.7z`, or in one of `SITE-Posts.7z` and `SITE-PostLinks.7z`."""
-    if _split(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
+def _archived_tables(uri: str) -> list[_SiteTable]:
+    """Return the tables in `SITE.7z`, `SITE-Posts.7z` or `SITE-PostLinks.7z`."""
+    if _site_and_table(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
         return []
     members: dict[_TableName, Member] = {}
     for file in read_header(uri):
-        held = _TABLE_FILES.get(file.name.rsplit("/", 1)[-1].lower())
-        if held in members:
-            raise DupqError(f"{uri}: holds {members[held].name} and {file.name}; expected is one site only")
-        if held is not None:
-            members[held] = Member(uri, file.name)
-    return [_SiteTable(_archive_site(uri), held, member, uri) for held, member in members.items()]
+        table = _TABLE_FILES.get(file.name.rsplit("/", 1)[-1].lower())
+        if table in members:
+            raise DupqError(f"{uri}: holds {members[table].name} and {file.name}; expected is one site only")
+        if table is not None:
+            members[table] = Member(uri, file.name)
+    return [_SiteTable(_archive_site(uri), table, member, uri) for table, member in members.items()]
 
 
 def _archive_site(uri: str) -> str:
     stem = storage.name(uri)[: -len(".7z")]
-    site, table = _split(stem)
+    site, table = _site_and_table(stem)
     return site if table in _TABLES else stem
 
 
-def _split(stem: str) -> tuple[str, str]:
-    """The site and the lower-case table in `SITE-TABLE`; the table is empty if `stem` is not of that form."""
+def _site_and_table(stem: str) -> tuple[str, str]:
+    """Split `SITE-TABLE` and return the table in lower case; it is empty if `stem` has another form."""
     match = _SITE_AND_TABLE.fullmatch(stem)
     return (stem, "") if match is None else (match["site"], match["table"].lower())
 
 
-def _links_beside(posts: str) -> list[str]:
-    """The files in the folder of `posts` that have the links of the same site by name, in any form."""
-    site = _site_by_name(posts, "posts")
+def _links_next_to(posts: str) -> list[str]:
+    """Return the files in the folder of `posts` that by name hold the links of the same site, in any form."""
+    site = _site_of(posts, "posts")
     if site is None:
         return []
     folder = storage.parent(posts)
-    beside = (storage.join(folder, name) for name in storage.names_in(folder))
-    return [uri for uri in beside if _site_by_name(uri, "links") == site]
+    files = (storage.join(folder, name) for name in storage.names_in(folder))
+    return [uri for uri in files if _site_of(uri, "links") == site]
 
 
-def _site_by_name(uri: str, wanted: _TableName) -> str | None:
-    """The site of an XML file or of an archive of one table, if it holds the table `wanted`."""
+def _site_of(uri: str, table: _TableName) -> str | None:
+    """Return the site of an XML file, or of an archive of one table, that by name holds `table`; else None."""
     name = storage.name(uri).lower()
     if without_compression(name).endswith(".xml"):
-        found = _xml(uri, is_named=wanted == "posts")
-        return found.site if found is not None and found.table == wanted else None
-    site, table = _split(storage.name(uri)[: -len(".7z")])
-    return site if name.endswith(".7z") and _TABLES.get(table) == wanted else None
+        xml_table = _xml_table(uri, is_named=table == "posts")
+        return xml_table.site if xml_table is not None and xml_table.table == table else None
+    site, archived = _site_and_table(storage.name(uri)[: -len(".7z")])
+    return site if name.endswith(".7z") and _TABLES.get(archived) == table else None
 
 
 def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
-    """The site of a Parquet file by its path, and the origin that it shares with other parts of the table."""
+    """Return the site of a Parquet file by its path, and the origin that it shares with other files of the table."""
     folder = storage.parent(uri)
     stem = storage.name(uri)[: -len(".parquet")]
-    folders = list(filter(_says_where, folder.removeprefix("s3://").split("/")))
-    partitions = [part.removeprefix("site=") for part in folders if part.startswith("site=")]
-    if partitions:
-        return partitions[-1], "/".join(folders)
-    site, table = _split(stem)
+    folders = list(filter(_may_name_site, folder.removeprefix("s3://").split("/")))
+    sites = [name.removeprefix("site=") for name in folders if name.startswith("site=")]
+    if sites:
+        return sites[-1], "/".join(folders)
+    site, table = _site_and_table(stem)
     if _PARQUET_TABLE.fullmatch(table):
         return site, folder
     if _DOMAIN.fullmatch(stem) or (is_named and not _PARQUET_TABLE.fullmatch(stem)):
@@ -263,49 +266,40 @@ def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
     return folders[-1] if folders else "", "/".join(folders)
 
 
-def _says_where(folder: str) -> bool:
-    """Whether a folder is more than a table or a partition of one."""
+def _may_name_site(folder: str) -> bool:
+    """Tell whether a folder is neither a table nor another hive partition than `site=…`."""
     return bool(folder) and not _PARQUET_TABLE.fullmatch(folder) and ("=" not in folder or folder.startswith("site="))
 
 
-def _dump_sites(
-    by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, DupqError]
-) -> tuple[list[DumpSite], list[tuple[str, DupqError]]]:
-    """The sites but those that have `failed` already, which are added to those that fail now."""
-    sites, errors = [], dict(failed)
-    for name in sorted(by_site.keys() - failed.keys()):
-        try:
-            sites.append(_dump_site(name, by_site[name]))
-        except DupqError as error:
-            errors[name] = error
-    return sites, [(name, errors[name]) for name in sorted(errors)]
-
-
-def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
+def _dump_site(site: str, tables: list[_SiteTable]) -> DumpSite:
     if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
         rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
-        uri = found[0].member.uri
+        uri = tables[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
-    if all(table.origin == _FOREIGN for table in found):
-        return DumpSite(site, tuple(sorted({table.member for table in found}, key=lambda it: it.source)), (), True)
-    posts, links = _members(found, "posts"), _members(found, "links")
+    if all(table.origin == _FOREIGN for table in tables):
+        return DumpSite(site, _sorted_members(tables), (), True)
+    posts, links = _members(tables, "posts"), _members(tables, "links")
     if not posts:
         raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
     return DumpSite(site, posts, links)
 
 
-def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ...]:
-    """The files of one table of a site; several must be parts of one, or rows would be there twice."""
-    parts = [part for part in found if part.table == table]
-    for part in parts[1:]:
-        if part.origin != parts[0].origin:
-            first, second = sorted([parts[0].member.source, part.member.source])
-            raise DupqError(f"{first} and {second} both hold the {table} of '{part.site}'; ingest one of them")
-    return tuple(sorted((part.member for part in parts), key=lambda member: member.source))
+def _members(tables: Iterable[_SiteTable], name: _TableName) -> tuple[Member, ...]:
+    """Return the files of one table of a site. Raises DupqError if they differ in origin: rows would be doubled."""
+    files = [table for table in tables if table.table == name]
+    for file in files[1:]:
+        if file.origin != files[0].origin:
+            first, second = sorted([files[0].member.source, file.member.source])
+            raise DupqError(f"{first} and {second} both hold the {name} of '{file.site}'; ingest one of them")
+    return _sorted_members(files)
+
+
+def _sorted_members(tables: Iterable[_SiteTable]) -> tuple[Member, ...]:
+    return tuple(sorted({table.member for table in tables}, key=lambda member: member.source))
 
 
 def _missing_file(links: Member) -> str:
-    """What the file with the posts to `links` would be called."""
+    """Return the name that the file with the posts to `links` would have."""
     names = [storage.name(links.uri), storage.name(links.name or ""), "PostLinks"]
     name = next(name for name in names if "postlinks" in name.lower())
     return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)

@@ -1,9 +1,9 @@
-"""The tasks of ingest: read a unit of a dump into parts, sort parts, write a shard; and the folder in which the next
-attempt goes on.
+"""The tasks of ingest: read a range of a dump into partitions, sort partitions, write a shard; and the work folder in
+which an interrupted attempt is continued.
 
-A part is what one piece of a dump became: an Arrow file for each of its tables, sorted by key. That of the first table
-is written last and has what was counted. A shard is the next so many rows, part after part. Where the parts are not in
-the order of their keys, as those of links and of ids that are hashes, DuckDB sorts all rows into new ones first.
+A partition is an Arrow file of one table's rows of a batch, sorted by key. The partition of a batch's first table is
+written last and has the batch's counts. A shard is the next so many rows, partition after partition. If the partitions
+are not in the order of their keys, as those of links and of hashed ids, DuckDB first sorts all rows into new ones.
 """
 
 import functools
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import KINDS, Contents
-from dupq.dump.table_files import database, doubled
-from dupq.dump.units import Ingest, Piece, Unit, pieces
+from dupq.dump.parsing import SPECS, ParsedRows
+from dupq.dump.reading import Batch, FileRange, Ingest, batches
+from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_or_none
@@ -32,36 +32,36 @@ from dupq.text.keys import are_among
 
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
-_PARSERS = 2  # threads that parse and write what one unpacker gives
-_KNOWN = b"dupq"  # in the metadata of a part's schema
-_BATCH = 2_048  # rows
-_SORTED_BYTES = 16 << 20  # of a part that was sorted
-_GROUP_BYTES = 64 << 20  # of a row group, but for its last slice
+_PARSERS = 2  # threads that parse and write what one thread unpacks
+_METADATA = b"dupq"  # key in the schema of a partition
+_ARROW_ROWS = 2_048  # per Arrow batch
+_SORTED_BYTES = 16 << 20  # per partition that was sorted
+_ROW_GROUP_BYTES = 64 << 20  # at least, without the last Arrow batch
 _ACCEPTED = pa.schema([pa.field("answer_id", pa.int64(), nullable=False)])
 
 
-def begin(folder: str, parts_from: object) -> str:
-    """Clear `folder` of parts of anything else; returns where those from `parts_from` are, or go."""
-    work = hashlib.sha256(storage.json_bytes(parts_from)).hexdigest()[:16]
-    if read_or_none(_mark(folder), dict[str, str]) != {"work": work}:
+def begin(folder: str, inputs: object) -> str:
+    """Return the work folder for `inputs` in `folder`, where partitions may be. Clears it of those of other inputs."""
+    work = hashlib.sha256(storage.json_bytes(inputs)).hexdigest()[:16]
+    if read_or_none(_marker(folder), dict[str, str]) != {"work": work}:
         storage.delete_folder(folder)
-        storage.write_json(_mark(folder), {"work": work})
+        storage.write_json(_marker(folder), {"work": work})
     return storage.join(folder, work)
 
 
-def is_there(folder: str) -> bool:
-    """Whether an attempt was cut off while it worked in `folder`."""
-    return storage.exists(_mark(folder))
+def was_begun(folder: str) -> bool:
+    """Tell whether an attempt was interrupted while it worked in `folder`."""
+    return storage.exists(_marker(folder))
 
 
-def _mark(folder: str) -> str:
+def _marker(folder: str) -> str:
     return storage.join(folder, archive.BEGUN)
 
 
-def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
-    """What the tables of a site depend on: the content of its files, settings, and the version of ingest.
+def inputs_of(site: DumpSite, job: Ingest) -> dict[str, object]:
+    """Return what a site's tables depend on: the content of its files, settings, and the version of ingest.
 
-    `parts` is what its parts depend on; how they are cut into shards can change without reading the dump again.
+    Partitions depend on `parts` alone. So shards of another size can be made without reading the dump again.
     """
     files = [*site.posts, *site.links]
     parts = {
@@ -75,8 +75,8 @@ def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
     return {"parts": parts, "shard_rows": job.settings.shard_rows}
 
 
-class Part(NamedTuple):
-    """The rows of one table in one file; `first` and `last` are their lowest and highest key."""
+class Partition(NamedTuple):
+    """The rows of one table in one file, and their lowest and highest key."""
 
     uri: str
     rows: int
@@ -84,64 +84,67 @@ class Part(NamedTuple):
     last: int
 
 
-class ReadPiece(NamedTuple):
-    """What a piece of a dump became: `counts`, and a part of each table."""
+class WrittenBatch(NamedTuple):
+    """The result of a batch: what was counted, and a partition of each table."""
 
-    packed: int  # bytes of the dump's file that it took up
+    packed_bytes: int  # of the dump's file that it took up
     counts: Mapping[str, int]
-    parts: dict[str, Part]
+    partitions: dict[str, Partition]
     rejects: str | None  # the file of its rejects
 
 
-def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPiece, float]]:
-    """Write the parts of a unit; gives them in their order as they come, and the peak memory (MB) so far.
+def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[WrittenBatch, float]]:
+    """Write the partitions of a range. Yield its batches in their order, each with the peak memory (MB) so far.
 
-    Unpacking goes on while threads parse: at most one piece more than there are threads is held.
+    Unpacking goes on while threads parse. At most one batch more than there are threads is in memory.
     """
     give_back()
     reset_peak()
-    tables = unit.tables(job.answers)
-    begun: deque[Future[ReadPiece]] = deque()
-    parsers = _PARSERS if unit.member.is_packed else 1
+    tables = file_range.tables(job.answers)
+    begun: deque[Future[WrittenBatch]] = deque()
+    parsers = _PARSERS if file_range.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:
-        for piece in pieces(unit, job):
-            begun.append(pool.submit(_read_piece, piece, tables, work))
+        for batch in batches(file_range, job):
+            begun.append(pool.submit(_read_batch, batch, tables, work))
             if len(begun) > parsers:
                 yield begun.popleft().result(), peak_mb()
         while begun:
             yield begun.popleft().result(), peak_mb()
 
 
-def _read_piece(piece: Piece, tables: tuple[str, ...], work: str) -> ReadPiece:
-    counts, parts = find_parts(piece.name, work, tables) or write_parts(piece.read(), piece.name, work)
-    return ReadPiece(piece.packed, counts, parts, rejects_uri(work, piece.name) if counts["rejects"] else None)
+def _read_batch(batch: Batch, tables: tuple[str, ...], work: str) -> WrittenBatch:
+    counts, partitions = find_partitions(batch.name, work, tables) or write_partitions(batch.read(), batch.name, work)
+    return WrittenBatch(
+        batch.packed_bytes, counts, partitions, rejects_uri(work, batch.name) if counts["rejects"] else None
+    )
 
 
-def write_parts(contents: Contents, name: str, work: str) -> tuple[dict[str, int], dict[str, Part]]:
-    """Write what a piece contains below the folder `work`; returns what was counted, and its parts."""
-    if len(contents.rejects):
-        storage.write_table(rejects_uri(work, name), contents.rejects, REJECTS)
-    parts = {
-        table: _write(_file(work, table, name), table, contents.tables[table], contents.counts)
-        for table in reversed(contents.tables)
+def write_partitions(parsed: ParsedRows, name: str, work: str) -> tuple[dict[str, int], dict[str, Partition]]:
+    """Write a batch below the folder `work`. Return its counts and its partitions by table."""
+    if len(parsed.rejects):
+        storage.write_table(rejects_uri(work, name), parsed.rejects, REJECTS)
+    partitions = {
+        table: _write(_file(work, table, name), table, parsed.tables[table], parsed.counts)
+        for table in reversed(parsed.tables)
     }
-    return contents.counts, {table: parts[table] for table in contents.tables}
+    return parsed.counts, {table: partitions[table] for table in parsed.tables}
 
 
-def find_parts(name: str, work: str, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Part]] | None:
-    """Return what an earlier attempt wrote of a piece, as `write_parts` does; None if it did not finish it."""
+def find_partitions(name: str, work: str, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Partition]] | None:
+    """Return what an earlier attempt wrote of a batch, like `write_partitions`; None if it did not finish it."""
     uris = {table: _file(work, table, name) for table in tables}
     if not storage.exists(uris[tables[0]]):
         return None
-    known = {}
+    metadata = {}
     for table, uri in uris.items():
         with storage.open_mapped(uri) as stream:
-            known[table] = json.loads(pa.ipc.open_file(stream).schema.metadata[_KNOWN])
-    return known[tables[0]]["counts"], {table: Part(uri, *known[table]["part"]) for table, uri in uris.items()}
+            metadata[table] = json.loads(pa.ipc.open_file(stream).schema.metadata[_METADATA])
+    partitions = {table: Partition(uri, *metadata[table]["part"]) for table, uri in uris.items()}
+    return metadata[tables[0]]["counts"], partitions
 
 
 def rejects_uri(work: str, name: str) -> str:
-    """The file of a piece's rejects."""
+    """Return the file of a batch's rejects."""
     return storage.join(work, "rejects", f"part-{name}.parquet")
 
 
@@ -149,89 +152,90 @@ def _file(work: str, table: str, name: str) -> str:
     return storage.join(work, table, f"{name}.arrow")
 
 
-def _write(uri: str, table: str, rows: pa.Table, counts: dict[str, int]) -> Part:
-    keys = rows.column(KINDS[table].key)
-    part = Part(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
-    known = {_KNOWN: json.dumps({"part": part[1:], "counts": counts}, sort_keys=True)}
-    # on a local disk parts stay in the page cache; over a network they are better small
+def _write(uri: str, table: str, rows: pa.Table, counts: dict[str, int]) -> Partition:
+    keys = rows.column(SPECS[table].key)
+    partition = Partition(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
+    metadata = {_METADATA: json.dumps({"part": partition[1:], "counts": counts}, sort_keys=True)}
+    # files on a local disk stay in the page cache; over a network they are better small
     options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_remote(uri) else None)
-    schema = rows.schema.with_metadata(known)
+    schema = rows.schema.with_metadata(metadata)
     with storage.open_output(uri) as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
-        writer.write_table(rows.combine_chunks().cast(schema), max_chunksize=_BATCH)
-    return part
+        writer.write_table(rows.combine_chunks().cast(schema), max_chunksize=_ARROW_ROWS)
+    return partition
 
 
 def all_rows(uri: str) -> pa.Table:
-    """All rows of a part's file; on a local disk only what is looked at is read."""
+    """Return all rows of a partition's file. On a local disk only what is used is read."""
     with storage.open_mapped(uri) as stream:
         return pa.ipc.open_file(stream).read_all().replace_schema_metadata()
 
 
-def sort_parts(parts: Sequence[Part], table: str, work: str) -> tuple[list[Part], dict[int, int]]:
-    """Write the rows of `parts` as parts in order, and return these.
+def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> tuple[list[Partition], dict[int, int]]:
+    """Write the rows of `partitions` as new, ordered ones. Return these, and how many rows were dropped per file.
 
-    Of rows with the same key the last stays, if KINDS says so; how many are left out of each of the site's files is
-    returned too.
+    If the table's spec is unique, only the last row of each key stays. Files are numbered as those of the site.
     """
-    kind, folder = KINDS[table], storage.join(work, "sorted")
-    left_out: dict[int, int] = {}
-    found: list[Part] = []
+    spec, folder = SPECS[table], storage.join(work, "sorted")
+    dropped: dict[int, int] = {}
+    ordered: list[Partition] = []
     with database(f"{table} in {work}") as connection:
-        rows = connection.from_arrow(_numbered(parts, kind.schema))
-        order = ", ".join([*(f"{name} NULLS LAST" for name in kind.order), "row_number"])
-        batches = rows.order(order).to_arrow_reader(_BATCH)
-        kept = _last_ones(batches, kind.key, left_out) if kind.is_unique else batches
-        for group in _grouped((pa.Table.from_batches([batch]) for batch in kept), _SORTED_BYTES):
-            sorted_rows = conform(group.select(kind.schema.names), kind.schema, folder)
-            found.append(_write(_file(folder, table, f"{len(found):06d}"), table, sorted_rows, {}))
-    return found, left_out
+        rows = connection.from_arrow(_numbered(partitions, spec.schema))
+        order = ", ".join([*(f"{name} NULLS LAST" for name in spec.order), "row_number"])
+        record_batches = rows.order(order).to_arrow_reader(_ARROW_ROWS)
+        kept = _last_of_each_key(record_batches, spec.key, dropped) if spec.is_unique else record_batches
+        for joined in _joined((pa.Table.from_batches([batch]) for batch in kept), _SORTED_BYTES):
+            sorted_rows = conform(joined.select(spec.schema.names), spec.schema, folder)
+            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows, {}))
+    return ordered, dropped
 
 
-def _numbered(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatchReader:
-    """All rows, with the site's file that each is from, and their numbers."""
+def _numbered(partitions: Sequence[Partition], schema: pa.Schema) -> pa.RecordBatchReader:
+    """Read all rows, with their numbers and the index of the site's file that each is from."""
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def record_batches() -> Iterator[pa.RecordBatch]:
         number = 0
-        for part in parts:
-            file = int(storage.name(part.uri).split("-")[0])
-            for batch in all_rows(part.uri).to_batches(_BATCH):
+        for partition in partitions:
+            file = int(storage.name(partition.uri).split("-")[0])
+            for batch in all_rows(partition.uri).to_batches(_ARROW_ROWS):
                 numbers = pa.array(np.arange(number, number + len(batch)))
                 columns = [*batch.columns, pa.array(np.full(len(batch), file)), numbers]
                 yield pa.record_batch(columns, schema=numbered)
                 number += len(batch)
 
     numbered = schema.append(pa.field("file", pa.int64())).append(pa.field("row_number", pa.int64()))
-    return pa.RecordBatchReader.from_batches(numbered, batches())
+    return pa.RecordBatchReader.from_batches(numbered, record_batches())
 
 
-def _last_ones(batches: Iterable[pa.RecordBatch], key: str, left_out: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """Of sorted rows the last with each key; counts the others, by their file."""
+def _last_of_each_key(
+    record_batches: Iterable[pa.RecordBatch], key: str, dropped: dict[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the last of the sorted rows with each key. Count the others by their file in `dropped`."""
     before: pa.RecordBatch | None = None
-    for batch in itertools.chain(filter(len, batches), [None]):
+    for batch in itertools.chain(filter(len, record_batches), [None]):
         if before is not None:
             following = pa.array([None], pa.int64()) if batch is None else batch.column(key).slice(0, 1)
             keys = pa.concat_arrays([before.column(key), following])
             is_last = pc.fill_null(pc.not_equal(keys.slice(0, len(before)), keys.slice(1)), True)
             for file in before.filter(pc.invert(is_last)).column("file").to_pylist():
-                left_out[file] = left_out.get(file, 0) + 1
+                dropped[file] = dropped.get(file, 0) + 1
             yield before.filter(is_last)
         before = batch
 
 
-def _grouped(rows: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Yield the rows in tables of `size` bytes and more, but for the last."""
-    group: list[pa.Table] = []
-    for table in rows:
-        group.append(table)
-        if sum(some.nbytes for some in group) >= size:
-            yield pa.concat_tables(group)
-            group = []
-    if group:
-        yield pa.concat_tables(group)
+def _joined(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of at least `size` bytes; the last may be smaller."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(table.nbytes for table in waiting) >= size:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
-class Slice(NamedTuple):
-    """Rows of a part from `start` on."""
+class RowRange(NamedTuple):
+    """Rows of a partition from `start` on."""
 
     uri: str
     start: int
@@ -239,83 +243,85 @@ class Slice(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard, and where its rows are, in their order."""
+    """A shard, and the rows that it takes from partitions, in their order."""
 
     number: int
-    slices: tuple[Slice, ...]
+    ranges: tuple[RowRange, ...]
 
 
-class Cutter:
-    """Cuts the parts of a table, which come in their order, into shards of `rows` rows."""
+class ShardPlanner:
+    """Plans shards of `rows` rows from the partitions of a table as these come in."""
 
     def __init__(self, rows: int, is_sorted: bool = False) -> None:
-        """`rows` is at least 1; with `is_sorted` the parts are in order, though they may have a key in common."""
+        """`rows` is at least 1. With `is_sorted` two partitions may share a key, for they are known to be in order."""
         self._rows, self._is_sorted = rows, is_sorted
-        self._slices: list[Slice] = []
-        self._cut = self._filled = 0
+        self._ranges: list[RowRange] = []
+        self._shards = self._filled = 0
         self._last = -1
-        self.is_ordered = True  # False once a part had a key that should have come before
+        self.is_ordered = True  # until a partition has a key that should have come before
 
-    def add(self, part: Part) -> list[Shard]:
-        """Return the shards that are now whole; none once the parts are out of order."""
-        if not part.rows or not self.is_ordered:
+    def add(self, partition: Partition) -> list[Shard]:
+        """Return the shards that are now complete; none once the partitions are out of order."""
+        if not partition.rows or not self.is_ordered:
             return []
-        if part.first <= self._last and not self._is_sorted:
+        if partition.first <= self._last and not self._is_sorted:
             self.is_ordered = False
             return []
-        self._last = part.last
+        self._last = partition.last
         shards, start = [], 0
-        while start < part.rows:
-            taken = min(part.rows - start, self._rows - self._filled)
-            self._slices.append(Slice(part.uri, start, taken))
-            self._filled += taken
-            start += taken
+        while start < partition.rows:
+            rows = min(partition.rows - start, self._rows - self._filled)
+            self._ranges.append(RowRange(partition.uri, start, rows))
+            self._filled += rows
+            start += rows
             if self._filled == self._rows:
                 shards.append(self._end())
         return shards
 
     def finish(self) -> list[Shard]:
-        """Return the last shard; one without rows if there is no other."""
-        return [self._end()] if self._slices or not self._cut else []
+        """Return the last shard if it has rows, or if there is no other."""
+        return [self._end()] if self._ranges or not self._shards else []
 
     def _end(self) -> Shard:
-        shard = Shard(self._cut, tuple(self._slices))
-        self._slices, self._filled = [], 0
-        self._cut += 1
+        shard = Shard(self._shards, tuple(self._ranges))
+        self._ranges, self._filled = [], 0
+        self._shards += 1
         return shard
 
 
-def shard_uri(folder: str, number: int, made: str = "") -> str:
-    """The file of a shard; `made` tells those of one dump and settings from those of another."""
-    return storage.join(folder, f"part-{number:05d}{made}.parquet")
+def shard_uri(folder: str, number: int, suffix: str = "") -> str:
+    """Return the file of a shard. The suffix distinguishes shards of other inputs."""
+    return storage.join(folder, f"part-{number:05d}{suffix}.parquet")
 
 
 def write_shard(shard: Shard, table: str, folder: str, accepted: str | None) -> None:
-    """Write a shard, unless an earlier attempt did. Memory: a row group and the finished file."""
+    """Write a shard, unless an earlier attempt did. Memory: a row group and the finished file.
+
+    `accepted` is the file of accepted ids for shards of answers.
+    """
     uri = shard_uri(folder, shard.number)
     if not storage.exists(uri):
-        rows = (all_rows(some.uri).slice(some.start, some.rows) for some in shard.slices)
-        groups = _grouped(rows, _GROUP_BYTES)
-        storage.write_row_groups(uri, groups if accepted is None else _judged(groups, accepted), SCHEMAS[table])
+        row_groups = _joined(
+            (all_rows(part.uri).slice(part.start, part.rows) for part in shard.ranges), _ROW_GROUP_BYTES
+        )
+        if accepted is not None:
+            row_groups = _with_accepted(row_groups, accepted)
+        storage.write_row_groups(uri, row_groups, SCHEMAS[table])
 
 
-def _judged(groups: Iterable[pa.Table], accepted: str) -> Iterator[pa.Table]:
-    """Answers with whether they are accepted."""
-    for rows in groups:
-        marks = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
-        yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(marks))
-
-
-# The ids of accepted answers, sorted in one file, 8 bytes each: a local file is mapped, so that all tasks of a machine
-# have it in memory once.
+def _with_accepted(row_groups: Iterable[pa.Table], accepted: str) -> Iterator[pa.Table]:
+    """Yield the answers with the column `is_accepted`."""
+    for rows in row_groups:
+        is_accepted = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
+        yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
 
 
 def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
-    """Write the ids of all answers that the Parquet files `questions` name as accepted to the file `uri`.
+    """Write the ids of the accepted answers of all `questions` (Parquet files), sorted, to one file.
 
-    Memory: 16 bytes for each of them.
+    Memory: 16 bytes per id.
     """
-    columns = [storage.read_table(uri, columns=["accepted_answer_id"]).column(0).drop_null() for uri in questions]
+    columns = [storage.read_table(file, columns=["accepted_answer_id"]).column(0).drop_null() for file in questions]
     ids = np.sort(np.concatenate([np.empty(0, np.int64), *(column.to_numpy() for column in columns)]))
     with storage.open_output(uri) as sink, pa.ipc.new_file(sink, _ACCEPTED) as writer:
         writer.write_batch(pa.record_batch([pa.array(ids)], schema=_ACCEPTED))
@@ -323,14 +329,14 @@ def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def read_accepted_ids(uri: str) -> np.ndarray:
-    """The ids in a file of `write_accepted_ids`, ascending; those of a local file are memory-mapped."""
+    """Return the ids of `write_accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
     with storage.open_mapped(uri) as stream:
         return pa.ipc.open_file(stream).get_batch(0).column(0).to_numpy()
 
 
-def reject_doubled(parts: Sequence[Part], uri: str) -> tuple[int, str]:
-    """Write the rejects of a table from elsewhere whose id a later row has; how many these are, and the first's row."""
-    rejects = doubled(all_rows(part.uri) for part in parts)
+def reject_repeated(partitions: Sequence[Partition], uri: str) -> tuple[int, str]:
+    """Write the rejects of a table from elsewhere whose id a later row has. Return their number, and the first one."""
+    rejects = repeated_ids(all_rows(partition.uri) for partition in partitions)
     if not len(rejects):
         return 0, ""
     storage.write_table(uri, rejects, REJECTS)

@@ -1,4 +1,4 @@
-"""Streams of the unpacked bytes of a dump's files; nothing is held as a whole in memory, or unpacked to disk."""
+"""Streams of the unpacked bytes of a dump's files. No file is held in memory as a whole, or unpacked to disk."""
 
 import bz2
 import contextlib
@@ -13,6 +13,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import py7zr
@@ -27,10 +28,10 @@ from dupq.errors import DupqError, StorageError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MAXIMUM_RATIO = 200.0  # unpacked bytes a packed byte; a dump has 5 to 10, and a file with more is taken for a bomb
-HARMLESS = 64 << 20  # unpacked bytes; what is smaller does no harm at any ratio
+MAXIMUM_RATIO = 200.0  # unpacked bytes per packed byte; dumps have 5 to 10, and more is taken for a bomb
+HARMLESS = 64 << 20  # unpacked bytes that do no harm at any ratio
 
-_PIECE = 1 << 20  # bytes of a local file that are read or written at a time
+_LOCAL_BUFFER = 1 << 20  # bytes of a local file that are read or written at a time
 _BUFFER = 8 << 20  # bytes; from S3 each refill is a request
 _XZ_MEMORY = 256 << 20  # bytes that decoding may take; `xz -9` needs 65 MiB
 
@@ -42,7 +43,7 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
 
 
 class _Source(Protocol):
-    """What an UnpackedStream reads from; `readinto` may give less than there is, but nothing only at the end."""
+    """What an UnpackedStream reads from. `readinto` may return early, but returns 0 only at the end."""
 
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
@@ -50,7 +51,7 @@ class _Source(Protocol):
 
 
 class UnpackedStream(io.RawIOBase):
-    """The unpacked bytes of one file. Unlike other raw streams, a read is short only at the end."""
+    """The unpacked bytes of one file. Unlike in other raw streams, a read is short only at the end."""
 
     def __init__(
         self,
@@ -60,10 +61,10 @@ class UnpackedStream(io.RawIOBase):
         share: Callable[[int], float],
         is_packed: bool = True,
     ) -> None:
-        """`share` tells from the position how much of the file that is; `name` is what errors call it."""
+        """`name` is for errors. `share` returns from the position which share of the file was read."""
         super().__init__()
         self.packed_bytes = packed_bytes
-        self.position = 0  # unpacked bytes that were read
+        self.position = 0  # unpacked bytes read
         self.at_end = False  # whether a read returned fewer bytes than requested
         self._name = name
         self._source = source
@@ -72,18 +73,17 @@ class UnpackedStream(io.RawIOBase):
 
     @property
     def share(self) -> float:
-        """How much of the file was read, from 0 to 1; only known while it is open."""
+        """The share of the file that was read, from 0 to 1. Only known while the stream is open."""
         return min(1.0, self._share(self.position))
 
     def readable(self) -> bool:
-        """True, which wrappers ask for."""
+        """Return True, for the wrappers of io."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Fill `buffer` as far as the file reaches; the number of bytes.
+        """Fill `buffer` as far as the file reaches, and return the number of bytes.
 
-        Raises DupqError if the file is damaged or cut short, or unpacks to more than a dump does; the
-        stream is closed then.
+        Raises DupqError, and closes the stream, if the file is damaged, cut short or a decompression bomb.
         """
         view, filled = memoryview(buffer).cast("B"), 0
         try:
@@ -102,14 +102,14 @@ class UnpackedStream(io.RawIOBase):
         return filled
 
     def close(self) -> None:
-        """End the reading, and the unpacking with it. What was read to its end can still turn out damaged."""
+        """Stop reading, and so unpacking. A file that was read to its end can still turn out damaged."""
         if not self.closed and not self.at_end:
             self._source.close()
         super().close()
 
 
 def _check_ratio(source: str, unpacked: int, packed: int) -> None:
-    """Raise DupqError naming `source` if `unpacked` bytes out of `packed` are too many."""
+    """Raise DupqError naming `source` if `packed` bytes unpack to suspiciously many."""
     if unpacked > HARMLESS and unpacked > MAXIMUM_RATIO * packed:
         raise DupqError(
             f"{source}: stopped: {packed:,} bytes unpack to {unpacked:,} or more; allowed are {MAXIMUM_RATIO:g} times "
@@ -117,29 +117,24 @@ def _check_ratio(source: str, unpacked: int, packed: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def open_member(member: Member) -> Iterator[UnpackedStream]:
-    """The unpacked bytes of `member`, in memory a few buffers at a time.
+def open_member(member: Member) -> AbstractContextManager[UnpackedStream]:
+    """Open the unpacked bytes of `member`. Memory: a few buffers.
 
-    A reader may stop early: unpacking then stops too. Raises DupqError if the file is missing, has a password
-    or holds more than a dump does. Some damage to an archive is only known at its end: on leaving, if the
-    reader came there (got fewer bytes than requested), a DupqError then takes the place of any error
-    that the reader had with such bytes.
+    A reader may stop early, which stops the unpacking. Raises DupqError if the file is missing, has a password or is a
+    decompression bomb. Some damage to an archive is only known at its end: if the reader got there (read fewer bytes
+    than requested), a DupqError is raised on leaving, in place of any error that the reader had with the broken bytes.
     """
     if member.name is not None and member.uri.lower().endswith(".zip"):
-        opened = _open_zipped(member, member.name)
-    elif member.name is not None:
-        opened = _open_archived(member.uri, member.name, member.source)
-    elif member.compression is not None:
-        opened = _open_compressed(member.uri, member.compression)
-    else:
-        opened = _open_plain(member.uri)
-    with opened as stream:
-        yield stream
+        return _open_zipped(member, member.name)
+    if member.name is not None:
+        return _open_archived(member.uri, member.name, member.source)
+    if member.compression is not None:
+        return _open_compressed(member.uri, member.compression)
+    return _open_plain(member.uri)
 
 
 def names_in_zip(uri: str) -> list[str]:
-    """The names of the files in a .zip archive; raises DupqError if it is missing, damaged, or has a password."""
+    """Return the names of the files in a .zip archive. Raises DupqError if it is missing, damaged or has a password."""
     with _zip(uri) as opened:
         entries = [entry for entry in opened.infolist() if not entry.is_dir()]
     if any(entry.flag_bits & 1 for entry in entries):
@@ -149,9 +144,9 @@ def names_in_zip(uri: str) -> list[str]:
 
 @contextlib.contextmanager
 def local_copy(member: Member) -> Iterator[str]:
-    """The path of a local file with the unpacked bytes of `member`, in TMPDIR while it is needed.
+    """Yield the path of a temporary local file with the unpacked bytes of `member`.
 
-    It is a link if the member is such a file: in the name of that one DuckDB would take some characters for a pattern.
+    For a plain local file it is a link, because DuckDB would take some characters in its own name for a pattern.
     """
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
         path = os.path.join(folder, "table")
@@ -160,7 +155,7 @@ def local_copy(member: Member) -> Iterator[str]:
         else:
             with open_member(member) as stream, open(path, "wb") as copy:
                 try:
-                    shutil.copyfileobj(stream, copy, _PIECE)
+                    shutil.copyfileobj(stream, copy, _LOCAL_BUFFER)
                 except OSError as error:
                     remedy = "TMPDIR names another folder"
                     raise DupqError(f"{folder}: cannot hold {member.source} ({error.strerror}); {remedy}") from error
@@ -195,14 +190,14 @@ def _open_archived(uri: str, name: str, source: str) -> Iterator[UnpackedStream]
     if size is None:
         raise DupqError(f"{source}: no such file in the archive")
     packed_bytes = storage.size(uri)
-    # other files may have to be unpacked to get at this one, so the archive is judged whole, before it is read
+    # other files may have to be unpacked before this one, so the check is of the whole archive, before it is read
     _check_ratio(uri, sum(file.size for file in files), packed_bytes)
     with open_in_7z(uri, name, source) as pipe:
         stream = UnpackedStream(source, pipe, packed_bytes, lambda position: position / max(1, size))
         try:
             yield stream
         finally:
-            # programs find nothing, and say nothing, for some odd names
+            # programs silently find nothing for some odd names
             if stream.at_end and stream.position != size:
                 raise DupqError(f"{source}: damaged or cut short (unpacks to {stream.position:,} of {size:,} bytes)")
 
@@ -213,7 +208,7 @@ def _open_compressed(uri: str, codec: str) -> Iterator[UnpackedStream]:
         packed_bytes = packed.size()
         if not packed_bytes:
             raise DupqError(f"{uri}: damaged or cut short (an empty file)")
-        buffered = pa.BufferedInputStream(packed, _BUFFER if storage.is_remote(uri) else _PIECE)
+        buffered = pa.BufferedInputStream(packed, _BUFFER if storage.is_remote(uri) else _LOCAL_BUFFER)
         decoder = _DECODERS.get(codec)
         source = _DecodedSource(buffered, decoder) if decoder else pa.CompressedInputStream(buffered, codec)
         with UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / packed_bytes) as stream:
@@ -230,9 +225,9 @@ def _open_plain(uri: str) -> Iterator[UnpackedStream]:
 
 
 class _DecodedSource:
-    """A file of xz or bz2 streams, one after the other, unpacked as far as a buffer has room.
+    """The unpacked bytes of a file of one or more xz or bz2 streams.
 
-    pyarrow has no xz, and its bz2 fails after a stream that is empty, which parallel packers may write.
+    pyarrow has no xz, and its bz2 fails after an empty stream, which parallel packers may write.
     """
 
     def __init__(self, packed: pa.NativeFile, new_decoder: Callable[[], _Decoder]) -> None:
@@ -241,63 +236,61 @@ class _DecodedSource:
         self._decoder = new_decoder()
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Put at least one byte into `buffer`, or none at the end of the file.
+        """Read at least one byte into `buffer`, or none at the end of the file.
 
         Raises EOFError, OSError or LZMAError if the file is cut short, damaged, or needs more than _XZ_MEMORY.
         """
-        while True:
-            piece = self._next_piece()
-            if piece is None:
-                return 0
-            unpacked = self._decoder.decompress(piece, len(buffer))
+        while (packed := self._next_input()) is not None:
+            unpacked = self._decoder.decompress(packed, len(buffer))
             if unpacked:
                 buffer[: len(unpacked)] = unpacked
                 return len(unpacked)
+        return 0
 
-    def _next_piece(self) -> bytes | None:
-        """What the decoder needs to go on, perhaps nothing; None at the end of the last stream."""
+    def _next_input(self) -> bytes | None:
+        """Return the next input of the decoder, empty if it needs none; None at the end of the last stream."""
         if self._decoder.eof:
             rest = self._decoder.unused_data.lstrip(b"\0")  # streams may be padded
             while not rest:
-                piece: bytes = self._packed.read(_PIECE)
-                if not piece:
+                packed: bytes = self._packed.read(_LOCAL_BUFFER)
+                if not packed:
                     return None
-                rest = piece.lstrip(b"\0")
+                rest = packed.lstrip(b"\0")
             self._decoder = self._new_decoder()
             return rest
         if not self._decoder.needs_input:
             return b""
-        piece = self._packed.read(_PIECE)
-        if not piece:
+        packed = self._packed.read(_LOCAL_BUFFER)
+        if not packed:
             raise EOFError("the end is missing")
-        return piece
+        return packed
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._packed.close()
 
 
-# Files out of .7z archives.
+# Files in .7z archives.
 #
-# The program 7zz (or 7z, 7za) unpacks into a pipe where PATH has it, on a core of its own. Without it, and from S3,
-# py7zr does the same from a thread, in memory a few blocks of at most 128 MB. Names from an archive only ever select
-# what is streamed; no path is made of them.
+# If the program 7zz (or 7z, 7za) is on PATH, it unpacks into a pipe, on a core of its own. Without it, and from S3,
+# py7zr does so in a thread; it holds a few blocks of at most 128 MB. Names from an archive only select what is
+# streamed, and never become paths.
 
 PROGRAMS = ("7zz", "7z", "7za")
-_PIPE = 1 << 20  # bytes that may wait in a pipe; the 64 KiB of the system make both sides wait for each other
+_PIPE_BYTES = 1 << 20  # capacity; with the usual 64 KiB both sides wait for each other
 
 
-class File(NamedTuple):
-    """A file inside an archive, and its unpacked size in bytes."""
+class ArchivedFile(NamedTuple):
+    """A file in an archive, and its unpacked size in bytes."""
 
     name: str
     size: int
 
 
-def read_header(uri: str) -> list[File]:
-    """The plain files in an archive, in its order. Only the header is read, on S3 too.
+def read_header(uri: str) -> list[ArchivedFile]:
+    """Return the plain files in a .7z archive in its order. Only the header is read, on S3 too.
 
-    Raises DupqError if the file is missing, damaged or no .7z archive, or has a password.
+    Raises DupqError if the file is missing, damaged, has a password or is not a .7z archive.
     """
     with storage.open_input(uri) as stream:
         try:
@@ -308,23 +301,17 @@ def read_header(uri: str) -> list[File]:
             has_password = True
         except StorageError:
             raise
-        except Exception as error:  # damaged headers make py7zr fail in every way there is
+        except Exception as error:  # damaged headers make py7zr raise all kinds of errors
             raise _damaged(uri, error) from error
     if has_password:
         raise DupqError(f"{uri}: has a password, which dumps do not; unpack it first")
-    return [
-        File(entry.filename, entry.uncompressed) for entry in entries if not entry.is_directory and not entry.is_symlink
-    ]
+    files = (entry for entry in entries if not entry.is_directory and not entry.is_symlink)
+    return [ArchivedFile(entry.filename, entry.uncompressed) for entry in files]
 
 
 @contextlib.contextmanager
 def open_in_7z(uri: str, name: str, source: str) -> Iterator[io.FileIO]:
-    """The uncompressed bytes of the file `name` in an archive, while they are unpacked: the end of a pipe.
-
-    A reader may stop early: unpacking then stops too. Raises DupqError naming `source` if the archive is
-    missing; and on leaving, if the reader came to the end and the archive turned out to be damaged, in place
-    of any error that the reader had with the cut-off bytes.
-    """
+    """Yield a pipe with the unpacked bytes of the file `name` in an archive. Raises errors as `open_member` does."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None or storage.is_remote(uri):
         with storage.open_input(uri) as archive, _from_py7zr(archive, name, source) as stream:
@@ -369,7 +356,7 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
     finally:
         drained = _is_drained(stream)
         if not drained:
-            packed.close()
+            packed.close()  # which makes the thread fail, and so end
         stream.close()
         thread.join()
         if failures and drained:
@@ -378,7 +365,7 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
 
 
 def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]) -> None:
-    """Write one file of an archive into the pipe `sender`; fails, and so ends, when either side is closed."""
+    """Write one file of an archive into the pipe `sender`."""
     try:
         with os.fdopen(sender, "wb") as sink, py7zr.SevenZipFile(packed) as opened:
             opened.extract(targets=[name], factory=_SinkFactory(sink))
@@ -387,7 +374,7 @@ def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]
 
 
 class _SinkFactory(WriterFactory):
-    """Has py7zr write whatever it unpacks to one stream."""
+    """Makes py7zr write all that it unpacks to one stream."""
 
     def __init__(self, sink: IO[bytes]) -> None:
         self._sink = sink
@@ -397,7 +384,7 @@ class _SinkFactory(WriterFactory):
 
 
 class _Sink(Py7zIO):
-    """The file interface of py7zr, of which it only uses `write`."""
+    """The interface that py7zr asks of a file, of which it only uses `write`."""
 
     def __init__(self, sink: IO[bytes]) -> None:
         self._sink = sink
@@ -419,14 +406,14 @@ class _Sink(Py7zIO):
 
 
 def _widen(pipe: io.FileIO) -> None:
-    """Let more bytes wait in `pipe`, where the system can do that and lets us."""
+    """Enlarge the pipe, if the system can do that and permits it."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _is_drained(stream: io.FileIO) -> bool:
-    """Whether the reader of a pipe has come to its end; never waits for more to come."""
+    """Tell whether the reader of a pipe has come to its end. Never blocks."""
     if stream.closed:
         return False
     os.set_blocking(stream.fileno(), False)

@@ -1,5 +1,5 @@
-"""A dump's XML file: how it begins and ends, its cut into segments of whole rows, and the parsing of these rows by
-lxml, each alone: so a broken row costs no other.
+"""A dump's XML file: its opening and closing, its segments of whole rows, and its rows. Rows in the form that dumps
+write are split at their quotes; lxml parses every other row alone, so that a broken row costs no other.
 """
 
 import re
@@ -9,20 +9,20 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 from lxml import etree
 
-from dupq.dump.posts import REFERENCES, Written, are_at
+from dupq.dump.posts import REFERENCES, RawAttributes, are_at
 from dupq.errors import DupqError
 
-# Cutting an XML file into segments of whole rows, the same ones whether it is read as a stream or in ranges.
+# Segments of whole rows, the same ones whether the file is read as a stream or in ranges.
 #
-# Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A raw `<` can be nowhere
-# in a well-formed attribute, so `<row` and white space is the start of a row wherever it is found.
+# Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A well-formed attribute
+# has no raw `<`, so `<row` and white space always begin a row.
 
-SIZE = 16 << 20  # bytes
+SEGMENT_SIZE = 16 << 20  # bytes
 MAXIMUM_ROW = 8 << 20  # bytes; the XML parser takes no attribute of more than 10 MB
 ROW_START = re.compile(rb"<row[ \t\r\n]")
 
-_OVERLAP = len(b"<row ") - 1  # bytes in which a row may begin whose start is not whole
-_CLOSING = 1 << 10  # bytes in which the root's end tag is, and a row's start may be
+_OVERLAP = len(b"<row ") - 1  # bytes that may hold an incomplete start of a row
+_CLOSING = 1 << 10  # bytes that hold the root's end tag, or the start of a row
 
 
 class Stream(Protocol):
@@ -33,7 +33,7 @@ class Stream(Protocol):
 
 
 class Segment(NamedTuple):
-    """Some rows of a file; the first also holds what precedes all rows."""
+    """Consecutive rows of a file. The first segment begins with all that precedes the rows."""
 
     number: int
     position: int  # byte offset of `data` in the unpacked file
@@ -41,34 +41,34 @@ class Segment(NamedTuple):
     reaches_end: bool  # of the file
 
 
-def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
-    """Yield the segments `first` up to `stop` of a file, of which `stream` is at byte `first * size`.
+def segments(stream: Stream, first: int = 0, stop: int | None = None, size: int = SEGMENT_SIZE) -> Iterator[Segment]:
+    """Yield the segments `first` to `stop` (exclusive) of a file whose `stream` is at byte `first * size`.
 
-    A segment without rows is left out, but for the first of the file. A row that reaches over MAXIMUM_ROW into further
-    segments ends there, long enough to be rejected; if it is the last one, the end of the file is a segment of its own.
-    Memory: three segments.
+    Segments without rows are left out, except the first of the file. A row that reaches more than MAXIMUM_ROW into
+    further segments is truncated there, still long enough to be rejected; if it is the last row, the end of the file
+    follows as a segment of its own. Memory: three segments.
     """
     position, data = first * size, stream.read(size)
-    is_whole = len(data) < size
+    at_end = len(data) < size
     if first:
-        position, data, is_whole = _next_row(stream, position, data, size, stop)
+        position, data, at_end = _next_row(stream, position, data, size, stop)
         if ROW_START.match(data) is None:
             return
     while stop is None or position < stop * size:
         number = position // size
         border = begin = (number + 1) * size - position
-        while (match := ROW_START.search(data, begin)) is None and not is_whole and begin - border <= MAXIMUM_ROW:
+        while (match := ROW_START.search(data, begin)) is None and not at_end and begin - border <= MAXIMUM_ROW:
             begin = max(border, len(data) - _OVERLAP)
             data += (more := stream.read(size))
-            is_whole = len(more) < size
-        if match is None and is_whole:
+            at_end = len(more) < size
+        if match is None and at_end:
             yield Segment(number, position, data, True)
             return
         end = begin if match is None else match.start()
         yield Segment(number, position, data[:end], False)
         position, data = position + end, data[end:]
         if match is None:
-            position, data, is_whole = _next_row(stream, position, data, size)
+            position, data, at_end = _next_row(stream, position, data, size)
             if ROW_START.match(data) is None:
                 closing = max(0, data.rfind(b"</"))  # which no value has
                 yield Segment((position + closing) // size, position + closing, data[closing:], True)
@@ -78,24 +78,23 @@ def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZ
 def _next_row(
     stream: Stream, position: int, data: bytes, size: int, stop: int | None = None
 ) -> tuple[int, bytes, bool]:
-    """Read on from `data` to the next row: where it begins, what is read from there on, and whether the file ends so.
+    """Skip `data` and read on to the next row. Return its position, the data from there, and whether the file ends.
 
-    Without one in the segments up to `stop`, or in the file, it is the last bytes instead.
+    If no row begins in the segments up to `stop`, or in the file, return the last bytes instead.
     """
-    is_whole = False
+    at_end = False
     while (match := ROW_START.search(data)) is None:
-        if is_whole or (stop is not None and position >= stop * size):
-            return position, data, is_whole
+        if at_end or (stop is not None and position >= stop * size):
+            return position, data, at_end
         position, data = position + len(data[:-_CLOSING]), data[-_CLOSING:] + (more := stream.read(size))
-        is_whole = len(more) < size
-    return position + match.start(), data[match.start() :], is_whole
+        at_end = len(more) < size
+    return position + match.start(), data[match.start() :], at_end
 
 
-# Checking how a dump's XML file begins and ends.
-#
-# Perhaps a byte-order mark and a declaration, then its root element with nothing but white space around it.
+# The opening and the closing of a dump's XML file: perhaps a byte-order mark and a declaration, then the root element
+# with nothing but white space around it.
 
-LIMIT = 1 << 16  # bytes that an opening may take
+OPENING_LIMIT = 1 << 16  # bytes
 WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?\s*")
@@ -103,18 +102,11 @@ _ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
 _TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
 
 
-class Opening(NamedTuple):
-    """The bytes up to the end of the root's start tag, and whether that tag closes the root at once."""
+def read_opening(head: bytes, root: str, source: str) -> tuple[int, bool]:
+    """Return the length of a file's opening, and whether the root's start tag closes it at once.
 
-    length: int
-    is_empty: bool
-
-
-def read_opening(head: bytes, root: str, source: str) -> Opening:
-    """The opening of a file that begins with `head` (`LIMIT` bytes, or all if it has fewer).
-
-    Raises DupqError naming `source` for another root element, another encoding than UTF-8, or a document
-    type declaration, the door to entities that expand without bound or name files of this machine.
+    `head` is the file's first OPENING_LIMIT bytes. Raises DupqError naming `source` for another root element, another
+    encoding than UTF-8, or a document type declaration, whose entities may expand without bound or name local files.
     """
     if head.startswith(WIDE_ENCODINGS):
         raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; dumps are UTF-8")
@@ -122,21 +114,24 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
     assert declaration is not None
     encoding = _ENCODING.search(declaration["attributes"] or b"")
     if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8"):
-        raise DupqError(f"{source}: declares the encoding {_shown(encoding[1])}; dumps are UTF-8")
+        raise DupqError(f"{source}: declares the encoding {_printable(encoding[1])}; dumps are UTF-8")
     start = declaration.end()
     if head.startswith((b"<!DOCTYPE", b"<!ENTITY"), start):
         raise DupqError(f"{source}: refused, for dumps have no DOCTYPE or ENTITY declaration")
     tag = _TAG.match(head, start)
     if tag is None or tag["name"] != root.encode():
-        found = _found(head[start:], tag)
-        raise DupqError(f"{source}: no Stack Exchange dump: expected <{root}>, found {found}")
-    return Opening(tag.end(), bool(tag["empty"]))
+        other = _printable(head[start : start + 40]) if head[start:] else "an empty file"
+        if tag is not None:
+            other = f"<{_printable(tag['name'])[1:-1]}>"
+        raise DupqError(f"{source}: no Stack Exchange dump: expected <{root}>, found {other}")
+    return tag.end(), bool(tag["empty"])
 
 
 def read_closing(data: bytes, root: str, source: str, position: int) -> int:
-    """Return where in `data`, which reaches from byte `position` to the end of a file, the root element is closed.
+    """Return the index of the root's end tag in `data`, which reaches from byte `position` to the end of a file.
 
-    Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but white space follows.
+    Raises DupqError naming `source` if there is none, so that the file is cut short, or if more than white space
+    follows.
     """
     start = data.rfind(b"</" + root.encode())
     closing = re.match(rb"</%b\s*>" % root.encode(), data[start:]) if start >= 0 else None
@@ -149,88 +144,75 @@ def read_closing(data: bytes, root: str, source: str, position: int) -> int:
 
 
 def check_nothing_follows(content: bytes, tag: str, source: str, position: int) -> None:
-    """Raise DupqError naming `source` if anything but white space is in `content`, which follows a tag."""
+    """Raise DupqError naming `source` if `content`, which follows a tag, has more than white space."""
     junk = content.lstrip()
     if junk:
-        shown = _shown(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
+        shown = _printable(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
         raise DupqError(f"{source}: {shown} behind <{tag}>, at byte {position + len(content) - len(junk):,}")
 
 
-def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:
-    if not rest:
-        return "an empty file"
-    return _shown(rest[:40]) if tag is None else f"<{_shown(tag['name'])[1:-1]}>"
-
-
-def _shown(content: bytes) -> str:
-    """`content` as printable ASCII, for it may be anything."""
+def _printable(content: bytes) -> str:
+    """Return any bytes as printable ASCII."""
     return ascii(content.decode("utf-8", "replace"))
 
 
 EXCERPT = 200  # characters
 
 _ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
-_SUSPECT = re.compile(  # characters that XML forbids, and references, which may be to one
+_SUSPECT = re.compile(  # characters that XML forbids, and references that may be to one
     rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));"
 )
 _OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
 _PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
 
 
-class RawRow(NamedTuple):
-    """A row as it is in the file, with all that follows it up to the next one."""
-
-    position: int  # byte offset in the uncompressed XML
-    content: bytes
-
-
 class Row(NamedTuple):
     """A parsed row."""
 
-    position: int
+    position: int  # byte offset in the unpacked file
     attributes: Mapping[str, str]
-    content: bytes
+    content: bytes  # the row as it is in the file, up to the next one
     forbidden: int = 0  # characters that XML forbids, which are left out of the attributes
 
     @property
     def excerpt(self) -> str:
-        """The beginning of the row as it is in the file, for a report on it."""
+        """The beginning of the row as it is in the file."""
         return excerpt(self.content)
 
 
 class PlainRow(NamedTuple):
-    """A row in the form that dumps write, so that it need not be parsed."""
+    """A row in the form that dumps write, which needs no parsing."""
 
     position: int
-    attributes: Written
+    attributes: RawAttributes
     content: bytes
 
 
 class BrokenRow(NamedTuple):
-    """A row that is no XML, or text where only rows may be."""
+    """A row that is not XML, or text outside rows."""
 
     position: int
     reason: str
     excerpt: str
 
 
-# Rows in the form that dumps write: double quotes around values, few kinds of references, one space between attributes.
-# So the quotes of a row part names from values. All other rows are parsed, which gives the same at half the speed.
+# Plain rows have double quotes around values, few kinds of references, and one space between attributes, so that the
+# row's quotes separate names from values. Parsing them would give the same at half the speed.
 
-_ATTRIBUTES = (  # but Id, which is the first
+_ATTRIBUTES = (  # after Id, which is the first
     "PostTypeId ParentId AcceptedAnswerId CreationDate DeletionDate Score ViewCount Body OwnerUserId OwnerDisplayName "
     "LastEditorUserId LastEditorDisplayName LastEditDate LastActivityDate Title Tags AnswerCount CommentCount "
     "FavoriteCount ClosedDate CommunityOwnedDate ContentLicense PostId RelatedPostId LinkTypeId"
 )
 _NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRIBUTES.split()}}
-_ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with how many control characters
+_ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with their control characters
 
 
 def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainRow | Row | BrokenRow]:
     """Yield the rows from `start` to `end` in the data of a segment, which is at byte `position` of the file."""
     begins = [match.start() for match in ROW_START.finditer(data, start, end)]
     borders = [*begins, end]
-    yield from parse_row(RawRow(position + start, data[start : borders[0]][: MAXIMUM_ROW + 1]))
+    yield from parse_row(data[start : borders[0]][: MAXIMUM_ROW + 1], position + start)
     characters = np.frombuffer(data, np.uint8)[:end]
     controls = _per_row(np.flatnonzero(characters < ord(" ")), borders)
     openings = _per_row(np.flatnonzero(characters == ord("<")), borders)
@@ -238,19 +220,19 @@ def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainR
     is_utf8 = _is_utf8(data)
     for index, begin in enumerate(begins):
         content = data[begin : min(borders[index + 1], begin + MAXIMUM_ROW + 1)]
-        *parts, tail = content.split(b'"')
-        attributes = dict(zip(map(_NAMES.get, parts[::2]), parts[1::2], strict=False))
+        *names_and_values, tail = content.split(b'"')
+        attributes = dict(zip(map(_NAMES.get, names_and_values[::2]), names_and_values[1::2], strict=False))
         if (
             is_utf8
             and len(content) <= MAXIMUM_ROW
             and _ENDS.get(tail) == controls[index]
             and openings[index] + odd[index] == 1
-            and 2 * len(attributes) == len(parts)
+            and 2 * len(attributes) == len(names_and_values)
             and None not in attributes
         ):
-            yield PlainRow(position + begin, cast(Written, attributes), content)
+            yield PlainRow(position + begin, cast(RawAttributes, attributes), content)
         else:
-            yield from parse_row(RawRow(position + begin, content))
+            yield from parse_row(content, position + begin)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -282,47 +264,47 @@ def _other_references(characters: np.ndarray) -> np.ndarray:
     return np.append(left, others)
 
 
-def parse_row(row: RawRow) -> list[Row | BrokenRow]:
-    """The row, parsed; followed by what comes after its end, if that is not just white space or a comment.
+def parse_row(content: bytes, position: int) -> list[Row | BrokenRow]:
+    """Parse the bytes from one row's start to the next. Anything after the row but white space and comments is broken.
 
-    Those alone are no row. Characters that XML forbids are left out: dumps have `&#x0E;` in their texts.
+    Characters that XML forbids are left out: dumps have `&#x0E;` in their texts.
     """
-    if not row.content.strip():
+    if not content.strip():
         return []
-    if len(row.content) > MAXIMUM_ROW:
-        return [BrokenRow(row.position, f"longer than {MAXIMUM_ROW >> 20} MiB", excerpt(row.content))]
-    if ROW_START.match(row.content) is None:
-        return _parse_text(row)
-    attributes = _attributes(row.content)
+    if len(content) > MAXIMUM_ROW:
+        return [BrokenRow(position, f"longer than {MAXIMUM_ROW >> 20} MiB", excerpt(content))]
+    if ROW_START.match(content) is None:
+        return _text_outside(content, position)
+    attributes = _parse(content)
     if attributes is not None:
-        return [Row(row.position, attributes, row.content)]
-    tag = _ROW_TAG.match(row.content)
+        return [Row(position, attributes, content)]
+    tag = _ROW_TAG.match(content)
     if tag is not None:
-        written, forbidden = _without_forbidden(tag[0])
-        rest = RawRow(row.position + tag.end(), row.content[tag.end() :])
-        attributes = _attributes(written + rest.content) if forbidden else None
+        cleaned, forbidden = _without_forbidden(tag[0])
+        rest = content[tag.end() :]
+        attributes = _parse(cleaned + rest) if forbidden else None
         if attributes is not None:
-            return [Row(row.position, attributes, row.content, forbidden)]
-        attributes = _attributes(written)
+            return [Row(position, attributes, content, forbidden)]
+        attributes = _parse(cleaned)
         if attributes is not None:
-            return [Row(row.position, attributes, tag[0], forbidden), *_parse_text(rest)]
-    return [BrokenRow(row.position, _fault(row.content), excerpt(row.content))]
+            return [Row(position, attributes, tag[0], forbidden), *_text_outside(rest, position + tag.end())]
+    return [BrokenRow(position, _fault(content), excerpt(content))]
 
 
-def _parse_text(text: RawRow) -> list[Row | BrokenRow]:
-    """What is made of text outside rows."""
-    if _attributes(b"<row />" + text.content) is not None:
+def _text_outside(text: bytes, position: int) -> list[Row | BrokenRow]:
+    """Return a broken row for text outside rows; none for white space and comments."""
+    if _parse(b"<row />" + text) is not None:
         return []
-    return [BrokenRow(text.position, "text outside rows", excerpt(text.content))]
+    return [BrokenRow(position, "text outside rows", excerpt(text))]
 
 
 def excerpt(content: bytes) -> str:
-    """The first EXCERPT characters of `content`, bytes that are no UTF-8 replaced."""
+    """Return the first EXCERPT characters of `content`. Replaces bytes that are not UTF-8."""
     return content[: 4 * EXCERPT].decode("utf-8", "replace")[:EXCERPT]
 
 
-def _attributes(content: bytes) -> dict[str, str] | None:
-    """The attributes of the one element that `content` is; None if it is not well-formed."""
+def _parse(content: bytes) -> dict[str, str] | None:
+    """Return the attributes of the only element in `content`; None if it is not well-formed."""
     try:
         return dict(etree.fromstring(content, _PARSER).items())
     except etree.XMLSyntaxError:
@@ -330,9 +312,9 @@ def _attributes(content: bytes) -> dict[str, str] | None:
 
 
 def _without_forbidden(content: bytes) -> tuple[bytes, int]:
-    """`content` without the characters that XML forbids, as they are or by reference, and how many those were.
+    """Remove the characters that XML forbids, raw or by reference. Return the rest and how many were removed.
 
-    Nothing is changed where NUL bytes follow one another: a disk has them where a text is lost.
+    Keeps everything if NUL bytes follow one another: a disk shows them in place of lost data.
     """
     if b"\0\0" in content:
         return content, 0
@@ -341,16 +323,14 @@ def _without_forbidden(content: bytes) -> tuple[bytes, int]:
 
 
 def _fault(content: bytes) -> str:
-    """Why `content` is no XML."""
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
+    """Return why `content` is not XML."""
+    if not _is_utf8(content):
         return "not UTF-8"
     return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.finditer(content))) else "not well-formed"
 
 
 def _is_forbidden(match: re.Match[bytes]) -> bool:
-    """Whether XML forbids what _SUSPECT has found."""
+    """Tell whether XML forbids the character that _SUSPECT matched."""
     hexadecimal, decimal = match.groups()
     if not (hexadecimal or decimal):
         return True

@@ -19,8 +19,8 @@ from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
-    from dupq.dump.sites import Found
-    from dupq.dump.units import Ingest
+    from dupq.dump.reading import Ingest
+    from dupq.dump.sites import FoundSites
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
@@ -38,7 +38,7 @@ _WRITTEN = (
 class Checked(NamedTuple):
     """An ingest that can begin: the sites in its dumps, and how they are ingested."""
 
-    dumps: "Found"
+    dumps: "FoundSites"
     ingest: "Ingest"
 
 
@@ -56,7 +56,7 @@ class IngestJob:
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting."""
         from dupq.dump.sites import find_sites
-        from dupq.dump.units import Ingest, check_columns
+        from dupq.dump.reading import Ingest, check_columns
 
         check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
@@ -65,7 +65,7 @@ class IngestJob:
         # what the job itself writes is not a dump: the whole output, or if a dump is below it the job's own folders
         has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
         own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
-        found = find_sites(dumps, self.site, self.columns.is_given, own)
+        found = find_sites(dumps, self.site, self.columns.any_named, own)
         for site in found.sites:
             check_columns(site, self.columns)
         return Checked(found, Ingest(output, settings, self.answers, self.columns))

@@ -1,13 +1,13 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Tasks read a site's dump into small files, called parts (`dupq/dump/steps.py`); while parts arrive, other tasks write
-shards from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
+Tasks read a site's dump into small files, called partitions (`dupq/dump/steps.py`); while these arrive, other tasks
+write shards from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
 
 All this happens in `_parts/SITE`. When a site is whole and all its rows are accounted for, its shards move next to the
 earlier ones, under new names; then one write of the site's record, `ingest/SITE.json`, replaces the earlier shards by
 the new ones, and the earlier ones are deleted (`dupq/archive.py`). So a broken dump costs no tables, and no reader sees
 half a site. A rerun skips a site whose dump, settings and code are those of its record and whose tables are complete.
-An interrupted site is resumed: its parts and shards are kept.
+An interrupted site is resumed: its partitions and shards are kept.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from dupq.archive import all_counts
 from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
-from dupq.dump.steps import Cutter, Part, ReadPiece, Shard, rejects_uri, sort_parts, write_accepted_ids
-from dupq.dump.units import Ingest, Unit, units
+from dupq.dump.reading import FileRange, Ingest, file_ranges
+from dupq.dump.steps import Partition, Shard, ShardPlanner, WrittenBatch, rejects_uri, sort_partitions, write_accepted_ids
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
 from dupq.job.cluster import versions
@@ -40,7 +40,7 @@ from dupq.system import side_by_side
 from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
-_AHEAD = 2  # units per CPU that are read ahead of their turn
+_AHEAD = 2  # ranges per CPU that are read ahead of their turn
 
 Result = TypeVar("Result")
 Failure = tuple[str, DupqError]  # a site, and why it failed
@@ -122,9 +122,9 @@ class _SiteIngest:
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
         tables = job.tables(site)
-        self._cutters = {table: Cutter(job.settings.shard_rows) for table in tables}
-        self._parts: dict[str, list[Part]] = {table: [] for table in tables}
-        self._sorted: set[str] = set()  # tables whose parts were out of order and are sorted
+        self._planners = {table: ShardPlanner(job.settings.shard_rows) for table in tables}
+        self._partitions: dict[str, list[Partition]] = {table: [] for table in tables}
+        self._sorted: set[str] = set()  # tables whose partitions were out of order and are sorted
         self._shards: dict[str, int] = dict.fromkeys(tables, 0)
         self._rejects: set[str] = set()
         self._writes: list[Any] = []  # the tasks that write shards
@@ -140,7 +140,7 @@ class _SiteIngest:
         self._shared.enter(1)
         try:
             with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
-                made_from = self._call(steps.made_from, self._site, self._job)
+                made_from = self._call(steps.inputs_of, self._site, self._job)
                 if not self._is_done(made_from):
                     self._work = steps.begin(self._unfinished, made_from["parts"])
                     self._write_tables()
@@ -157,7 +157,7 @@ class _SiteIngest:
         record, sizes = archive.read_record(self._record), self._table_sizes()
         if record["made_from"] != made_from or not record["tables"].items() <= sizes.items():
             return False
-        if len(sizes) > len(record["tables"]) or steps.is_there(self._unfinished):
+        if len(sizes) > len(record["tables"]) or steps.was_begun(self._unfinished):
             self._clear({self._uri(path) for path in record["tables"]})
         counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
@@ -167,27 +167,27 @@ class _SiteIngest:
     def _write_tables(self) -> None:
         """Write the shards of all tables. Raises DupqError if too many rows are rejected, or there is no question."""
         answers: list[Shard] = []
-        doubled = 0
+        repeated = 0
         try:
-            with contextlib.closing(self._read_parts()) as read:
-                for unit, piece in read:
-                    self._account.add(unit.file, piece.counts)
-                    if piece.rejects is not None:
-                        self._rejects.add(piece.rejects)
-                    for table, part in piece.parts.items():
-                        self._parts[table].append(part)
-                        shards = self._cutters[table].add(part)
+            with contextlib.closing(self._read_batches()) as batches:
+                for file, batch in batches:
+                    self._account.add(file, batch.counts)
+                    if batch.rejects is not None:
+                        self._rejects.add(batch.rejects)
+                    for table, partition in batch.partitions.items():
+                        self._partitions[table].append(partition)
+                        shards = self._planners[table].add(partition)
                         if table == "answers":  # only when all questions are read is it known which are accepted
                             answers += shards
                         else:
                             self._write(table, shards)
             if self._site.is_table:
-                doubled = self._reject_doubled()
+                repeated = self._reject_repeated()
         finally:
             self._publish_rejects()
-        self._account.check_rejects(self._job.settings, self._folder("rejects"), doubled)
+        self._account.check_rejects(self._job.settings, self._folder("rejects"), repeated)
         self._account.check_questions(self._folder("rejects"))
-        for table in self._parts.keys() - {"answers"}:
+        for table in self._partitions.keys() - {"answers"}:
             self._write(table, self._rest(table))
         if self._job.answers:
             self._collect()
@@ -198,33 +198,34 @@ class _SiteIngest:
             self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
         self._collect()
         if self._site.is_table:
-            self._account.reject_doubled()
+            self._account.reject_repeated()
 
-    def _read_parts(self) -> Generator[tuple[Unit, ReadPiece]]:
-        """Yield the parts of all units in order; tasks read some units ahead."""
-        waiting, started = deque(units(self._site)), deque[tuple[Unit, Any]]()
+    def _read_batches(self) -> Generator[tuple[int, WrittenBatch]]:
+        """Yield the batches of all files in order, each with the index of its file; tasks read some ranges ahead."""
+        waiting, started = deque(file_ranges(self._site)), deque[tuple[FileRange, Any]]()
         try:
             while waiting or started:
                 while waiting and len(started) < self._shared.ahead():
-                    unit = waiting.popleft()
-                    started.append((unit, start_stream(steps.read_unit, unit, self._job, self._work, retries=RETRIES)))
-                unit, pieces = started[0]
-                for reference in pieces:
-                    piece: ReadPiece = self._result(reference, unit.member.source)
-                    self._read += piece.packed
-                    self._shared.add(piece.packed)
-                    yield unit, piece
+                    file_range = waiting.popleft()
+                    stream = start_stream(steps.read_range, file_range, self._job, self._work, retries=RETRIES)
+                    started.append((file_range, stream))
+                file_range, stream = started[0]
+                for reference in stream:
+                    batch: WrittenBatch = self._result(reference, file_range.member.source)
+                    self._read += batch.packed_bytes
+                    self._shared.add(batch.packed_bytes)
+                    yield file_range.file, batch
                 started.popleft()
         finally:
             # If the site failed, read the streams to the end: Ray can abort the driver when a stream is cancelled.
-            rest = itertools.chain.from_iterable(pieces for _, pieces in started)
+            rest = itertools.chain.from_iterable(stream for _, stream in started)
             while not self._shared.stop.is_set() and next(rest, None) is not None:
                 pass
 
-    def _reject_doubled(self) -> int:
+    def _reject_repeated(self) -> int:
         """Reject rows whose id a later row has, and return their number."""
         uri = rejects_uri(self._work, "doubled")
-        count, first = self._call(steps.reject_doubled, self._parts["ids"], uri)
+        count, first = self._call(steps.reject_repeated, self._partitions["ids"], uri)
         if count:
             self._rejects.add(uri)
             _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
@@ -245,19 +246,19 @@ class _SiteIngest:
         storage.clear(folder, files)
 
     def _rest(self, table: str) -> list[Shard]:
-        """Return a table's shards that are not yet written; if its parts were out of order, all shards, sorted."""
-        if self._cutters[table].is_ordered:
-            return self._cutters[table].finish()
-        parts, left_out = self._call(sort_parts, self._parts[table], table, self._work)
-        for file, rows in left_out.items():
+        """Return a table's shards that are not yet written; if its partitions were out of order, all shards, sorted."""
+        if self._planners[table].is_ordered:
+            return self._planners[table].finish()
+        partitions, dropped = self._call(sort_partitions, self._partitions[table], table, self._work)
+        for file, rows in dropped.items():
             self._account.leave_out(file, table, rows)
         self._sorted.add(table)
-        cutter = Cutter(self._job.settings.shard_rows, is_sorted=True)
-        return [*itertools.chain.from_iterable(map(cutter.add, parts)), *cutter.finish()]
+        planner = ShardPlanner(self._job.settings.shard_rows, is_sorted=True)
+        return [*itertools.chain.from_iterable(map(planner.add, partitions)), *planner.finish()]
 
     def _publish(self, made_from: dict[str, object]) -> None:
         """Replace the site's earlier shards by the new ones, and write its record."""
-        counts = self._account.closed()
+        counts = self._account.totals()
         self._check_held()
         suffix = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
         files = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
@@ -360,5 +361,5 @@ class _Shared:
             self._line.show(self._read >> 20)
 
     def ahead(self) -> int:
-        """Return how many units a site may read ahead: its share of the CPUs."""
+        """Return how many ranges a site may read ahead: its share of the CPUs."""
         return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))

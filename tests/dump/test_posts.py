@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dupq.dump import posts
 from dupq.dump.parsing import Format, read_rows
-from dupq.dump.posts import tags
+from dupq.dump.posts import split_tags
 from dupq.dump.xml_files import Row
 
 QUESTION = {"Id": "7", "PostTypeId": "1"}
@@ -127,7 +127,7 @@ def test_empty_attributes_are_absent_ones() -> None:
     ],
 )
 def test_tags_are_read_in_both_spellings(text: str, expected: list[str]) -> None:
-    assert tags(text) == expected
+    assert split_tags(text) == expected
 
 
 def test_a_deleted_author_is_named_by_the_display_name() -> None:

@@ -4,7 +4,7 @@ import pytest
 from xml_contents import parsed_slowly
 
 from dupq.dump import xml_files
-from dupq.dump.xml_files import BrokenRow, RawRow, Row, parse_row
+from dupq.dump.xml_files import BrokenRow, Row, parse_row
 from dupq.errors import DupqError
 
 FORBIDDEN = "a character that XML forbids"
@@ -109,18 +109,18 @@ def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
 
 
 def test_white_space_is_no_row() -> None:
-    assert parse_row(RawRow(0, b" \r\n\t")) == parse_row(RawRow(0, b"")) == []
+    assert parse_row(b" \r\n\t", 0) == parse_row(b"", 0) == []
 
 
 def test_a_row_keeps_its_bytes_for_a_report_on_it() -> None:
-    (row,) = parse_row(RawRow(7, b'<row Id="x" Title="\xc3\xa9"/>\n'))
+    (row,) = parse_row(b'<row Id="x" Title="\xc3\xa9"/>\n', 7)
 
     assert row == Row(7, {"Id": "x", "Title": "é"}, b'<row Id="x" Title="\xc3\xa9"/>\n')
     assert row.excerpt == '<row Id="x" Title="é"/>\n'
 
 
 def test_characters_that_xml_forbids_are_left_out_and_counted() -> None:
-    (row,) = parse_row(RawRow(7, b'<row Id="2" Body="a\x08b&#x1F;&amp;#1;&#99999999;" />\n'))
+    (row,) = parse_row(b'<row Id="2" Body="a\x08b&#x1F;&amp;#1;&#99999999;" />\n', 7)
 
     assert row == Row(7, {"Id": "2", "Body": "ab&#1;"}, b'<row Id="2" Body="a\x08b&#x1F;&amp;#1;&#99999999;" />\n', 3)
 

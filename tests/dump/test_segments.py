@@ -13,7 +13,7 @@ from dupq.dump import posts, xml_files
 from dupq.dump.files import Member
 from dupq.dump.parsing import Format
 from dupq.dump.streams import open_member
-from dupq.dump.xml_files import ROW_START, Segment, cut
+from dupq.dump.xml_files import ROW_START, Segment, segments
 from dupq.errors import DupqError
 
 FORMATS = {
@@ -31,7 +31,7 @@ def _small_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
 def all_segments(content: bytes, size: int, first: int = 0, stop: int | None = None) -> list[Segment]:
     stream = io.BytesIO(content)
     stream.seek(first * size)
-    return list(cut(stream, first, stop, size))
+    return list(segments(stream, first, stop, size))
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 1000, 1 << 20])
@@ -129,7 +129,7 @@ def test_segments_of_a_packed_file_are_those_of_the_plain_one(suffix: str, tmp_p
     path.write_bytes(COMPRESS[suffix](content))
 
     with open_member(Member(str(path))) as stream:
-        assert list(cut(stream, size=1_000)) == all_segments(content, 1_000)
+        assert list(segments(stream, size=1_000)) == all_segments(content, 1_000)
 
 
 def test_an_empty_file_is_one_empty_segment() -> None:

@@ -10,8 +10,7 @@ import pytest
 from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
-from dupq.dump import parsing, xml_files
-from dupq.dump import units as cutting
+from dupq.dump import parsing, reading, xml_files
 from dupq.dump.parsing import Account
 from dupq.dump.sites import find_sites
 from dupq.errors import DupqError
@@ -202,8 +201,8 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
     links = b"".join(link(number * 5 % 17, number % 3) for number in range(100))
     whole = read(tmp_path, posts, links, answers=True)
 
-    monkeypatch.setattr(cutting, "SIZE", 1_000)
-    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=1_000))
+    monkeypatch.setattr(reading, "SIZE", 1_000)
+    monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=1_000))
     if packed:
         with py7zr.SevenZipFile(tmp_path / "a.com.7z", "w") as archive:
             archive.writestr(document(posts), "Posts.xml")
@@ -222,8 +221,8 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
 
 @pytest.mark.parametrize("rows", [1, 5, 9, 10, 11, 12, 13, 14])
 def test_units_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "SIZE", 10)
-    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=10))
+    monkeypatch.setattr(reading, "SIZE", 10)
+    monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=10))
 
     tables = read(tmp_path, b"".join(map(question, range(rows))))
 

@@ -403,7 +403,7 @@ def test_a_bomb_that_its_header_hides_is_stopped_too(
 ) -> None:
     archive = write_archive(tmp_path / "a.7z", {"Posts.xml": b" " * (32 * MEGABYTE)})
     monkeypatch.setattr(streams, "HARMLESS", MEGABYTE)
-    monkeypatch.setattr(streams, "read_header", lambda uri: [streams.File("Posts.xml", 1000)])
+    monkeypatch.setattr(streams, "read_header", lambda uri: [streams.ArchivedFile("Posts.xml", 1000)])
 
     with open_member(Member(str(archive), "Posts.xml")) as stream:
         assert len(stream.read(MEGABYTE)) == MEGABYTE

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dupq.dump.files import Columns, DumpSite, Member, locate
-from dupq.dump.parsing import Contents
-from dupq.dump.posts import spelt_tags
-from dupq.dump.table_files import doubled, number_of
-from dupq.dump.units import Ingest, check_columns, pieces, units
+from dupq.dump.files import Columns, DumpSite, Member, column_indices
+from dupq.dump.parsing import ParsedRows
+from dupq.dump.posts import dump_tags
+from dupq.dump.reading import Ingest, batches, check_columns, file_ranges
+from dupq.dump.table_files import id_number, repeated_ids
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
 from dupq.text.tokens import as_html, is_html
@@ -20,25 +20,25 @@ from dupq.text.tokens import as_html, is_html
 JOB = Ingest("", IngestSettings())
 
 
-def read(path: Path, content: str | bytes | None = None, columns: Columns | None = None) -> Contents:
+def read(path: Path, content: str | bytes | None = None, columns: Columns | None = None) -> ParsedRows:
     """What ingest reads of a table."""
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     site = DumpSite("faq", (Member(str(path)),), is_table=True)
     job = JOB if columns is None else Ingest("", IngestSettings(), columns=columns)
     check_columns(site, job.columns)
-    found = [piece.read() for unit in units(site) for piece in pieces(unit, job)]
+    found = [batch.read() for file_range in file_ranges(site) for batch in batches(file_range, job)]
     assert len(found) == 1
     counts = dict(found[0].counts)
     assert counts.pop("rows") == sum(count for name, count in counts.items() if name != "forbidden_characters")
     return found[0]
 
 
-def titles(contents: Contents) -> list[str]:
+def titles(contents: ParsedRows) -> list[str]:
     return contents.tables["questions"]["title"].to_pylist()
 
 
-def rejects(contents: Contents) -> list[tuple[int, str]]:
+def rejects(contents: ParsedRows) -> list[tuple[int, str]]:
     return [(row["position"], row["reason"]) for row in contents.rejects.to_pylist()]
 
 
@@ -57,7 +57,7 @@ def rejects(contents: Contents) -> list[tuple[int, str]]:
     ],
 )
 def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Columns, found: dict) -> None:
-    assert locate(columns, names.split(), "table", "faq.csv") == found
+    assert column_indices(columns, names.split(), "table", "faq.csv") == found
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Column
 )
 def test_columns_that_are_not_clear_are_named(names: str, columns: Columns, said: str) -> None:
     with pytest.raises(DupqError) as caught:
-        locate(columns, names.split(), "table", "faq.csv")
+        column_indices(columns, names.split(), "table", "faq.csv")
     assert str(caught.value).startswith(f"faq.csv: {said}")
 
 
@@ -104,7 +104,7 @@ def test_plain_text_is_escaped_and_its_blank_lines_part_paragraphs(tmp_path: Pat
 
 @pytest.mark.parametrize("written", ["<a><b c>", "|a|b c|", "['a', 'b c']", '["a", "b c"]', "a;b c", "a,b c,"])
 def test_tags_are_read_as_people_write_them(written: str) -> None:
-    assert spelt_tags(written).strip("<>|").replace("><", "|") == "a|b c"
+    assert dump_tags(written).strip("<>|").replace("><", "|") == "a|b c"
 
 
 # Ids
@@ -118,7 +118,7 @@ def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     assert ids["7"] == 7
     assert all(1 << 47 <= ids[name] < 1 << 48 for name in ("K-1", "007", "140737488355328"))
     assert rejects(found) == [(6, "no Id")]
-    assert number_of("K-1") == ids["K-1"]  # whatever other rows there are
+    assert id_number("K-1") == ids["K-1"]  # whatever other rows there are
 
 
 def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None
         (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')
     site = DumpSite("faq", (Member(f"{tmp_path}/a.csv"), Member(f"{tmp_path}/b.csv")), is_table=True)
 
-    found = [piece.read().tables["ids"] for unit in units(site) for piece in pieces(unit, JOB)]
+    found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
 
     numbers = [(row["question_id"], row["id"], row["position"]) for row in pa.concat_tables(found).to_pylist()]
     assert numbers[:2] == [(1, "a.csv:1", 2), (2, "a.csv:2", 5)]
@@ -137,7 +137,7 @@ def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None
 def test_doubled_ids_are_rejected_but_for_the_last(tmp_path: Path) -> None:
     ids = [read(tmp_path / f"{name}.csv", "id,title\nx,a\ny,b\nx,c\n").tables["ids"] for name in ("a", "b")]
 
-    found = [(row["source"][-5:], row["position"], row["excerpt"]) for row in doubled(ids).to_pylist()]
+    found = [(row["source"][-5:], row["position"], row["excerpt"]) for row in repeated_ids(ids).to_pylist()]
 
     a, b = (f"{tmp_path}/{name}.csv" for name in ("a", "b"))
     assert found[0] == ("a.csv", 2, f"x is also the id at 4 of {a}")

@@ -11,7 +11,7 @@ import pytest
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
 from dupq.dump import posts
-from dupq.dump.parsing import Contents, Format
+from dupq.dump.parsing import ParsedRows, Format
 from dupq.errors import DupqError
 
 QUESTIONS = Format("posts")
@@ -39,7 +39,7 @@ def body(content: bytes) -> bytes:
     return b'<row Id="2" PostTypeId="1" Body="' + content + b'" />\n'
 
 
-def every_way(content: bytes, file_format: Format) -> Contents:
+def every_way(content: bytes, file_format: Format) -> ParsedRows:
     """Return what is read, after checking that segments and the slow reader give the same."""
     contents = read(content, file_format)
     for other in (read(content, file_format, 1), read(content, file_format, 64), read_slowly(content, file_format)):
@@ -47,7 +47,7 @@ def every_way(content: bytes, file_format: Format) -> Contents:
     return contents
 
 
-def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> Contents:
+def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> ParsedRows:
     """Return what is read of `bad` between good rows, after checking that these are unchanged."""
     good = (LINKS_BEFORE, LINKS_AFTER) if file_format is LINKS else (BEFORE, AFTER)
     contents = every_way(document(good[0] + bad + good[1], file_format.root), file_format)
@@ -58,7 +58,7 @@ def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> Contents:
     return contents
 
 
-def counts(contents: Contents, good: int = 2) -> dict[str, int]:
+def counts(contents: ParsedRows, good: int = 2) -> dict[str, int]:
     """Return the counts without those of the good rows."""
     table = "links" if "links" in contents.tables else "questions"
     found = dict(contents.counts)

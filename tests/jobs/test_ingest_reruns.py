@@ -316,7 +316,7 @@ def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Pa
 
 def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
     folder = str(tmp_path / "site")
-    assert not steps.is_there(folder)
+    assert not steps.was_begun(folder)
     part = Path(steps.begin(folder, {"files": ["a"]})) / "part.arrow"
     part.parent.mkdir()
     part.touch()
@@ -324,7 +324,7 @@ def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(
     assert part.exists()
     assert steps.begin(folder, {"files": ["b"]}) != str(part.parent)
     assert not part.exists()
-    assert steps.is_there(folder)
+    assert steps.was_begun(folder)
 
 
 def test_a_job_whose_site_another_one_took_over_replaces_no_table(

@@ -1,4 +1,4 @@
-"""The pieces of a dump's files: how much text each holds, and how far each has come."""
+"""The batches of a dump's files, and how many bytes of its file each counts for."""
 
 import functools
 from pathlib import Path
@@ -7,17 +7,16 @@ import pytest
 from dump_files import COMPRESS, noise, write_archive, write_files
 from xml_contents import document, link, question
 
-from dupq.dump import units as cutting
-from dupq.dump import xml_files
+from dupq.dump import reading, xml_files
 from dupq.dump.files import DumpSite
+from dupq.dump.reading import Batch, Ingest, file_ranges
 from dupq.dump.sites import find_sites
-from dupq.dump.units import Ingest, Piece, units
 from dupq.settings.sections import IngestSettings
 
 
-def all_pieces(site: DumpSite) -> list[Piece]:
+def all_batches(site: DumpSite) -> list[Batch]:
     job = Ingest("", IngestSettings())
-    return [piece for unit in units(site) for piece in cutting.pieces(unit, job)]
+    return [batch for file_range in file_ranges(site) for batch in reading.batches(file_range, job)]
 
 
 def lines(count: int) -> str:
@@ -28,11 +27,8 @@ def lines(count: int) -> str:
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 12
-    monkeypatch.setattr(cutting, "SIZE", size)
-    monkeypatch.setattr(cutting, "cut", functools.partial(xml_files.cut, size=size))
-
-
-# How far each has come
+    monkeypatch.setattr(reading, "SEGMENT_SIZE", size)
+    monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=size))
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -43,18 +39,21 @@ def test_the_members_of_an_archive_count_for_the_whole_of_it_together(others: di
     archive = write_archive(tmp_path / "a.com.7z", {"PostLinks.xml": links, **others, "Posts.xml": posts})
     (site,) = find_sites([str(archive)]).sites
 
-    found = all_pieces(site)
+    found = all_batches(site)
 
     assert len(found) > 10
-    assert all(piece.packed >= 0 for piece in found)
-    assert sum(piece.packed for piece in found) == archive.stat().st_size
+    assert all(batch.packed_bytes >= 0 for batch in found)
+    assert sum(batch.packed_bytes for batch in found) == archive.stat().st_size
 
 
 @pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
-def test_the_pieces_of_a_file_count_for_the_whole_of_it(suffix: str, tmp_path: Path) -> None:
+def test_the_batches_of_a_file_count_for_the_whole_of_it(suffix: str, tmp_path: Path) -> None:
     posts = document(b"".join(question(number, Body=lines(900)) for number in range(1, 60)))
     write_files(tmp_path / "a.com", f"Posts.xml{suffix}", content=posts)
     (site,) = find_sites([str(tmp_path)]).sites
 
-    assert sum(piece.packed for piece in all_pieces(site)) == (tmp_path / "a.com" / f"Posts.xml{suffix}").stat().st_size
+    assert (
+        sum(batch.packed_bytes for batch in all_batches(site))
+        == (tmp_path / "a.com" / f"Posts.xml{suffix}").stat().st_size
+    )

@@ -1,4 +1,4 @@
-"""Parts of a site: written once, sorted if they have to be, and cut into shards."""
+"""Partitions of a site: written once, sorted if necessary, and combined into shards."""
 
 import random
 from pathlib import Path
@@ -7,8 +7,17 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.dump.parsing import KINDS, Contents, sort_rows
-from dupq.dump.steps import Cutter, Part, Slice, all_rows, find_parts, sort_parts, write_parts, write_shard
+from dupq.dump.parsing import SPECS, ParsedRows, sort_rows
+from dupq.dump.steps import (
+    Partition,
+    RowRange,
+    ShardPlanner,
+    all_rows,
+    find_partitions,
+    sort_partitions,
+    write_partitions,
+    write_shard,
+)
 from dupq.tables import LINKS, QUESTIONS, REJECTS
 
 
@@ -17,38 +26,41 @@ def questions(ids: list[int], title: str = "") -> pa.Table:
     return pa.Table.from_pylist([{**row, "creation_date": 1_600_000_000_123} for row in rows], QUESTIONS)
 
 
-def written(folder: Path, tables: list[pa.Table], table: str) -> list[Part]:
+def written(folder: Path, tables: list[pa.Table], table: str) -> list[Partition]:
     parts = []
     for number, rows in enumerate(tables):
-        contents = Contents({table: sort_rows(KINDS[table], rows)[0]}, REJECTS.empty_table(), {"rows": len(rows)})
-        counts, found = write_parts(contents, f"{number:04d}-x", str(folder))
-        assert find_parts(f"{number:04d}-x", str(folder), [table]) == (counts, found)
+        contents = ParsedRows({table: sort_rows(SPECS[table], rows)[0]}, REJECTS.empty_table(), {"rows": len(rows)})
+        counts, found = write_partitions(contents, f"{number:04d}-x", str(folder))
+        assert find_partitions(f"{number:04d}-x", str(folder), [table]) == (counts, found)
         parts.append(found[table])
     return parts
 
 
-def test_a_part_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
+def test_a_batch_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
     tables = {"questions": questions([1, 5]), "links": LINKS.empty_table()}
-    counts, parts = write_parts(Contents(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path))
+    counts, parts = write_partitions(ParsedRows(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path))
 
     assert parts["questions"][1:] == (2, 1, 5)
     assert parts["links"][1:] == (0, 0, 0)
     assert all_rows(parts["questions"].uri).equals(tables["questions"])
-    assert find_parts("0000-a", str(tmp_path), ["questions", "links"]) == (counts, parts)
+    assert find_partitions("0000-a", str(tmp_path), ["questions", "links"]) == (counts, parts)
     Path(parts["questions"].uri).unlink()
-    assert find_parts("0000-a", str(tmp_path), ["questions", "links"]) is None
+    assert find_partitions("0000-a", str(tmp_path), ["questions", "links"]) is None
 
 
-def test_shards_are_cut_as_parts_come_in(tmp_path: Path) -> None:
-    a, b, none = Part("a", 3, 1, 3), Part("b", 5, 4, 9), Part("none", 0, 0, 0)
-    cutter = Cutter(4)
+def test_shards_are_planned_as_partitions_come_in(tmp_path: Path) -> None:
+    a, b, none = Partition("a", 3, 1, 3), Partition("b", 5, 4, 9), Partition("none", 0, 0, 0)
+    cutter = ShardPlanner(4)
 
     assert cutter.add(a) == []
     assert cutter.add(none) == []
-    assert [shard.slices for shard in cutter.add(b)] == [(Slice("a", 0, 3), Slice("b", 0, 1)), (Slice("b", 1, 4),)]
+    assert [shard.ranges for shard in cutter.add(b)] == [
+        (RowRange("a", 0, 3), RowRange("b", 0, 1)),
+        (RowRange("b", 1, 4),),
+    ]
     assert cutter.finish() == []
-    assert [shard.slices for shard in Cutter(4).finish()] == [()]
-    assert cutter.add(Part("c", 1, 9, 9)) == []
+    assert [shard.ranges for shard in ShardPlanner(4).finish()] == [()]
+    assert cutter.add(Partition("c", 1, 9, 9)) == []
     assert not cutter.is_ordered
 
 
@@ -57,7 +69,7 @@ def test_rows_in_any_order_are_sorted_and_of_the_same_id_the_last_stays(tmp_path
     ids = [[generator.randrange(6_000) for _ in range(3_000)] for _ in range(3)]
     parts = written(tmp_path, [questions(some, f"of {file}") for file, some in enumerate(ids)], "questions")
 
-    found, left_out = sort_parts(parts, "questions", str(tmp_path))
+    found, left_out = sort_partitions(parts, "questions", str(tmp_path))
 
     last = {number: f"of {file}" for file, some in enumerate(ids) for number in some}
     rows = pa.concat_tables(map(all_rows, [part.uri for part in found]))
@@ -82,9 +94,9 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     ]
     links = pa.Table.from_pylist([{**row, "creation_date": generator.choice([None, 1, 2])} for row in rows], LINKS)
     parts = written(tmp_path, [links.slice(at, rows_of_a_part) for at in range(0, 60, rows_of_a_part)], "links")
-    cutter = Cutter(7, is_sorted=True)
+    cutter = ShardPlanner(7, is_sorted=True)
 
-    found, left_out = sort_parts(parts, "links", str(tmp_path))
+    found, left_out = sort_partitions(parts, "links", str(tmp_path))
     shards = [shard for part in found for shard in cutter.add(part)] + cutter.finish()
 
     assert left_out == {}
@@ -94,5 +106,5 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     written_shards = [storage.read_table(file.uri, LINKS) for file in files]
     assert [len(shard) for shard in written_shards] == [7] * 8 + [4]
     assert (
-        pa.concat_tables(written_shards).combine_chunks().equals(sort_rows(KINDS["links"], links)[0].combine_chunks())
+        pa.concat_tables(written_shards).combine_chunks().equals(sort_rows(SPECS["links"], links)[0].combine_chunks())
     )

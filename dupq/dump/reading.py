@@ -1,0 +1,162 @@
+"""Splits a dump's files into ranges, which tasks read, and reads a range in batches of rows.
+
+A range is a stretch of a plain XML file, or any other file as a whole. Ranges, batches and their names depend on the
+file alone, so that a job that was interrupted finds what it has already read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, cast
+
+from dupq import storage
+from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
+from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment
+from dupq.dump.streams import local_copy, open_member
+from dupq.dump.table_files import check_table, read_numbered, read_table
+from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, Segment, Stream, segments
+from dupq.settings.sections import IngestSettings
+from dupq.system import side_by_side
+
+_SEGMENTS_PER_RANGE = 4
+_BATCH_ROWS = 20_000  # of tables that are not XML
+_BATCH_CHARACTERS = 16 << 20  # of their text
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What the sites of one ingest job have in common: where their tables go, and how a dump is read."""
+
+    output: str
+    settings: IngestSettings
+    answers: bool = False
+    columns: Columns = BY_NAME  # of tables from elsewhere
+
+    def tables(self, site: DumpSite) -> tuple[str, ...]:
+        """Return the tables of a site that are written, besides the rejects."""
+        return ("questions", "links", *["answers"] * self.answers, *["ids"] * site.is_table)
+
+
+class FileRange(NamedTuple):
+    """What one task reads of a site. `file` is the index of the member among the site's files."""
+
+    file: int
+    number: int
+    member: Member
+    table: Table
+    counts_size: bool = True  # False for further members of an archive, whose size counts once
+    has_several: bool = False  # whether the table has more files
+
+    def tables(self, answers: bool) -> tuple[str, ...]:
+        """Return the tables that its rows go to."""
+        return ("questions", "links", "ids") if self.table == "table" else format_of(self, answers).tables
+
+
+class Batch(NamedTuple):
+    """Rows that are parsed together. `read` may be called once, from any thread."""
+
+    name: str
+    packed_bytes: int  # of the dump's file that it took up
+    read: Callable[[], ParsedRows]
+
+
+def file_ranges(site: DumpSite) -> list[FileRange]:
+    """Return the ranges of a site's files in their order, posts first."""
+    posts: list[tuple[Table, Member]] = [("table" if site.is_table else "posts", member) for member in site.posts]
+    links: list[tuple[Table, Member]] = [("links", member) for member in site.links]
+    uris = [member.uri for _, member in posts + links]
+    return [
+        FileRange(file, number, member, table, member.uri not in uris[:file], len(posts) > 1)
+        for file, (table, member) in enumerate(posts + links)
+        for number in range(_range_count(member))
+    ]
+
+
+def _range_count(member: Member) -> int:
+    if member.form == "xml" and not member.is_packed:
+        return max(1, -(-storage.size(member.uri) // (_SEGMENTS_PER_RANGE * SEGMENT_SIZE)))
+    return 1
+
+
+def check_columns(site: DumpSite, columns: Columns) -> None:
+    """Raise DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told."""
+    if site.is_table:
+
+        def check(member: Member) -> None:
+            with local_copy(member) as path:
+                check_table(path, member.source, member.form, columns)
+
+        side_by_side(check, site.posts)
+
+
+def format_of(file_range: FileRange, answers: bool) -> Format:
+    """Return the format of the rows of a range."""
+    if file_range.table == "links":
+        return Format("postlinks")
+    return Format("posts", keeps_fabricated=True) if file_range.table == "table" else Format("posts", answers)
+
+
+def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:
+    """Yield the batches of a range in their order.
+
+    Memory: 16 MiB and the longest row for each batch that is being read. Raises DupqError for a file that is missing,
+    damaged, of another format, or a decompression bomb.
+    """
+    file_format = format_of(file_range, job.answers)
+    if file_range.member.form == "xml":
+        return _xml_batches(file_range, file_format)
+    return _table_batches(file_range, job.columns, file_format)
+
+
+def _xml_batches(file_range: FileRange, file_format: Format) -> Iterator[Batch]:
+    member = file_range.member
+    for segment, packed_bytes in _packed_segments(file_range) if member.is_packed else _plain_segments(file_range):
+        read = partial(read_segment, segment, file_format, member.source)
+        yield Batch(_name(file_range, segment.number), packed_bytes, read)
+
+
+def _packed_segments(file_range: FileRange) -> Iterator[tuple[Segment, int]]:
+    reported = 0
+    with open_member(file_range.member) as stream:
+        for segment in segments(cast(Stream, stream)):
+            position = round(stream.share * stream.packed_bytes) * file_range.counts_size
+            yield segment, position - reported
+            reported = position
+
+
+def _plain_segments(file_range: FileRange) -> Iterator[tuple[Segment, int]]:
+    first = file_range.number * _SEGMENTS_PER_RANGE
+    with storage.open_mapped(file_range.member.uri) as file:
+        file.seek(first * SEGMENT_SIZE)
+        for segment in segments(file, first, first + _SEGMENTS_PER_RANGE):
+            yield segment, len(segment.data)
+
+
+def _table_batches(file_range: FileRange, columns: Columns, file_format: Format) -> Iterator[Batch]:
+    member = file_range.member
+    read: Callable[..., ParsedRows] = read_rows
+    if file_range.table == "table":
+        read = partial(read_numbered, file=file_range.file, has_several=file_range.has_several)
+    packed_bytes = storage.size(member.uri) * file_range.counts_size
+    with local_copy(member) as path:
+        rows = read_table(path, member.source, member.form, file_range.table, columns)
+        for number, batch in enumerate(_batched(rows)):
+            yield Batch(_name(file_range, number), packed_bytes, partial(read, batch, file_format, member.source))
+            packed_bytes = 0
+
+
+def _batched(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]:
+    batch: list[Row | BrokenRow] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row.excerpt) if isinstance(row, BrokenRow) else sum(map(len, row.attributes.values()))
+        if len(batch) == _BATCH_ROWS or size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _name(file_range: FileRange, number: int) -> str:
+    return f"{file_range.file:04d}-{file_range.number:06d}-{number:06d}"
