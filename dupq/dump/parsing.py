@@ -227,7 +227,7 @@ class Account:
 
     def check_questions(self, folder: str) -> None:
         """Raise DupqError if there are no questions. The rejects in `folder` may say why."""
-        posts = self._sum(0, self._posts)
+        posts = _sum(self._files[: self._posts])
         if not posts["questions"]:
             others = posts["other_posts"] + posts["fabricated"] + posts["answers"]
             raise DupqError(
@@ -241,18 +241,16 @@ class Account:
             if counts["rows"] != sum(counts[outcome] for outcome in _OUTCOMES):
                 shown = ", ".join(f"{outcome} {counts[outcome]:,}" for outcome in _OUTCOMES if counts[outcome])
                 raise DupqError(f"{source}: {counts['rows']:,} rows are not the sum of {shown}: a bug in dupq")
-        posts, links = self._sum(0, self._posts), self._sum(self._posts, len(self._files))
+        posts, links = _sum(self._files[: self._posts]), _sum(self._files[self._posts :])
         sums = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
         if forbidden := posts[_FORBIDDEN] + links[_FORBIDDEN]:
             sums[_FORBIDDEN] = forbidden
         return {**sums, "files": dict(zip(self._sources, map(_shown_counts, self._files), strict=True))}
 
-    def _sum(self, start: int, stop: int) -> Counter[str]:
-        total = Counter[str]()
-        for counts in self._files[start:stop]:
-            total.update(counts)
-        return total
+
+def _sum(files: Iterable[Counter[str]]) -> Counter[str]:
+    return sum(files, Counter[str]())
 
 
 def _shown_counts(counts: Mapping[str, int]) -> dict[str, int]:

@@ -27,7 +27,6 @@ from dupq import storage, system
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_settings, vocabulary_of
 from dupq.errors import DupqError
-from dupq.evaluation.known_duplicates import chosen
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.earlier import (
@@ -52,7 +51,7 @@ from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, sample_by_hash
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
 
@@ -95,7 +94,7 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
 
 def fitness_keys(keys: Iterator[pa.Table]) -> pa.Table:
     """Return the questions that fitness is measured on (KEYS)."""
-    return pa.table([chosen(sorted_keys(keys), FITNESS_QUESTIONS)], schema=KEYS)
+    return pa.table([sample_by_hash(sorted_keys(keys), FITNESS_QUESTIONS)], schema=KEYS)
 
 
 def texts_of(texts: pa.Table, keys: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Quality on known duplicates that the encoder has never seen.
+"""Measures systems on known duplicates that the encoder has never seen.
 
 Links are incomplete: an unlinked pair may well be a duplicate, so every figure is a lower bound.
 """
@@ -24,62 +24,61 @@ from dupq.evaluation.measures import (
 from dupq.links import Split, parts_of, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
-from dupq.text.keys import are_among, hash_limit, key_hashes, pairs_among
+from dupq.text.keys import are_among, pairs_among, sample_by_hash
 from dupq.training.pairs import Pairs, with_random_negatives
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled pairs (int64, shape (m, 2), left < right, sorted, each once) whose questions are in the archive."""
+    """Distinct labelled pairs (int64, shape (m, 2), left < right, sorted) whose questions are in the archive."""
 
     duplicates: np.ndarray
-    others: np.ndarray  # no duplicates; none within a set that the duplicates connect
-    counts: dict[str, int]  # of lines: all, and those left out by their reason
+    others: np.ndarray  # pairs that are not duplicates, none within a set that the duplicates connect
+    counts: dict[str, int]  # of lines: all, and those left out by reason
 
 
 def usable(pairs: np.ndarray, is_duplicate: np.ndarray, keys: np.ndarray) -> Labels:
-    """What is left of labelled `pairs` (int64, shape (m, 2), left < right) in an archive of `keys` (ascending).
+    """Select the labelled `pairs` (int64, shape (m, 2), left < right) that an archive of `keys` (ascending) can use.
 
-    A pair counts once however often it is repeated. A pair labelled 0 whose questions are connected by pairs
-    labelled 1 contradicts them; they outweigh it, as in training.
+    A pair labelled 0 whose questions are connected by pairs labelled 1 is left out, as in training.
     """
-    is_there = are_among(keys, pairs).all(axis=1)
-    duplicates, others = (np.unique(pairs[is_there & (is_duplicate == label)], axis=0) for label in (True, False))
+    in_archive = are_among(keys, pairs).all(axis=1)
+    duplicates, others = (np.unique(pairs[in_archive & (is_duplicate == label)], axis=0) for label in (True, False))
     questions, sets = components(duplicates)
     split = Split(questions, sets, np.full(len(questions), ""))
     left, right = split.set_of(others[:, 0]), split.set_of(others[:, 1])
     contradicts = (left == right) & (left >= 0)
     counts = {
         "lines": len(pairs),
-        "not_in_archive": int((~is_there).sum()),
-        "repeated": int(is_there.sum()) - len(duplicates) - len(others),
+        "not_in_archive": int((~in_archive).sum()),
+        "repeated": int(in_archive.sum()) - len(duplicates) - len(others),
         "contradictory": int(contradicts.sum()),
     }
     return Labels(duplicates, others[~contradicts], counts)
 
 
 def unseen(links: np.ndarray, others: np.ndarray, split: Split, seen: np.ndarray) -> Pairs:
-    """The links of the test part of `split`, and those of `others` without a question that training saw.
+    """Return the test links of `split` as duplicates, and the pairs of `others` without a question that training saw.
 
-    Seen are the questions of the other parts, and `seen` (int64).
+    Training saw the questions of the split's other parts, and `seen` (int64).
     """
-    taken = np.concatenate([split.questions[split.parts != "test"], seen])
-    kept = others[~np.isin(others, taken).any(axis=1)]
-    own = split.links_of("test", links)
-    labels = np.concatenate([np.ones(len(own), np.float32), np.zeros(len(kept), np.float32)])
-    left, right = np.concatenate([own, kept]).T
+    known = np.concatenate([split.questions[split.parts != "test"], seen])
+    unknown = others[~np.isin(others, known).any(axis=1)]
+    test_links = split.links_of("test", links)
+    labels = np.concatenate([np.ones(len(test_links), np.float32), np.zeros(len(unknown), np.float32)])
+    left, right = np.concatenate([test_links, unknown]).T
     return Pairs(left, right, labels)
 
 
-RANKED = 100  # how far a ranking is read: the cut of MAP, which is over all known duplicates
+RANKED = 100  # length of rankings, and the cut of MAP, which is over all known duplicates
 _NEGATIVES_SEED = 5
 _WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
-_BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # bounds of 1,000 questions vary by some .001 with the draws
+_BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # other draws move the bounds for 1,000 questions by some .001
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The known duplicates that an encoder was trained and tuned on, and its own threshold for pairs if it has one."""
+    """The known duplicates that an encoder was trained and tuned on, and its own threshold for pairs, if any."""
 
     train: np.ndarray  # keys of questions (int64)
     development: np.ndarray  # likewise
@@ -96,12 +95,11 @@ def measure_known(
     others: np.ndarray | None = None,
     tables: Collection[str] = tuple(TABLES),
 ) -> Known | None:
-    """The measures of `tables` for all systems on duplicate links (int64, shape (m, 2)); None without links.
+    """Measure all systems on duplicate links (int64, shape (m, 2)) for `tables`. Return None without links.
 
-    `keys` (int64, ascending) are those of the archive that `systems` know; `retrieval` is of those that rank it.
-    Measured are the links that the encoder never saw. Without one (`seen` is None) they are the test part of the split
-    that one trained with these settings would have. `others` (int64, shape (m, 2)) are pairs that people said to be no
-    duplicates, of questions of the archive. What only tables left out need is not computed.
+    `keys` (int64, ascending) are the archive's; systems that rank it are measured on `retrieval` too. The links are
+    those that the encoder never saw; without an encoder (`seen` is None) the test part of the split that one trained
+    with these settings would have. `others` (int64, shape (m, 2)) are pairs of the archive that people labelled 0.
     """
     links = pairs_among(keys, links)
     if not len(links):
@@ -124,11 +122,10 @@ def measure_known(
 
 
 def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray) -> Split:
-    """The sets of known duplicates, in parts: `test` holds those without a question of the other two.
+    """Split the sets of known duplicates by what the encoder saw.
 
-    A set with a question that the encoder was trained on is `train`, else one that it was tuned on is
-    `development`. So links that came after the training are tested too, and a set that has since grown together
-    with a training one is not.
+    A set with a question that it was trained on is `train`; else, with one that it was tuned on, `development`; else
+    `test`. So links that are newer than the training are tested, and a set that has merged with a training set is not.
     """
     questions, sets = components(links)
     return Split(questions, sets, parts_of(questions, sets, "test", {"development": tuned_on, "train": trained_on}))
@@ -137,15 +134,14 @@ def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray
 def retrieval(
     rankers: Mapping[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
 ) -> Known:
-    """Accuracy, recall and MAP of each system: every test question against the whole archive.
+    """Return accuracy, recall and MAP of each system, for every test question against the whole archive.
 
-    What counts are the other questions of its set of known duplicates.
+    Relevant are the other questions of its set of known duplicates.
     """
     available = split.questions_of("test")
-    queries = chosen(available, settings.queries)
+    queries = sample_by_hash(available, settings.queries)
     relevant = [_others(split, int(query)) for query in queries]
-    asked = rankers if len(queries) else {}
-    rankings = {name: ranker.rank(queries, RANKED) for name, ranker in asked.items()}
+    rankings = {name: ranker.rank(queries, RANKED) for name, ranker in rankers.items() if len(queries)}
     return {
         "test_queries": len(queries),
         "test_queries_available": len(available),
@@ -156,39 +152,30 @@ def retrieval(
 
 
 def _intervals(rankings: list[list[int]], relevant: list[set[int]], k: int) -> dict[str, list[float]]:
-    """Of 95 per cent, by bootstrap over the queries: low and high."""
+    """Return the bounds of 95 % intervals by bootstrap over the queries."""
     values = retrieval_values(rankings, relevant, k)
-    found = {name: bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES) for name in _WITH_INTERVALS}
-    return {name: [interval.low, interval.high] for name, interval in found.items()}
-
-
-def chosen(keys: np.ndarray, most: int) -> np.ndarray:
-    """At most `most` of the keys, by a hash of the key, sorted: the same ones whatever else there is."""
-    if len(keys) <= most:
-        return keys
-    if not most:
-        return keys[:0]
-    return np.sort(keys[key_hashes(keys) <= np.uint64(hash_limit(keys, most))])
+    intervals = {name: bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES) for name in _WITH_INTERVALS}
+    return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
 
 def pair_thresholds(
-    systems: Mapping[str, Scorer], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+    systems: Mapping[str, Scorer], own: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, float]:
-    """The score from which each system calls a pair duplicates: the `given` one, or the best on development pairs.
+    """Return the score from which each system calls a pair duplicates: its `own`, or the best on development pairs.
 
-    Those are balanced, see `balanced_pairs`. Without any, a system that is given none has none.
+    Those are balanced, see `balanced_pairs`. Without any, only the `own` thresholds are returned.
     """
     pairs = _balanced(split, "development", links, keys)
     if not len(pairs.labels):
-        return given
-    left = [name for name in systems if name not in given]
-    return given | {name: best_threshold(systems[name].score(pairs.left, pairs.right), pairs.labels) for name in left}
+        return own
+    others = [name for name in systems if name not in own]
+    return own | {name: best_threshold(systems[name].score(pairs.left, pairs.right), pairs.labels) for name in others}
 
 
 def balanced_pairs(
     systems: Mapping[str, Scorer], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, float]:
-    """Accuracy on as many linked test pairs as random ones (Bogdanova et al. 2015, section 5.1).
+    """Return the accuracy on linked test pairs and as many random ones (Bogdanova et al. 2015, section 5.1).
 
     A system without a threshold is left out.
     """
@@ -201,12 +188,12 @@ def balanced_pairs(
 
 
 def labelled_pairs(systems: Mapping[str, Scorer], thresholds: dict[str, float], pairs: Pairs) -> Labelled:
-    """Accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
+    """Return accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
 
-    Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
-    come from; the last two measures need no threshold, and a system without one has them only.
+    Negatives that people chose are harder than the random ones of `balanced_pairs`, from which the thresholds come. The
+    last two measures need no threshold; a system without one has no accuracy.
     """
-    from sklearn.metrics import average_precision_score, roc_auc_score  # which `dupq evaluate` alone needs
+    from sklearn.metrics import average_precision_score, roc_auc_score  # which only `dupq evaluate` needs
 
     duplicates = int(pairs.labels.sum())
     measured: dict[str, dict[str, float]] = {}
@@ -228,12 +215,12 @@ def _thresholds(
     settings: Settings,
     are_labels: bool,
 ) -> dict[str, float]:
-    """See pair_thresholds. Of labels of the user's own few, if any, are of questions that the encoder was tuned on."""
+    """Return `pair_thresholds`. With labels of the user's own, tunes on the encoder's development links too."""
     if seen is None:
         return pair_thresholds(systems, {}, _split(links, seen, settings), links, keys)
-    given = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
+    own = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
     tuning = np.concatenate([links, pairs_among(keys, seen.development_links)]) if are_labels else links
-    return pair_thresholds(systems, given, _split(tuning, seen, settings), tuning, keys)
+    return pair_thresholds(systems, own, _split(tuning, seen, settings), tuning, keys)
 
 
 def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
@@ -252,5 +239,5 @@ def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> P
 
 
 def _others(split: Split, query: int) -> set[int]:
-    own = split.set_of(np.array([query]))[0]
-    return set(split.questions[split.sets == own].tolist()) - {query}
+    own_set = split.set_of(np.array([query]))[0]
+    return set(split.questions[split.sets == own_set].tolist()) - {query}

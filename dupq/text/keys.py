@@ -134,6 +134,18 @@ def hash_limit(keys: np.ndarray, most: int) -> int:
     return int(hashes.max() if len(keys) <= most else np.partition(hashes, most - 1)[most - 1])
 
 
+def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
+    """Return at most `most` of the distinct keys, those with the lowest hashes, sorted.
+
+    So samples of two archives agree where the archives do.
+    """
+    if len(keys) <= most:
+        return keys
+    if not most:
+        return keys[:0]
+    return np.sort(keys[key_hashes(keys) <= np.uint64(hash_limit(keys, most))])
+
+
 def parse_id(text: str, where: str) -> int:
     """Parse a question id of a text file. Raises DupqError that begins with `where` for anything else."""
     digits = text.lstrip("0") or text[-1:]  # int() refuses thousands of digits, even zeros

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from dupq.evaluation.known_duplicates import (
     balanced_pairs,
-    chosen,
     labelled_pairs,
     pair_thresholds,
     retrieval,
@@ -21,6 +20,7 @@ from dupq.evaluation.measures import (
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings.sections import EvaluationSettings
+from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs
 
 KEYS = np.array([10, 20, 30, 40, 50, 60])
@@ -115,9 +115,9 @@ def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
 
 
 def test_chosen_questions_do_not_depend_on_the_others() -> None:
-    many = chosen(np.arange(1000), 50)
+    many = sample_by_hash(np.arange(1000), 50)
     assert len(many) == 50
-    assert set(chosen(np.arange(0, 1000, 2), 50)) >= {key for key in many if key % 2 == 0}
+    assert set(sample_by_hash(np.arange(0, 1000, 2), 50)) >= {key for key in many if key % 2 == 0}
 
 
 def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:

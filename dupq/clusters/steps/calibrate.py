@@ -31,7 +31,6 @@ from dupq.clusters.evidence import (
 )
 from dupq.clusters.steps.decide import Known, TermTables
 from dupq.encoders.saved import Fitness
-from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.sampling import NONE_JUDGED, Judged
 from dupq.job.run import Run
 from dupq.job.step import Counted
@@ -43,7 +42,7 @@ from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.sections import CalibrationSettings
 from dupq.tables import CALIBRATION_PAIRS, COMPARED, KNOWN_SETS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, without
+from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, sample_by_hash, without
 
 _REFERENCE = 1_000
 
@@ -208,8 +207,8 @@ def sample_of(
     """Return the sampled questions (SAMPLE); the second table has the known duplicates, as representatives."""
     every, represent, pairs = sorted_keys(keys), represented_by(representatives), pairs_in(links)
     split = represented_split(pairs[are_among(every, represent(pairs)).all(axis=1)], seen, represent)
-    linked = chosen(split.questions_of("development"), settings.links)
-    others = chosen(without(every, split.questions), settings.sample)
+    linked = sample_by_hash(split.questions_of("development"), settings.links)
+    others = sample_by_hash(without(every, split.questions), settings.sample)
     is_linked = np.arange(len(linked) + len(others)) < len(linked)
     sample = pa.table([np.concatenate([linked, others]), is_linked], schema=SAMPLE)
     counts = {"linked questions sampled": len(linked), "other questions sampled": len(others)}

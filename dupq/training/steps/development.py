@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.encoders.saved import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
-from dupq.evaluation.known_duplicates import RANKED, chosen
+from dupq.evaluation.known_duplicates import RANKED
 from dupq.evaluation.measures import best_accuracy
 from dupq.job.step import Counts
 from dupq.job.table import Each, Table
@@ -22,7 +22,7 @@ from dupq.links import Known, Split
 from dupq.report import charts
 from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, sample_by_hash
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
 from dupq.training.steps.prepare import Prepared, known_in
@@ -87,8 +87,8 @@ def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.
     count = min(int(TITLES_SHARE * len(keys)), most)
     if count < FEWEST_TITLES:
         return None
-    titled = chosen(keys, count)
-    return np.sort(titled), np.setdiff1d(chosen(keys, most), titled)
+    titled = sample_by_hash(keys, count)
+    return np.sort(titled), np.setdiff1d(sample_by_hash(keys, most), titled)
 
 
 def hold_out(buckets: Iterable["TitlesAndBodies"], titled: np.ndarray, others: np.ndarray) -> HeldOut:
@@ -121,7 +121,7 @@ def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], kno
     from dupq.neighbours.embeddings import Embeddings
 
     split, keys = known.split, np.array(sorted(sequences), np.int64)
-    pool = np.union1d(chosen(keys, settings.training.development_pool), split.questions_of("development"))
+    pool = np.union1d(sample_by_hash(keys, settings.training.development_pool), split.questions_of("development"))
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
     ranker = EncoderRanker([Embeddings(pool, *encoded)], network.measure)
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
@@ -193,7 +193,7 @@ def save_encoder(
     uses = prepared.uses.only("key", "is_measured").read(0)
     keys = uses["key"].to_numpy()[uses["is_measured"].to_numpy()]
     texts = texts_among(Each(prepared.picked), keys)
-    own_fitness = fitness(reader, texts_among([texts], chosen(keys, FITNESS_QUESTIONS)))
+    own_fitness = fitness(reader, texts_among([texts], sample_by_hash(keys, FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(texts, reader, known)
     curve = storage.read_json(files.curve)
     metrics = {
@@ -255,7 +255,7 @@ def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[fl
 
     training = reader.settings.training
     links, keys = known.split.links_of("development", known.links), texts["key"].to_numpy()
-    pool = np.union1d(chosen(keys, training.development_pool), known.split.questions_of("development"))
+    pool = np.union1d(sample_by_hash(keys, training.development_pool), known.split.questions_of("development"))
     if not len(links) or len(pool) < 3:
         return None, None
     embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool))[0])

@@ -24,7 +24,6 @@ import pyarrow as pa
 from dupq import storage
 from dupq.encoders.saved import FITNESS_QUESTIONS
 from dupq.errors import DupqError
-from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, ReadWith, Table, Total, Whole
@@ -33,7 +32,7 @@ from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
-from dupq.text.keys import Sites, are_among, distinct, hash_limit, without
+from dupq.text.keys import Sites, are_among, distinct, hash_limit, without, sample_by_hash
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.steps.words_and_ids import (
     FREQUENT,
@@ -118,7 +117,7 @@ def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
     longer measure an epoch or choose a threshold. The pool of the whole archive is that of the part that training
     reads.
     """
-    return chosen(without(keys, split.questions_of("development", "test")), NEGATIVE_POOL)
+    return sample_by_hash(without(keys, split.questions_of("development", "test")), NEGATIVE_POOL)
 
 
 def prepare(
@@ -223,13 +222,13 @@ def choose(
 def _uses(keys: np.ndarray, known: Known, settings: Settings) -> pa.Table:
     """Return USES: the questions that are trained on, that the encoder is measured on, and that teachers read."""
     split = known.split
-    taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
+    taught = sample_by_hash(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
         taught = without(taught, split.questions_of("development", "test"))
     examples = distinct(np.concatenate([split.questions, negative_pool(keys, split), known.wrong.ravel()]))
     examples = distinct(np.concatenate([without(examples, split.questions_of("test")), taught]))
     most = max(settings.training.development_pool, FITNESS_QUESTIONS)
-    measured = distinct(np.concatenate([chosen(keys, most), split.questions_of("development")]))
+    measured = distinct(np.concatenate([sample_by_hash(keys, most), split.questions_of("development")]))
     used = distinct(np.concatenate([examples, measured]))
     return pa.table([used, *(are_among(use, used) for use in (examples, measured, taught))], schema=USES)
 

@@ -11,9 +11,9 @@ import numpy as np
 import xxhash
 
 from dupq.encoders.saved import PARTS
-from dupq.evaluation.known_duplicates import chosen
 from dupq.links import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
 from dupq.settings.sections import TrainingSettings
+from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negatives
 from dupq_papers.data.pair_sets import PairSet
 from dupq_papers.data.semeval_scores import Candidates
@@ -141,7 +141,7 @@ def _queries(split: Split, part: str, most: int) -> Queries:
     members: dict[int, set[int]] = {}
     for key, own in zip(split.questions.tolist(), split.sets.tolist(), strict=True):
         members.setdefault(own, set()).add(key)
-    asked = chosen(split.questions_of(part), most)
+    asked = sample_by_hash(split.questions_of(part), most)
     return {key: members[own] - {key} for key, own in zip(asked.tolist(), split.set_of(asked).tolist(), strict=True)}
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from dupq.encoders.encoding import network_settings
 from dupq.encoders.saved import Reader
-from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
+from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import NEGATIVE_POOL, Pairs
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import Experiment
@@ -50,7 +50,7 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
     elif not len(taught.data.known.labels.others):
         wrong = wrong[:0]
     held_out = split.questions_of("development", "test")
-    pool = chosen(np.setdiff1d(taught.data.collection.keys, held_out), NEGATIVE_POOL)
+    pool = sample_by_hash(np.setdiff1d(taught.data.collection.keys, held_out), NEGATIVE_POOL)
     known = KnownPairs(pairs[training.labels > 0.5], wrong, split, pool)
     table = taught.data.texts
     seen = _Seen(table, parts, ranks, settings)
@@ -95,7 +95,7 @@ class _Seen:
         if self._is_regression:
             wanted += [self._training.left, self._training.right]
         if self._ranks:
-            pool = chosen(self._pool, settings.training.development_pool)
+            pool = sample_by_hash(self._pool, settings.training.development_pool)
             wanted += [pool, *map(_keys, self._queries.items())]
         return np.unique(np.concatenate(wanted))
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dupq.evaluation.known_duplicates import chosen
+from dupq.text.keys import sample_by_hash
 
 
 def some_queries(queries: Mapping[int, set[int]], most: int) -> dict[int, set[int]]:
     """At most `most` of the queries, chosen by a hash of their keys: the first ones would be the oldest questions."""
-    kept = chosen(np.array(sorted(queries), np.int64), most)
+    kept = sample_by_hash(np.array(sorted(queries), np.int64), most)
     return {key: queries[key] for key in kept.tolist()}
 
 

@@ -1,7 +1,7 @@
 """The word vectors of an experiment: of one data set's text for the words of the same or of another."""
 
-from dupq.evaluation.known_duplicates import chosen
 from dupq.settings.config import Settings
+from dupq.text.keys import sample_by_hash
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training.word_vectors import WordVectors, make_word_vectors
@@ -13,7 +13,7 @@ def learned(questions: Collection, settings: Settings) -> WordVectors:
     normaliser, most = normaliser_of(settings.text), settings.word_vectors.sentences
     texts = questions.texts
     if most:
-        texts = texts.take(questions.rows(chosen(questions.keys, most)))
+        texts = texts.take(questions.rows(sample_by_hash(questions.keys, most)))
     sentences = [normaliser.all_words(text) for text in texts.to_pylist() if text]
     return make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
 
