@@ -1,10 +1,10 @@
-"""Sampling pairs for people to judge, and estimating a run's precision and recall from their verdicts.
+"""Samples pairs for people to judge, and estimates a run's precision and recall from their verdicts.
 
-The population is all candidate pairs of a run, some of which were joined. It is cut into strata by the decision and
-the model's probability, more pairs are drawn where a verdict tells more, and each verdict then counts for as many
-pairs as it was drawn for. The idea is that of OASIS (Marchant and Rubinstein 2017), without its rounds of asking: a
-run writes all its pairs to judge at once. Two passes over the pairs are enough, and they may be spread over any
-number of files: one counts (`Histogram`, `plan`), one draws (`strata`, `draw`, `merge`).
+The population is all candidate pairs of a run, some of which were joined. They are stratified by the decision and the
+model's probability; more pairs are drawn where a verdict tells more, and each verdict counts for the pairs that it was
+drawn from. This follows OASIS (Marchant and Rubinstein 2017) without its rounds: a run writes all pairs to judge at
+once. It takes two passes over the pairs, in any number of files: one counts (`Histogram`, `plan`), one draws (`strata`,
+`draw`, `merge`).
 """
 
 from collections.abc import Sequence
@@ -20,33 +20,33 @@ from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE, VERDICTS
 from dupq.text.keys import Sites
 
 BINS = 100  # of the probability, equally wide
-_MILLION = 1_000_000  # probabilities are summed in millionths, so that no order of files changes a sum
-_STRATA = 6  # at most, of the joined pairs and of the others each
-_LEAST = 2  # drawn of a stratum, if it has them
+_MILLION = 1_000_000  # probabilities are summed in millionths, so that sums do not depend on the order of files
+_STRATA = 6  # at most, of the joined pairs and likewise of the others
+_LEAST = 2  # pairs drawn per stratum, if it has them
 _SMALLEST_SAMPLE = 4
 _PRECISION_SHARE, _RECALL_SHARE = 0.6, 0.3  # of the sample; the rest goes to all strata alike
-_SUREST = 0.1  # joined pairs are planned as if the model were never surer than this of any, as it may be wrong
+_SUREST = 0.1  # least error rate that is assumed for joined pairs, as the model may be wrong
 
 _DRAWS = 4_000  # from the posterior
 _DRAW_SEED = 2017
 _QUANTILES = (0.025, 0.975)
-_PRIOR_WEIGHT = 4.0  # verdicts that the curve counts for in a stratum
+_PRIOR_WEIGHT = 4.0  # verdicts per stratum that the curve counts for
 _SCATTER = 1.0  # of the strata about the curve, standard deviation in logits
-_CURVE_MEAN, _CURVE_DEVIATION = np.array([0.0, 1.0]), np.array([2.0, 0.5])  # prior of its intercept and slope
-_STILL = 1e-8  # a step of the fit that ends it
-_NEAREST = 1e-4  # to 0 and to 1 that the curve takes a probability for
+_CURVE_MEAN, _CURVE_DEVIATION = np.array([0.0, 1.0]), np.array([2.0, 0.5])  # prior of intercept and slope
+_LAST_STEP = 1e-8  # size of a step of the fit that ends it
+_NEAREST = 1e-4  # least distance of a probability from 0 and 1 for the curve
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Candidate pairs by decision (row 0: not joined, row 1: joined) and probability; those of files add up."""
+    """Candidate pairs by decision (row 0: not joined, row 1: joined) and probability. Histograms of files add up."""
 
     counts: np.ndarray  # int64, shape (2, BINS)
     sums: np.ndarray  # int64, likewise: of their probabilities, in millionths
 
 
 def histogram(probabilities: np.ndarray, joined: np.ndarray) -> Histogram:
-    """That of pairs with `probabilities` (float, (n,), 0 to 1) of which `joined` (bool, (n,)) were joined."""
+    """Count pairs with `probabilities` (float, (n,), 0 to 1), of which `joined` (bool, (n,)) were joined."""
     cells = _cells(probabilities, joined)
     millionths = np.rint(np.asarray(probabilities, np.float64) * _MILLION).astype(np.int64)
     counts, sums = np.bincount(cells, minlength=2 * BINS), np.zeros(2 * BINS, np.int64)
@@ -55,7 +55,7 @@ def histogram(probabilities: np.ndarray, joined: np.ndarray) -> Histogram:
 
 
 def _cells(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
-    """The bins of pairs in a flat histogram."""
+    """Return the cells of pairs in a flat histogram."""
     wide = np.asarray(probabilities, np.float64)
     if wide.size and not (wide.min() >= 0 and wide.max() <= 1):  # so NaN is caught too
         raise ValueError("a probability that is not between 0 and 1")
@@ -64,7 +64,7 @@ def _cells(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Plan:
-    """Strata of candidate pairs, and how many pairs of each are to be drawn."""
+    """Strata of candidate pairs, and how many pairs to draw from each."""
 
     cells: np.ndarray  # int64, shape (2, BINS): the stratum of each cell of the histogram, -1 for an empty one
     joined: np.ndarray  # bool, (strata,)
@@ -74,14 +74,14 @@ class Plan:
 
 
 def plan(population: Histogram, sample: int) -> Plan:
-    """Where the `sample` pairs (or all, if there are fewer) are to be drawn.
+    """Distribute `sample` pairs (or all, if there are fewer) over strata.
 
-    The strata of each decision are cut by the rule of Dalenius and Hodges (1959): equal steps of the cumulated
-    square root of the counts. Of a stratum of N pairs with mean probability p, the best number for precision is
-    proportional to N sqrt(p (1 - p)) among the joined (Neyman 1934); for recall R it is that times 1 - R among
-    the joined and times R among the others, the derivatives of R by the duplicates on either side. Some of the
-    sample goes to each of the two aims and the rest to all strata alike, so that what the model is sure of is
-    looked at as well (Hesterberg 1995 on such defensive mixtures).
+    The strata of each decision follow the rule of Dalenius and Hodges (1959): equal steps of the cumulated square root
+    of the counts. For a stratum of N pairs with mean probability p, the best number for precision is proportional to
+    N sqrt(p (1 - p)) among the joined (Neyman 1934). For recall R it is that times 1 - R among the joined and times R
+    among the others, which are the derivatives of R by the duplicates on either side. A share of the sample goes to
+    each of the two aims, and the rest to all strata alike, so that pairs that the model is sure of are judged too
+    (Hesterberg 1995 on such defensive mixtures).
     """
     if sample < _SMALLEST_SAMPLE:
         raise SettingError(f"{sample} pairs to review; at least {_SMALLEST_SAMPLE} expected")
@@ -91,8 +91,8 @@ def plan(population: Histogram, sample: int) -> Plan:
         steps = np.cumsum(np.sqrt(population.counts[decision]))
         occupied = population.counts[decision] > 0
         if occupied.any():
-            parts = np.ceil(steps[occupied] / steps[-1] * most - 1e-9)
-            cells[decision, occupied] = np.unique(parts, return_inverse=True)[1] + cells.max() + 1
+            strata_of_bins = np.ceil(steps[occupied] / steps[-1] * most - 1e-9)
+            cells[decision, occupied] = np.unique(strata_of_bins, return_inverse=True)[1] + cells.max() + 1
     flat, strata_count = cells.ravel(), int(cells.max()) + 1
     inside = flat >= 0
     sizes, millionths = np.zeros((2, strata_count), np.int64)
@@ -100,10 +100,11 @@ def plan(population: Histogram, sample: int) -> Plan:
     np.add.at(millionths, flat[inside], population.sums.ravel()[inside])
     joined = np.isin(np.arange(strata_count), cells[1])
     means = millionths / (_MILLION * sizes)
-    return Plan(cells, joined, sizes, means, _allocated(sizes, means, joined, sample))
+    return Plan(cells, joined, sizes, means, _allocate(sizes, means, joined, sample))
 
 
-def _allocated(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample: int) -> np.ndarray:
+def _allocate(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample: int) -> np.ndarray:
+    """Return how many pairs to draw per stratum, as `plan` says: at least _LEAST, at most all."""
     total = min(sample, int(sizes.sum()))
     spread = np.sqrt(means * (1 - means))
     for_precision = sizes * np.maximum(spread, np.sqrt(_SUREST * (1 - _SUREST))) * joined
@@ -112,21 +113,21 @@ def _allocated(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample:
     for_recall = sizes * spread * np.where(joined, 1 - recall, recall)
     alike = np.ones(len(sizes))
     rest = 1 - _PRECISION_SHARE - _RECALL_SHARE
-    wanted = np.zeros(len(sizes))
-    for share, part in ((_PRECISION_SHARE, for_precision), (_RECALL_SHARE, for_recall), (rest, alike)):
-        wanted += share * part / max(part.sum(), np.finfo(float).tiny)
+    weights = np.zeros(len(sizes))
+    for share, aim in ((_PRECISION_SHARE, for_precision), (_RECALL_SHARE, for_recall), (rest, alike)):
+        weights += share * aim / max(aim.sum(), np.finfo(float).tiny)
     least = np.minimum(sizes, _LEAST)
 
-    def taken(factor: float) -> np.ndarray:
-        return np.clip(factor * wanted, least, sizes)
+    def allocation(factor: float) -> np.ndarray:
+        return np.clip(factor * weights, least, sizes)
 
     low, high = 0.0, 1.0
-    while taken(high).sum() < total:
+    while allocation(high).sum() < total:
         high *= 2
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if taken(middle).sum() < total else (low, middle)
-    exact = taken(high)
+        low, high = (middle, high) if allocation(middle).sum() < total else (low, middle)
+    exact = allocation(high)
     drawn = np.floor(exact).astype(np.int64)
     missing = total - int(drawn.sum())
     by_remainder = np.argsort(-np.where(drawn < sizes, exact - drawn, -1.0), kind="stable")
@@ -135,11 +136,14 @@ def _allocated(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample:
 
 
 def strata(probabilities: np.ndarray, joined: np.ndarray, planned: Plan) -> np.ndarray:
-    """The stratum (int64, (n,)) of pairs with `probabilities` (float, (n,)) and decisions `joined` (bool, (n,))."""
-    found = planned.cells.ravel()[_cells(probabilities, joined)]
-    if found.size and found.min() < 0:
+    """Return the strata (int64, (n,)) of pairs with `probabilities` (float, (n,)) and decisions `joined` (bool, (n,)).
+
+    Raises ValueError for a pair that the plan's histogram does not count.
+    """
+    strata_of_pairs = planned.cells.ravel()[_cells(probabilities, joined)]
+    if strata_of_pairs.size and strata_of_pairs.min() < 0:
         raise ValueError("a pair that the histogram of the plan does not count")
-    return found
+    return strata_of_pairs
 
 
 class Rows(NamedTuple):
@@ -148,57 +152,57 @@ class Rows(NamedTuple):
     left: np.ndarray  # int64, keys of questions
     right: np.ndarray
     strata: np.ndarray  # int64
-    joined: np.ndarray  # bool, as for the whole stratum
+    joined: np.ndarray  # bool, the same in the whole stratum
     sizes: np.ndarray  # int64: pairs of the population in the stratum
-    drawn: np.ndarray  # int64: pairs drawn of the stratum over all files; a pair's weight is sizes / drawn
-    probabilities: np.ndarray  # float64: the model's, mean of the stratum
+    drawn: np.ndarray  # int64: pairs drawn from the stratum over all files; a pair's weight is sizes / drawn
+    probabilities: np.ndarray  # float64: the stratum's mean of the model's
     hashes: np.ndarray  # uint64
 
 
 def draw(keys_left: np.ndarray, keys_right: np.ndarray, strata_of_rows: np.ndarray, planned: Plan, seed: int) -> Rows:
-    """The pairs of one file that may belong to the sample: of each stratum those with the smallest hashes.
+    """Return the pairs of one file that may be in the sample: those with the smallest hashes in each stratum.
 
-    Keys and strata are int64 (n,). A pair's hash is of its keys and `seed` alone, so neither the order of rows nor
-    their spread over files changes what `merge` keeps of the draws of all files, and over the seeds every pair of
-    a stratum has the same chance.
+    Keys and strata are int64 (n,). A pair's hash depends on its keys and `seed` alone. So the order of rows and their
+    distribution over files do not change what `merge` keeps, and every pair of a stratum has the same chance.
     """
     hashes = pair_hashes(keys_left, keys_right, seed)
-    places = [np.zeros(0, np.int64)]
+    indices = [np.zeros(0, np.int64)]
     for stratum, count in enumerate(planned.drawn.tolist()):
-        own = np.flatnonzero(strata_of_rows == stratum)
-        if len(own) > count:
-            own = own[hashes[own] <= np.partition(hashes[own], count - 1)[count - 1]]
-        places.append(own)
-    chosen = np.concatenate(places)
-    numbers = np.asarray(strata_of_rows, np.int64)[chosen]
+        in_stratum = np.flatnonzero(strata_of_rows == stratum)
+        if len(in_stratum) > count:
+            limit = np.partition(hashes[in_stratum], count - 1)[count - 1]
+            in_stratum = in_stratum[hashes[in_stratum] <= limit]
+        indices.append(in_stratum)
+    drawn = np.concatenate(indices)
+    numbers = np.asarray(strata_of_rows, np.int64)[drawn]
     candidates = Rows(
-        left=np.asarray(keys_left, np.int64)[chosen],
-        right=np.asarray(keys_right, np.int64)[chosen],
+        left=np.asarray(keys_left, np.int64)[drawn],
+        right=np.asarray(keys_right, np.int64)[drawn],
         strata=numbers,
         joined=planned.joined[numbers],
         sizes=planned.sizes[numbers],
         drawn=planned.drawn[numbers],
         probabilities=planned.probabilities[numbers],
-        hashes=hashes[chosen],
+        hashes=hashes[drawn],
     )
     return merge([candidates])
 
 
-def merge(parts: Sequence[Rows]) -> Rows:
-    """The draw of several files (at least one) together, from theirs: of each stratum the smallest hashes."""
-    together = Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    order = np.lexsort((together.right, together.left, together.hashes, together.strata))
-    numbers = together.strata[order]
+def merge(draws: Sequence[Rows]) -> Rows:
+    """Merge the draws of several files (at least one): keep the smallest hashes of each stratum."""
+    pairs = Rows(*(np.concatenate(columns) for columns in zip(*draws, strict=True)))
+    order = np.lexsort((pairs.right, pairs.left, pairs.hashes, pairs.strata))
+    numbers = pairs.strata[order]
     ranks = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
-    kept = order[ranks < together.drawn[order]]
-    return Rows(*(column[kept] for column in together))
+    kept = order[ranks < pairs.drawn[order]]
+    return Rows(*(column[kept] for column in pairs))
 
 
 def asking_order(rows: Rows) -> np.ndarray:
-    """The rows (int64, (n,)) in the order in which people are asked: a pair of each stratum in turn, while it has any.
+    """Return the rows (int64, (n,)) in the order for people: a pair of each stratum in turn, while it has any.
 
-    So the first verdicts tell of every stratum. Within a turn, and within a stratum, the order is that of the hashes:
-    a pair's place says nothing of what the run decided, but that late ones are from strata of which many were drawn.
+    So the first verdicts cover every stratum. Within a turn, and within a stratum, pairs are in the order of their
+    hashes, so that their position does not reveal what the run decided.
     """
     order = np.lexsort((rows.hashes, rows.strata))
     strata = rows.strata[order]
@@ -208,7 +212,7 @@ def asking_order(rows: Rows) -> np.ndarray:
 
 
 def pair_hashes(left: np.ndarray, right: np.ndarray, seed: int) -> np.ndarray:
-    """A hash (uint64, (n,)) of `seed` and each pair of keys (int64, (n,)): SplitMix64's mix, once for each of them."""
+    """Return a hash (uint64, (n,)) of `seed` and each pair of keys (int64, (n,)) by three mixes of SplitMix64."""
     state = _mixed(np.array([seed % 2**64], np.uint64))
     for keys in (left, right):
         state = _mixed(state ^ np.asarray(keys, np.int64).astype(np.uint64))
@@ -216,7 +220,7 @@ def pair_hashes(left: np.ndarray, right: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """One step of SplitMix64 (Steele, Lea and Flood 2014), a bijection."""
+    """Mix values by one step of SplitMix64 (Steele, Lea and Flood 2014), which is a bijection."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -224,7 +228,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 class Interval(NamedTuple):
-    """An estimate and its interval of 95 percent."""
+    """An estimate and its 95 % interval."""
 
     value: float
     lower: float
@@ -233,11 +237,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What verdicts say of all candidate pairs; a measure is None where there is no verdict to tell it from."""
+    """Measures of all candidate pairs, estimated from verdicts; None without the verdicts that a measure needs."""
 
     precision: Interval | None  # duplicates among the joined pairs / joined pairs
     recall: Interval | None  # duplicates among the joined pairs / duplicates among all candidate pairs
-    duplicates: Interval | None  # among all candidate pairs, a number of pairs
+    duplicates: Interval | None  # number of pairs, among all candidate pairs
     judged: int  # drawn pairs that are same or different
     unsure: int
     unjudged: int
@@ -245,18 +249,18 @@ class Estimate:
 
 
 def estimate(rows: Rows, verdicts: np.ndarray) -> Estimate:
-    """Precision, recall and the number of duplicates from `verdicts` (int8, (n,): SAME ... UNJUDGED) on `rows`.
+    """Estimate precision, recall and the number of duplicates from `verdicts` (int8, (n,): SAME … UNJUDGED) on `rows`.
 
-    The values are stratified estimates: a verdict counts for the pairs of its stratum over the verdicts in it
-    (Cochran 1977, section 5.3); pairs that are unsure or not judged are left out, as if never drawn.
+    The values are stratified estimates: a verdict counts for the pairs of its stratum over the verdicts in it (Cochran
+    1977, section 5.3). Pairs that are unsure or not judged are left out, as if never drawn.
 
-    The intervals are quantiles of a simulated posterior of the duplicates in each stratum. Its prior is centred at
-    a curve, as strata with few verdicts, all of them alike, must not count as certain, and a prior centred at a half
-    would pull every stratum the same way. The curve is logit(rate) = a + b logit(p) over the mean probabilities p of
-    the strata, fitted to the verdicts, one for each decision, with the normal approximation of its own uncertainty
-    and the strata scattered about it. With k of m verdicts same, the rate's mean is (k + w c) / (m + w), where c is
-    the curve's, and its variance that of the estimate from m verdicts. The pairs without a verdict are then drawn at
-    that rate, so a stratum judged to its last pair is certain. An interval always holds its value.
+    The intervals are quantiles of a simulated posterior of the duplicates in each stratum. Its prior is centred at a
+    curve: a few verdicts that agree must not make a stratum certain, and a prior centred at a half would pull every
+    stratum the same way. The curve, one per decision, is logit(rate) = a + b logit(p) over the mean probabilities p of
+    the strata. It is fitted to the verdicts with the normal approximation of its own uncertainty, and the strata
+    scatter about it. With k of m verdicts same, the rate has the mean (k + w c) / (m + w), where c is the curve's, and
+    the variance of an estimate from m verdicts. Pairs without a verdict are then drawn at that rate, so that a stratum
+    judged to its last pair is certain. An interval always contains its value.
     """
     same, sure = verdicts == SAME, (verdicts == SAME) | (verdicts == DIFFERENT)
     _, first, numbers = np.unique(rows.strata, return_index=True, return_inverse=True)
@@ -290,7 +294,7 @@ def _interval(value: float, draws: np.ndarray) -> Interval:
 def _side(
     sizes: np.ndarray, means: np.ndarray, hits: np.ndarray, judged: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The duplicates in each stratum of one decision: estimated ((s,)) and drawn from the posterior ((_DRAWS, s))."""
+    """Return the duplicates per stratum of one decision: estimates ((s,)) and draws of the posterior ((_DRAWS, s))."""
     inputs = logit(np.clip(means, _NEAREST, 1 - _NEAREST))
     features = np.column_stack([np.ones(len(inputs)), inputs])
     curve, covariance = _fitted_curve(features, hits, judged)
@@ -306,7 +310,7 @@ def _side(
 
 
 def _fitted_curve(features: np.ndarray, hits: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The most probable intercept and slope under their prior, and the covariance there (Laplace)."""
+    """Return the most probable intercept and slope under their prior, and their covariance there (Laplace)."""
     precision = _CURVE_DEVIATION**-2.0
 
     def loss(curve: np.ndarray) -> float:
@@ -320,27 +324,27 @@ def _fitted_curve(features: np.ndarray, hits: np.ndarray, judged: np.ndarray) ->
         gradient = features.T @ (hits - judged * rates) - precision * (curve - _CURVE_MEAN)
         curvature = (features.T * (judged * rates * (1 - rates))) @ features + np.diag(precision)
         step = np.linalg.solve(curvature, gradient)
-        while np.abs(step).max() > _STILL and loss(curve + step) > loss(curve):
+        while np.abs(step).max() > _LAST_STEP and loss(curve + step) > loss(curve):
             step = step / 2
         curve = curve + step
-        if np.abs(step).max() <= _STILL:
+        if np.abs(step).max() <= _LAST_STEP:
             return curve, np.linalg.inv(curvature)
 
 
 def verdicts_of(rows: Rows, left: np.ndarray, right: np.ndarray, verdicts: np.ndarray) -> tuple[np.ndarray, int]:
-    """The verdict (int8, (n,)) on each row, UNJUDGED where there is none, and how many verdicts are on other pairs.
+    """Return the verdict (int8, (n,)) on each row, UNJUDGED if there is none, and how many are on other pairs.
 
     `left` and `right` (int64 keys, (m,), left < right) and `verdicts` (int8, (m,)) hold each pair once.
     """
-    given = dict(zip(zip(left.tolist(), right.tolist(), strict=True), verdicts.tolist(), strict=True))
+    by_pair = dict(zip(zip(left.tolist(), right.tolist(), strict=True), verdicts.tolist(), strict=True))
     pairs = zip(rows.left.tolist(), rows.right.tolist(), strict=True)
-    found = np.array([given.get(pair, UNJUDGED) for pair in pairs], np.int8)
-    return found, len(given) - int((found != UNJUDGED).sum())
+    of_rows = np.array([by_pair.get(pair, UNJUDGED) for pair in pairs], np.int8)
+    return of_rows, len(by_pair) - int((of_rows != UNJUDGED).sum())
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Verdicts as keys of a run; pairs of sites that the run lacks are left out, and counted."""
+    """Verdicts on pairs of a run's keys. Pairs of sites that the run lacks are only counted."""
 
     left: np.ndarray
     right: np.ndarray
@@ -348,7 +352,7 @@ class Judged:
     elsewhere: int
 
     def pairs(self, verdict: int) -> np.ndarray:
-        """The pairs (int64, shape (m, 2), left < right) with a verdict: SAME, DIFFERENT or UNSURE."""
+        """Return the pairs (int64, shape (m, 2), left < right) with a verdict: SAME, DIFFERENT or UNSURE."""
         return np.stack([self.left, self.right], axis=1)[self.verdicts == verdict]
 
 
@@ -356,23 +360,23 @@ NONE_JUDGED = Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, n
 
 
 def read_verdicts(uri: str | None, sites: Sites) -> Judged:
-    """The verdicts of a file; none without one. Raises DupqError for one that is not readable."""
+    """Read the verdicts of a file; none without one. Raises DupqError for a file that is not readable."""
     if uri is None:
         return NONE_JUDGED
     return judged(last_verdicts([uri])[0], sites, uri)
 
 
-def judged(given: Sequence[Verdict], sites: Sites, place: str) -> Judged:
-    """Verdicts as keys, of each pair the last one; errors name `place`."""
-    given = list({row[:4]: row for row in given}.values())
-    here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
-    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), place)[0]) for row in here]
-    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), place)[0]) for row in here]
+def judged(verdicts: Sequence[Verdict], sites: Sites, source: str) -> Judged:
+    """Return the last verdict on each pair, by keys. Errors name `source`."""
+    last = list({row[:4]: row for row in verdicts}.values())
+    own = [row for row in last if row.site_left in sites.names and row.site_right in sites.names]
+    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), source)[0]) for row in own]
+    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), source)[0]) for row in own]
     ends = [np.array(left, np.int64), np.array(right, np.int64)]
-    codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
-    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
+    codes = np.array([VERDICTS[row.verdict] for row in own], np.int8)
+    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(last) - len(own))
 
 
 def rows_in(table: pa.Table) -> Rows:
-    """Return the drawn pairs in rows of REVIEW."""
+    """Return the drawn pairs of a table of REVIEW."""
     return Rows(*(column.to_numpy() for column in table.columns))

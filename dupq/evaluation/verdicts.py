@@ -1,7 +1,6 @@
-"""What people say of pairs of questions: their verdicts, in tab-separated files, and the planted pairs of a made
-archive.
+"""Tab-separated files of what is known about pairs: verdicts of people, and the planted pairs of a made archive.
 
-A file is written with its verdicts empty, filled in by people, often with a spreadsheet, and read again.
+A file is written with empty verdicts, which people fill in, often in a spreadsheet, and is read again.
 """
 
 import io
@@ -25,10 +24,10 @@ def check_truth(uri: str) -> None:
 
 
 def read_truth(uri: str) -> Iterator[tuple[str, tuple[str, int, int, str]]]:
-    """The pairs of a file with the locations of their lines; the first line names the columns, in any order.
+    """Yield the location of each line and its pair: site, the later question, its original, and how it was made.
 
-    A pair is its site, the later question, its original, and how it was made of that. Raises DupqError that names the
-    line that is wrong, and for a file without pairs. Memory: the file's bytes.
+    The first line names the columns, in any order. Raises DupqError naming a line that is wrong, and for a file without
+    pairs. Memory: the file's bytes.
     """
     if storage.kind(uri) != "file":
         raise DupqError(f"{uri}: no such file")
@@ -41,10 +40,10 @@ def read_truth(uri: str) -> Iterator[tuple[str, tuple[str, int, int, str]]]:
         raise DupqError(f"{uri}: no planted pairs in it")
 
 
-def _rows(lines: Iterator[str], columns: Sequence[str], place: str) -> Iterator[tuple[str, list[str]]]:
+def _rows(lines: Iterator[str], columns: Sequence[str], source: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the location, for messages, and the fields in `columns` of each line that is not blank.
 
-    The first line names the columns, in any order; others are ignored. Raises DupqError that names the wrong line.
+    The first line names the columns, in any order; others are ignored. Raises DupqError naming the wrong line.
     """
     try:
         header = [name.strip() for name in next(lines, "").split("\t")]
@@ -52,23 +51,23 @@ def _rows(lines: Iterator[str], columns: Sequence[str], place: str) -> Iterator[
             if header.count(name) != 1:
                 wrong = f"two columns '{name}'" if name in header else f"no column '{name}'"
                 heading = f"a heading of {', '.join(columns)} expected, tabs between"
-                raise DupqError(f"{place}, line 1: {wrong}; {heading}")
+                raise DupqError(f"{source}, line 1: {wrong}; {heading}")
         indices = [header.index(name) for name in columns]
         for number, line in enumerate(lines, 2):
             if not line.strip():
                 continue
-            values, where = line.split("\t"), f"{place}, line {number}"
+            values, where = line.split("\t"), f"{source}, line {number}"
             if len(values) != len(header):
                 raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
             yield where, [values[index].strip() for index in indices]
     except UnicodeDecodeError as error:
-        raise DupqError(f"{place}: not a text in UTF-8 ({error})") from error
+        raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
-    """The planted pairs of a file by their kind: keys (int64, shape (m, 2)), the later question first.
+    """Return the planted pairs of a file by kind: keys (int64, shape (m, 2)), the later question first.
 
-    Raises DupqError as `read_truth` does, and for a site that `sites` lacks. Memory: the file's bytes, and 16 a pair.
+    Raises DupqError as `read_truth` does, and for a site that `sites` lacks. Memory: the file and 16 bytes per pair.
     """
     numbers = {site: number << ID_BITS for number, site in enumerate(sites.names)}
     rows: dict[str, array[int]] = {}
@@ -80,8 +79,8 @@ def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
 
 
 UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
-VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # and in files
-VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs what people judged; in a run all verdicts that it knew of
+VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # in files
+VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs, what people judged; in a run, all verdicts that it knew
 COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 
 
@@ -92,15 +91,15 @@ class Verdict(NamedTuple):
     question_id_left: int
     site_right: str
     question_id_right: int
-    verdict: str  # same, different or unsure; empty in a file that is yet to be judged
+    verdict: str  # same, different or unsure; empty before it is judged
 
 
 def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
-    """The last verdict on each pair, in files one after the other, sorted; and how many lines a later one contradicts.
+    """Return the last verdict on each pair, in the order of the files, sorted; and how many lines a later contradicts.
 
     Raises DupqError for a file that is not readable.
     """
-    found: dict[tuple[object, ...], Verdict] = {}
+    last: dict[tuple[object, ...], Verdict] = {}
     contradicted = 0
     for uri in uris:
         try:
@@ -108,25 +107,24 @@ def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
         except UnicodeDecodeError as error:
             raise DupqError(f"{uri}: not UTF-8 ({error})") from error
         for verdict in parse_verdicts(text, uri):
-            contradicted += found.get(verdict[:4], verdict) != verdict
-            found[verdict[:4]] = verdict
-    return sorted(found.values()), contradicted
+            contradicted += last.get(verdict[:4], verdict) != verdict
+            last[verdict[:4]] = verdict
+    return sorted(last.values()), contradicted
 
 
-def parse_verdicts(text: str, place: str) -> list[Verdict]:
-    """The verdicts of a tab-separated file, in the order of the lines; of a pair that comes again the last one counts.
+def parse_verdicts(text: str, source: str) -> list[Verdict]:
+    """Return the verdicts of a tab-separated file in the order of its lines, without lines that are not judged yet.
 
-    The first line names the columns: those of `COLUMNS` in any order, others are ignored. Either question of a pair
-    may be on the left. A line whose verdict is empty is not judged yet and is left out. Raises DupqError that names
-    `place` and the line.
+    The first line names the columns: those of `COLUMNS` in any order; others are ignored. Either question of a pair may
+    be on the left. Raises DupqError naming `source` and the line.
     """
-    rows = _rows(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), COLUMNS, place)
-    found = (_verdict(values, where) for where, values in rows)
-    return [verdict for verdict in found if verdict is not None]
+    rows = _rows(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), COLUMNS, source)
+    verdicts = (_verdict(values, where) for where, values in rows)
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
 def _verdict(values: list[str], where: str) -> Verdict | None:
-    """The verdict of a line, None if it is empty."""
+    """Return the verdict of a line; None if it is empty."""
     site_left, id_left, site_right, id_right, verdict = values
     left, right = (_question(site, text, where) for site, text in ((site_left, id_left), (site_right, id_right)))
     if left == right:
@@ -145,10 +143,10 @@ def _question(site: str, text: str, where: str) -> tuple[str, int]:
 
 
 def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The text of a file that `parse_verdicts` reads; `more` are further columns, one string a verdict in each.
+    """Return a file that `parse_verdicts` reads, with further columns `more` of one string per verdict.
 
-    Tabs and ends of lines within these strings become spaces. They come from users, so one that a spreadsheet would
-    take for a formula begins with an apostrophe.
+    Tabs and line ends in these strings become spaces. They come from users, so one that a spreadsheet would take for a
+    formula gets an apostrophe.
     """
     more = more or {}
     lines = ["\t".join([*COLUMNS, *more])]
@@ -158,7 +156,7 @@ def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str
 
 
 def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
-    """Add a line to a file of verdicts, or begin it with the columns `more`; whatever happens, it is whole."""
+    """Add a line to a file of verdicts, which is created with the columns `more`. The file is replaced as a whole."""
     text = storage.read_bytes(uri).decode() if storage.exists(uri) else format_verdicts([], dict.fromkeys(more, ()))
     values = verdict._asdict() | {name: _plain(value) for name, value in more.items()}
     header = text.removeprefix("\ufeff").split("\n")[0].split("\t")

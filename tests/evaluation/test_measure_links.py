@@ -19,8 +19,8 @@ from dupq.evaluation.steps import (
     link_quality,
     links_to_measure,
     pairs_of_linked,
-    said_by,
     searched_links,
+    title_lengths,
 )
 from dupq.links import Split
 from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
@@ -67,7 +67,7 @@ def measure(run: Run) -> dict[str, Any] | None:
     ]
     pairs = [pa.Table.from_pylist(rows[third::3], PAIRS) for third in range(3)]
     near = [pairs_of_linked(some, found.second, searched, SITES.names) for some in pairs]
-    said = [said_by(batches_of(run, site), found.table) for site in SITES.names]
+    said = [title_lengths(batches_of(run, site), found.table) for site in SITES.names]
     groups = [[key_of(SITES, one) for one in group] for group in run.groups]
     members = sorted((key, min(group)) for group in groups for key in group)
     owners = pa.Table.from_pylist([{"key": key, "cluster": name} for key, name in members], LABELS)
