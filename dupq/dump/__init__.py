@@ -1,1 +1,1 @@
-"""Reading Stack Exchange dumps of any form (archives, XML, tables) into parts and sorted shards."""
+"""Reading Stack Exchange dumps of any form (archives, XML, tables) into partitions and sorted shards."""

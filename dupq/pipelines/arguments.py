@@ -55,8 +55,8 @@ class IngestJob:
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting."""
-        from dupq.dump.sites import find_sites
         from dupq.dump.reading import Ingest, check_columns
+        from dupq.dump.sites import find_sites
 
         check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest

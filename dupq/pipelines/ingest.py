@@ -28,7 +28,15 @@ from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
 from dupq.dump.reading import FileRange, Ingest, file_ranges
-from dupq.dump.steps import Partition, Shard, ShardPlanner, WrittenBatch, rejects_uri, sort_partitions, write_accepted_ids
+from dupq.dump.steps import (
+    Partition,
+    Shard,
+    ShardPlanner,
+    WrittenBatch,
+    rejects_uri,
+    sort_partitions,
+    write_accepted_ids,
+)
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
 from dupq.job.cluster import versions
