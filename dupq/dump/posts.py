@@ -169,21 +169,15 @@ def _unescaped(values: Sequence[bytes | None]) -> pa.Array:
     left = np.flatnonzero(characters == ord("&"))
     stays = np.ones(len(characters), np.bool_)
     for reference, character in REFERENCES.items():
-        is_it = are_at(characters, left, reference)
-        begins, left = left[is_it], left[~is_it]
+        is_reference = np.ones(len(left), np.bool_)
+        for offset in range(1, len(reference)):
+            is_reference &= characters[left + offset] == reference[offset]
+        begins, left = left[is_reference], left[~is_reference]
         for offset in range(1, len(reference)):
             stays[begins + offset] = False
         characters[begins] = ord(character)
     texts = characters[: len(joined)][stays[: len(joined)]].tobytes().split(b"\0")
     return pa.array([text or None for text in texts[: len(values)]], pa.binary()).cast(pa.string())
-
-
-def are_at(characters: np.ndarray, begins: np.ndarray, reference: bytes) -> np.ndarray:
-    """Tell for each of `begins`, where `characters` has the first byte of `reference`, whether the rest follows."""
-    is_it = np.ones(len(begins), np.bool_)
-    for offset in range(1, len(reference)):
-        is_it &= characters[begins + offset] == reference[offset]
-    return is_it
 
 
 def split_tags(text: str) -> list[str]:

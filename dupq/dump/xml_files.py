@@ -3,13 +3,13 @@ write are split at their quotes; lxml parses every other row alone, so that a br
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from lxml import etree
 
-from dupq.dump.posts import REFERENCES, RawAttributes, are_at
+from dupq.dump.posts import REFERENCES, RawAttributes
 from dupq.errors import DupqError
 
 # Segments of whole rows, the same ones whether the file is read as a stream or in ranges.
@@ -206,6 +206,8 @@ _ATTRIBUTES = (  # after Id, which is the first
 )
 _NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRIBUTES.split()}}
 _ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with their control characters
+_NON_CHARACTER = re.compile(b"\xef\xbf[\xbe\xbf]")  # U+FFFE and U+FFFF, which XML forbids
+_OTHER_REFERENCE = re.compile(b"&(?!%b)" % b"|".join(reference[1:] for reference in REFERENCES))
 
 
 def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainRow | Row | BrokenRow]:
@@ -213,22 +215,20 @@ def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainR
     begins = [match.start() for match in ROW_START.finditer(data, start, end)]
     borders = [*begins, end]
     yield from parse_row(data[start : borders[0]][: MAXIMUM_ROW + 1], position + start)
-    characters = np.frombuffer(data, np.uint8)[:end]
-    controls = _per_row(np.flatnonzero(characters < ord(" ")), borders)
-    openings = _per_row(np.flatnonzero(characters == ord("<")), borders)
-    odd = _per_row(_non_characters(characters), borders) + _per_row(_other_references(characters), borders)
-    is_utf8 = _is_utf8(data)
+    is_valid = _is_utf8(data) and _NON_CHARACTER.search(data) is None
+    controls = np.diff(np.searchsorted(np.flatnonzero(np.frombuffer(data, np.uint8) < ord(" ")), borders))  # per row
     for index, begin in enumerate(begins):
         content = data[begin : min(borders[index + 1], begin + MAXIMUM_ROW + 1)]
         *names_and_values, tail = content.split(b'"')
         attributes = dict(zip(map(_NAMES.get, names_and_values[::2]), names_and_values[1::2], strict=False))
         if (
-            is_utf8
+            is_valid
             and len(content) <= MAXIMUM_ROW
             and _ENDS.get(tail) == controls[index]
-            and openings[index] + odd[index] == 1
             and 2 * len(attributes) == len(names_and_values)
             and None not in attributes
+            and content.count(b"<") == 1
+            and _OTHER_REFERENCE.search(content) is None
         ):
             yield PlainRow(position + begin, cast(RawAttributes, attributes), content)
         else:
@@ -241,27 +241,6 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _per_row(indices: np.ndarray, borders: Sequence[int]) -> np.ndarray:
-    """Return how many of the ascending `indices` are between each two borders."""
-    return np.diff(np.searchsorted(indices, borders))
-
-
-def _non_characters(characters: np.ndarray) -> np.ndarray:
-    """Return where U+FFFE and U+FFFF, which XML forbids, begin in UTF-8."""
-    first = np.flatnonzero(characters[:-2] == 0xEF)
-    return first[(characters[first + 1] == 0xBF) & (characters[first + 2] >= 0xBE)]
-
-
-def _other_references(characters: np.ndarray) -> np.ndarray:
-    """Return where references begin that dumps do not have, or that may reach over the end."""
-    left = np.flatnonzero(characters == ord("&"))
-    others = left[left > len(characters) - 6]
-    left = left[left <= len(characters) - 6]
-    for reference in REFERENCES:
-        left = left[~are_at(characters, left, reference)]
-    return np.append(left, others)
 
 
 def parse_row(content: bytes, position: int) -> list[Row | BrokenRow]:
