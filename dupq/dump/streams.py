@@ -53,14 +53,7 @@ class _Source(Protocol):
 class UnpackedStream(io.RawIOBase):
     """The unpacked bytes of one file. Unlike in other raw streams, a read is short only at the end."""
 
-    def __init__(
-        self,
-        name: str,
-        source: _Source,
-        packed_bytes: int,
-        share: Callable[[int], float],
-        is_packed: bool = True,
-    ) -> None:
+    def __init__(self, name: str, source: _Source, packed_bytes: int, share: Callable[[int], float]) -> None:
         """`name` is for errors. `share` returns from the position which share of the file was read."""
         super().__init__()
         self.packed_bytes = packed_bytes
@@ -69,7 +62,6 @@ class UnpackedStream(io.RawIOBase):
         self._name = name
         self._source = source
         self._share = share
-        self._is_packed = is_packed
 
     @property
     def share(self) -> float:
@@ -90,8 +82,7 @@ class UnpackedStream(io.RawIOBase):
             while filled < len(view) and (count := self._source.readinto(view[filled:])):
                 filled += count
                 self.position += count
-            if self._is_packed:
-                _check_ratio(self._name, self.position, self.packed_bytes)
+            _check_ratio(self._name, self.position, self.packed_bytes)
         except DupqError:
             self.close()
             raise
@@ -124,10 +115,9 @@ def open_member(member: Member) -> AbstractContextManager[UnpackedStream]:
     decompression bomb. Some damage to an archive is only known at its end: if the reader got there (read fewer bytes
     than requested), a DupqError is raised on leaving, in place of any error that the reader had with the broken bytes.
     """
-    if member.name is not None and member.uri.lower().endswith(".zip"):
-        return _open_zipped(member, member.name)
     if member.name is not None:
-        return _open_archived(member.uri, member.name, member.source)
+        opened = _open_zipped if member.uri.lower().endswith(".zip") else _open_archived
+        return opened(member.uri, member.name, member.source)
     if member.compression is not None:
         return _open_compressed(member.uri, member.compression)
     return _open_plain(member.uri)
@@ -175,11 +165,10 @@ def _zip(uri: str) -> Iterator[zipfile.ZipFile]:
 
 
 @contextlib.contextmanager
-def _open_zipped(member: Member, name: str) -> Iterator[UnpackedStream]:
-    with _zip(member.uri) as opened, opened.open(name) as packed:
-        size, packed_bytes = max(1, opened.getinfo(name).file_size), storage.size(member.uri)
-        source = cast(_Source, packed)
-        with UnpackedStream(member.source, source, packed_bytes, lambda position: position / size) as stream:
+def _open_zipped(uri: str, name: str, source: str) -> Iterator[UnpackedStream]:
+    with _zip(uri) as opened, opened.open(name) as packed:
+        size = max(1, opened.getinfo(name).file_size)
+        with UnpackedStream(source, cast(_Source, packed), storage.size(uri), lambda read: read / size) as stream:
             yield stream
 
 
@@ -220,7 +209,7 @@ def _open_plain(uri: str) -> Iterator[UnpackedStream]:
     with storage.open_input(uri) as file:
         size = file.size()
         source = pa.BufferedInputStream(file, _BUFFER) if storage.is_remote(uri) else file
-        with UnpackedStream(uri, source, size, lambda position: position / max(1, size), is_packed=False) as stream:
+        with UnpackedStream(uri, source, size, lambda position: position / max(1, size)) as stream:
             yield stream
 
 

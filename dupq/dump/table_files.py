@@ -14,7 +14,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 import duckdb
 import pyarrow as pa
@@ -162,13 +162,7 @@ _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # by XML
 
 
 Values = Iterator[tuple[int, Sequence[str | None]] | BrokenRow]  # of rows, with their positions
-
-
-class _OpenTable(NamedTuple):
-    """A table's column names, and the function that reads the columns with some indices."""
-
-    names: Sequence[str]
-    read: Callable[[Sequence[int]], Values]
+_OpenTable = tuple[Sequence[str], Callable[[Sequence[int]], Values]]  # column names; reads columns by their indices
 
 
 def read_table(path: str, source: str, form: Form, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
@@ -177,12 +171,12 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
     Memory: some thousand rows. Raises DupqError naming `source` for a file that cannot be read, and for missing
     columns.
     """
-    with _open_table(path, source, form) as opened:
-        indices, is_github = _attribute_indices(opened.names, source, form, table, columns)
-        values = opened.read(list(indices.values()))
+    with _open_table(path, source, form) as (names, read):
+        indices, is_github = _attribute_indices(names, source, form, table, columns)
+        values = read(list(indices.values()))
         head = list(itertools.islice(values, _ROWS))
         text = [dict(zip(indices, row[1], strict=True)).get("Body") for row in head if not isinstance(row, BrokenRow)]
-        html = table != "table" or ("Body" in indices and is_html(opened.names[indices["Body"]], text, columns.format))
+        html = table != "table" or ("Body" in indices and is_html(names[indices["Body"]], text, columns.format))
         for number, row in enumerate(itertools.chain(head, values), 1):
             if isinstance(row, BrokenRow):
                 yield row
@@ -197,8 +191,8 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
 
 def check_table(path: str, source: str, form: Form, columns: Columns) -> None:
     """Raise the errors of `read_table` for a table from elsewhere, except those of its rows."""
-    with _open_table(path, source, form) as opened:
-        _attribute_indices(opened.names, source, form, "table", columns)
+    with _open_table(path, source, form) as (names, _):
+        _attribute_indices(names, source, form, "table", columns)
 
 
 def _attribute_indices(
@@ -298,7 +292,7 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
     if form == "csv":
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
             file = CsvFile(text, source)
-            yield _OpenTable(file.names, lambda indices: _select_fields(file.rows(), indices))
+            yield file.names, lambda indices: _select_fields(file.rows(), indices)
         return
     with database(source) as connection:
         if form == "json":
@@ -311,7 +305,7 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
             table = "read_parquet(?, binary_as_string=true)"
             names, column_types = _describe(connection, table, path)
             columns = [_as_text(_quoted(name), type_name) for name, type_name in zip(names, column_types, strict=True)]
-        yield _OpenTable(names, lambda indices: _select(connection, [columns[index] for index in indices], table, path))
+        yield names, lambda indices: _select(connection, [columns[index] for index in indices], table, path)
 
 
 def _select_fields(rows: Iterable[tuple[int, Sequence[str]] | BrokenRow], indices: Sequence[int]) -> Values:

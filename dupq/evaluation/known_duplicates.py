@@ -105,6 +105,7 @@ def measure_known(
     if not len(links):
         return None
     split = _split(links, seen, settings)
+    seen_questions = np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
     left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
     known: Known = {"left_out": left_out}
     if "retrieval" in tables:
@@ -114,7 +115,7 @@ def measure_known(
         thresholds = _thresholds(systems, keys, links, seen, settings, others is not None)
         known["balanced_pairs"] = balanced_pairs(systems, thresholds, split, links, keys)
         if others is not None:
-            pairs = unseen(links, others, split, _questions(seen))
+            pairs = unseen(links, others, split, seen_questions)
             left_out["labelled_pairs"] = len(links) + len(others) - len(pairs.labels)
             has_both = len(np.unique(pairs.labels)) == 2
             known["labelled_pairs"] = labelled_pairs(systems, thresholds, pairs) if has_both else None
@@ -227,10 +228,6 @@ def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
     if seen is None:
         return split_links(links, settings.training)
     return unseen_split(links, seen.train, seen.development)
-
-
-def _questions(seen: Seen | None) -> np.ndarray:
-    return np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
 
 
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:

@@ -377,9 +377,9 @@ def test_what_is_small_may_have_any_ratio(tmp_path: Path, monkeypatch: pytest.Mo
         read(member)
 
 
-def test_plain_files_have_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_files_are_not_taken_for_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HARMLESS", 0)
-    monkeypatch.setattr(streams, "MAXIMUM_RATIO", 0.1)
+    monkeypatch.setattr(streams, "MAXIMUM_RATIO", 1.0)
     assert read(packed(tmp_path, "", POSTS)) == POSTS
 
 
