@@ -245,7 +245,6 @@ class Estimate:
     judged: int  # drawn pairs that are same or different
     unsure: int
     unjudged: int
-    strata_without_verdicts: int  # their rate is the curve's
 
 
 def estimate(rows: Rows, verdicts: np.ndarray) -> Estimate:
@@ -281,9 +280,7 @@ def estimate(rows: Rows, verdicts: np.ndarray) -> Estimate:
             recall = _interval(float(values[joined].sum() / values.sum()), shares)
     unsure = int((verdicts == UNSURE).sum())
     total = int(judged.sum())
-    return Estimate(
-        precision, recall, duplicates, total, unsure, len(verdicts) - total - unsure, int((judged == 0).sum())
-    )
+    return Estimate(precision, recall, duplicates, total, unsure, len(verdicts) - total - unsure)
 
 
 def _interval(value: float, draws: np.ndarray) -> Interval:
