@@ -114,9 +114,8 @@ def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[
 
 def _read_batch(batch: Batch, tables: tuple[str, ...], work: str) -> WrittenBatch:
     counts, partitions = find_partitions(batch.name, work, tables) or write_partitions(batch.read(), batch.name, work)
-    return WrittenBatch(
-        batch.packed_bytes, counts, partitions, rejects_uri(work, batch.name) if counts["rejects"] else None
-    )
+    rejects = rejects_uri(work, batch.name) if counts["rejects"] else None
+    return WrittenBatch(batch.packed_bytes, counts, partitions, rejects)
 
 
 def write_partitions(parsed: ParsedRows, name: str, work: str) -> tuple[dict[str, int], dict[str, Partition]]:
@@ -301,9 +300,8 @@ def write_shard(shard: Shard, table: str, folder: str, accepted: str | None) -> 
     """
     uri = shard_uri(folder, shard.number)
     if not storage.exists(uri):
-        row_groups = _joined(
-            (all_rows(part.uri).slice(part.start, part.rows) for part in shard.ranges), _ROW_GROUP_BYTES
-        )
+        tables = (all_rows(source).slice(start, rows) for source, start, rows in shard.ranges)
+        row_groups = _joined(tables, _ROW_GROUP_BYTES)
         if accepted is not None:
             row_groups = _with_accepted(row_groups, accepted)
         storage.write_row_groups(uri, row_groups, SCHEMAS[table])
