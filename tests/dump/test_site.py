@@ -193,7 +193,7 @@ def test_posts_in_the_place_of_links_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_tables_do_not_depend_on_segments_units_or_shards(
+def test_tables_do_not_depend_on_segments_ranges_or_shards(
     packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posts = b"".join(question(number % 170, Title=f"title {number}", Tags="<a>") for number in range(400))
@@ -201,7 +201,7 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
     links = b"".join(link(number * 5 % 17, number % 3) for number in range(100))
     whole = read(tmp_path, posts, links, answers=True)
 
-    monkeypatch.setattr(reading, "SIZE", 1_000)
+    monkeypatch.setattr(reading, "SEGMENT_SIZE", 1_000)
     monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=1_000))
     if packed:
         with py7zr.SevenZipFile(tmp_path / "a.com.7z", "w") as archive:
@@ -220,8 +220,8 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
 
 
 @pytest.mark.parametrize("rows", [1, 5, 9, 10, 11, 12, 13, 14])
-def test_units_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SIZE", 10)
+def test_ranges_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SEGMENT_SIZE", 10)
     monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=10))
 
     tables = read(tmp_path, b"".join(map(question, range(rows))))

@@ -289,7 +289,7 @@ def test_a_parquet_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 def test_parquet_without_a_name_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dupq.dump.sites._says_where", lambda folder: False)  # as if in /posts
+    monkeypatch.setattr("dupq.dump.sites._may_name_site", lambda folder: False)  # as if in /posts
     write_parquet(tmp_path, "posts.parquet")
 
     with pytest.raises(DupqError, match=r"'' is no site name .*; give one with --site"):
