@@ -152,7 +152,7 @@ def _reason(uri: str, existing: Collection[str]) -> str | None:
         return f"a site's {table}.xml by its first bytes; rename it to SITE-{table}.xml"
     is_archive = head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)
     if is_archive or without_compression(name).endswith(_ARCHIVES) or _OTHER_COMPRESSION.fullmatch(name):
-        return "packed in a way that is not read; unpack it first"
+        return "packed in a format that is not read; unpack it first"
     if _TABLE.fullmatch(without_compression(name)):
         return "a table without a dump's columns; give it alone, with --title and --text"
     return None

@@ -160,7 +160,7 @@ def _zip(uri: str) -> Iterator[zipfile.ZipFile]:
                 yield opened
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise DupqError(
-                f"{uri}: damaged, or packed in a way that is not read; unpack it first ({error})"
+                f"{uri}: damaged, or packed in a format that is not read; unpack it first ({error})"
             ) from error
 
 

@@ -148,7 +148,7 @@ def check_nothing_follows(content: bytes, tag: str, source: str, position: int) 
     junk = content.lstrip()
     if junk:
         shown = _printable(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
-        raise DupqError(f"{source}: {shown} behind <{tag}>, at byte {position + len(content) - len(junk):,}")
+        raise DupqError(f"{source}: {shown} after <{tag}>, at byte {position + len(content) - len(junk):,}")
 
 
 def _printable(content: bytes) -> str:

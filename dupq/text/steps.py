@@ -152,4 +152,4 @@ def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
         else "english"
     )
     by_share = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
-    return language, f"{language}, found out: titles are {by_share}"
+    return language, f"{language}, detected: titles are {by_share}"

@@ -19,7 +19,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 
 RENAME = "a 7z archive by its first bytes; rename it to end in .7z"
 JOIN = "a volume of an archive; join the volumes first: cat 'huge one.7z'.* > 'huge one.7z'"
-UNPACK = "packed in a way that is not read; unpack it first"
+UNPACK = "packed in a format that is not read; unpack it first"
 HALF = "half downloaded; finish the download"
 TABLE = "a table without a dump's columns; give it alone, with --title and --text"
 

@@ -298,9 +298,9 @@ def test_a_file_that_ends_with_nuls_and_is_not_closed_is_told_so() -> None:
 def test_what_follows_the_end_is_told_with_its_place(behind: bytes, found: str, place: int) -> None:
     content = b'<posts><row Id="1"/></posts>'
 
-    assert error(content + behind) == f"Posts.xml: {found} behind </posts>, at byte {len(content) + place:,}"
+    assert error(content + behind) == f"Posts.xml: {found} after </posts>, at byte {len(content) + place:,}"
 
 
 def test_what_follows_an_empty_root_is_told_with_its_place() -> None:
     assert read(b"<posts/>\n\r\n") == []
-    assert error(b"<posts/> \0\0") == "Posts.xml: NUL bytes behind <posts/>, at byte 9"
+    assert error(b"<posts/> \0\0") == "Posts.xml: NUL bytes after <posts/>, at byte 9"

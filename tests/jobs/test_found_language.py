@@ -33,7 +33,7 @@ def test_a_run_in_another_language_needs_no_settings(thai: tuple[list[Question],
     settings = read_settings(encoder)
     assert (settings.text.language, settings.word_vectors.algorithm) == ("thai", "random")
     known = read_description(encoder)["metrics"]["language"]
-    assert known == "thai, found out: titles are 100% thai"
+    assert known == "thai, detected: titles are 100% thai"
     assert Run(uri).manifest["inputs"]["language"] == known
     assert " of 1 site (Thai)" in summary(uri)
     columns = ["question_id_left", "question_id_right"]

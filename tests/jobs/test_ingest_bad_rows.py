@@ -409,17 +409,17 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a file cut between rows": (document(BEFORE + AFTER).removesuffix(b"</posts>"), CUT_SHORT),
     "a file cut in its last tag": (document(BEFORE)[:-1], CUT_SHORT),
     "a file cut before its first row": (DECLARATION + b"<posts>", CUT_SHORT),
-    "text behind the end": (document(BEFORE) + b"x", f"'x' behind </posts>, at byte {len(document(BEFORE)):,}"),
+    "text after the end": (document(BEFORE) + b"x", f"'x' after </posts>, at byte {len(document(BEFORE)):,}"),
     "rows behind an empty root": (DECLARATION + b"<posts />" + BEFORE, CUT_SHORT),
     "NULs behind the end": (
         document(BEFORE) + b"\n" + b"\0" * 100,
-        f"NUL bytes behind </posts>, at byte {len(document(BEFORE)) + 1:,}",
+        f"NUL bytes after </posts>, at byte {len(document(BEFORE)) + 1:,}",
     ),
     "NULs in the place of the end, as of a file whose disk was full": (
         document(BEFORE + AFTER)[:-30] + b"\0" * 100,
         CUT_SHORT + ", but with NUL bytes",
     ),
-    "NULs behind an empty root": (b"<posts />\0", "NUL bytes behind <posts/>, at byte 9"),
+    "NULs after an empty root": (b"<posts />\0", "NUL bytes after <posts/>, at byte 9"),
     "the end of another root": (document(BEFORE).replace(b"</posts>", b"</postlinks>"), CUT_SHORT),
     "entities that grow without bound": (
         LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
@@ -464,7 +464,7 @@ def test_a_bad_file_is_refused_by_name(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 1 << 24])
 def test_a_row_behind_the_end_is_refused(size: int) -> None:
-    with pytest.raises(DupqError, match=r"cut short|behind </posts>, at byte"):
+    with pytest.raises(DupqError, match=r"cut short|after </posts>, at byte"):
         read(document(BEFORE) + AFTER, QUESTIONS, size)
 
 

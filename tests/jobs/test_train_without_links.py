@@ -108,7 +108,7 @@ def test_an_encoder_says_what_it_cannot_tell_and_its_training_what_is_left_out(a
     assert reasons.keys() == {"pair_threshold", "development_pair_accuracy", "development_map", "test"}
     assert reasons["development_map"] == "0 development questions with known duplicates; 10 are needed"
     language, said = archive.said
-    assert language == "language: english, found out: titles are 100% english"
+    assert language == "language: english, detected: titles are 100% english"
     assert said.startswith("0 sets of known duplicates, and 3 at least are needed to learn from them: that phase is")
 
 
