@@ -112,7 +112,12 @@ def measure_known(
         rankers = {name: system for name, system in systems.items() if isinstance(system, Ranker)}
         known |= retrieval(rankers, split, len(keys), settings.evaluation)
     if "pairs" in tables:
-        thresholds = _thresholds(systems, keys, links, seen, settings, others is not None)
+        own, tuning = {}, links
+        if seen is not None and seen.pair_threshold is not None:
+            own = {"encoder": seen.pair_threshold}
+        if seen is not None and others is not None:  # few of the user's labels are of questions that it was tuned on
+            tuning = np.concatenate([links, pairs_among(keys, seen.development_links)])
+        thresholds = pair_thresholds(systems, own, _split(tuning, seen, settings), tuning, keys)
         known["balanced_pairs"] = balanced_pairs(systems, thresholds, split, links, keys)
         if others is not None:
             pairs = unseen(links, others, split, seen_questions)
@@ -206,22 +211,6 @@ def labelled_pairs(systems: Mapping[str, Scorer], thresholds: dict[str, float], 
             "roc_auc": float(roc_auc_score(pairs.labels, scores)),
         }
     return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": measured}
-
-
-def _thresholds(
-    systems: Mapping[str, Scorer],
-    keys: np.ndarray,
-    links: np.ndarray,
-    seen: Seen | None,
-    settings: Settings,
-    are_labels: bool,
-) -> dict[str, float]:
-    """Return `pair_thresholds`. With labels of the user's own, tunes on the encoder's development links too."""
-    if seen is None:
-        return pair_thresholds(systems, {}, _split(links, seen, settings), links, keys)
-    own = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
-    tuning = np.concatenate([links, pairs_among(keys, seen.development_links)]) if are_labels else links
-    return pair_thresholds(systems, own, _split(tuning, seen, settings), tuning, keys)
 
 
 def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
