@@ -11,7 +11,7 @@ import pytest
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
 from dupq.dump import posts
-from dupq.dump.parsing import ParsedRows, Format
+from dupq.dump.parsing import Format, ParsedRows
 from dupq.errors import DupqError
 
 QUESTIONS = Format("posts")
