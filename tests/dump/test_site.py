@@ -258,21 +258,21 @@ def account_of(rows: int, **counts: int) -> Account:
 
 def test_counts_that_do_not_add_up_are_an_error() -> None:
     counts = dict.fromkeys(["questions", "answers", "other_posts", "rejects", "fabricated", "duplicate_ids"], 1)
-    assert account_of(6, **counts).closed()["rows"] == 6
+    assert account_of(6, **counts).totals()["rows"] == 6
 
     with pytest.raises(DupqError, match=r"Posts\.xml: 7 rows are not the sum of questions 1, answers 1, other_posts 1"):
-        account_of(7, **counts).closed()
+        account_of(7, **counts).totals()
     account = account_of(6, **counts)
     account.add(1, {"rows": 2, "links": 1})
     with pytest.raises(DupqError, match=r"PostLinks\.xml: 2 rows are not the sum of links 1"):
-        account.closed()
+        account.totals()
 
 
 def test_rows_left_out_for_a_later_one_move_to_the_duplicate_ids() -> None:
     account = account_of(5, questions=5)
     account.leave_out(0, "questions", 2)
 
-    sums = account.closed()
+    sums = account.totals()
 
     assert (sums["questions"], sums["duplicate_ids"]) == (3, 2)
 
