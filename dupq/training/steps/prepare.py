@@ -32,7 +32,7 @@ from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
-from dupq.text.keys import Sites, are_among, distinct, hash_limit, without, sample_by_hash
+from dupq.text.keys import Sites, are_among, distinct, hash_limit, sample_by_hash, without
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.steps.words_and_ids import (
     FREQUENT,
