@@ -223,7 +223,7 @@ def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], searc
     own = search_tile(ours, ours, search)[0]
 
     def against(some: Embeddings, lists: Nearest) -> tuple[Nearest, Nearest]:
-        among, back, _ = search_tile(ours, block(some, COSINE), search, known=(own.worst, lists.worst))
+        among, back, _ = search_tile(ours, block(some, COSINE), search, known=(own.scores[:, -1], lists.scores[:, -1]))
         merged = Nearest(*(column.copy() for column in lists))
         merge(merged, back)
         return among, merged

@@ -26,20 +26,11 @@ from dupq.settings.sections import NearDuplicateSettings
 _FALSE_POSITIVE_WEIGHT = 1 - 0.999
 
 
-def bands_of(settings: NearDuplicateSettings) -> tuple[int, int]:
-    """Return the bands and rows of `settings`. Raises SettingError as `optimal_bands`."""
-    return optimal_bands(settings.threshold, settings.permutations)
-
-
 @functools.cache
-def optimal_bands(
-    threshold: float, permutations: int, false_positive_weight: float = _FALSE_POSITIVE_WEIGHT
-) -> tuple[int, int]:
-    """Return the bands and rows that `datasketch.MinHashLSH(weights=(weight, 1 - weight))` chooses.
-
-    Raises SettingError if that would be fewer than two bands.
-    """
-    weights = (false_positive_weight, 1 - false_positive_weight)  # which datasketch requires to sum to 1 exactly
+def bands_of(settings: NearDuplicateSettings) -> tuple[int, int]:
+    """Return the bands and rows that datasketch chooses. Raises SettingError if that would be fewer than two bands."""
+    threshold, permutations = settings.threshold, settings.permutations
+    weights = (_FALSE_POSITIVE_WEIGHT, 1 - _FALSE_POSITIVE_WEIGHT)  # datasketch requires that they sum to 1 exactly
     try:
         chosen = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
     except ValueError as error:
@@ -81,20 +72,15 @@ SEED = 1  # of the permutations: datasketch's default, so that signatures can be
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
 
 
-def permutations(count: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
-    """Return datasketch's multipliers and addends (uint32, (count,)) for a seed."""
-    multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations
-    return multipliers.astype(np.uint32), addends.astype(np.uint32)
-
-
-def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings, seed: int = SEED) -> np.ndarray:
+def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings) -> np.ndarray:
     """Return the signatures of n texts: uint32 of shape (n, settings.permutations)."""
-    return signatures(shingle(texts, settings.shingle_size), settings.permutations, seed)
+    return signatures(shingle(texts, settings.shingle_size), settings.permutations)
 
 
 def signatures(shingles: Shingles, count: int, seed: int = SEED) -> np.ndarray:
     """Return the signatures of n texts from their shingles: uint32 of shape (n, count)."""
-    return _sign_shingles(shingles.hashes, shingles.offsets, *permutations(count, seed))
+    multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations.astype(np.uint32)
+    return _sign_shingles(shingles.hashes, shingles.offsets, multipliers, addends)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -129,9 +129,9 @@ def titled_shingles(sets: Shingles, titles: pa.Array, texts: pa.Array) -> np.nda
 
 def boilerplate(titled: np.ndarray, most: int) -> np.ndarray:
     """Return the shingles (uint64, sorted) that have more than `most` titles in `titled` (see `titled_shingles`)."""
-    shingles = np.sort(distinct_pairs(titled.view(np.int64))[:, 0].view(np.uint64))
-    starts = np.flatnonzero(np.append(True, shingles[1:] != shingles[:-1])) if len(shingles) else np.zeros(0, np.int64)
-    return shingles[starts[np.diff(np.append(starts, len(shingles))) > most]]
+    pairs = distinct_pairs(titled.view(np.int64)).view(np.uint64)
+    shingles, titles = np.unique(pairs[:, 0], return_counts=True)
+    return shingles[titles > most]
 
 
 def without_boilerplate(sets: Shingles, shingles: np.ndarray) -> Shingles:

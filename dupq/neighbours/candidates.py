@@ -234,11 +234,6 @@ class Nearest(NamedTuple):
     scores: np.ndarray
     above: np.ndarray
 
-    @property
-    def worst(self) -> np.ndarray | None:
-        """The score of each question's k-th best, -inf if it has fewer; None without k."""
-        return self.scores[:, -1] if self.scores.shape[1] else None
-
 
 def empty_nearest(questions: int, k: int) -> Nearest:
     """Return lists without neighbours."""

@@ -51,11 +51,11 @@ def lexical_parts(left: Side, right: Side, rule: Rule, least_share: float) -> tu
     is_frequent = share >= least_share
     is_other = (share > 0) & ~is_frequent
 
-    def parts(side: Side) -> Lexical:
+    def of_side(side: Side) -> Lexical:
         return Lexical(*(_scaled_bags(side, scale, chosen) for chosen in (is_frequent, is_other)))
 
-    first = parts(left)
-    return first, first if left is right else parts(right)
+    first = of_side(left)
+    return first, first if left is right else of_side(right)
 
 
 def _scaled_bags(side: Side, scale: float, chosen: np.ndarray) -> sparse.csr_array:
@@ -120,7 +120,7 @@ def distance_margin(dimensions: int, longest: float) -> float:
 # of the bags' lengths.
 
 FLOAT32_ERROR = 2.0**-24
-PIECE = 4_096  # rows that are rounded at a time
+_ROWS_AT_ONCE = 4_096  # rows that are rounded at a time
 _TINY = 1e-30
 _SLACK = 1e-4
 
@@ -185,12 +185,12 @@ class Products:
         rows = np.empty((count, dimensions + (0 if bags is None else bags.frequent.shape[1])), np.float32)
         scales = (abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)
         longest = 0.0
-        for start in range(0, count, PIECE):
-            piece = slice(start, start + PIECE)
-            np.multiply(side.vectors[piece], scales[piece, None], out=rows[piece, :dimensions])
+        for start in range(0, count, _ROWS_AT_ONCE):
+            batch = slice(start, start + _ROWS_AT_ONCE)
+            np.multiply(side.vectors[batch], scales[batch, None], out=rows[batch, :dimensions])
             if bags is not None:
-                rows[piece, dimensions:] = bags.frequent[piece].toarray()
-            longest = max(longest, float(np.linalg.norm(rows[piece], axis=1).max()))
+                rows[batch, dimensions:] = bags.frequent[batch].toarray()
+            longest = max(longest, float(np.linalg.norm(rows[batch], axis=1).max()))
         return Matrix(rows, *with_slack(0.0, longest))
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
@@ -233,13 +233,13 @@ class Bfloat16Products(Products):
         rows = torch.empty((count, dimensions + (0 if bags is None else bags.frequent.shape[1])), dtype=torch.bfloat16)
         scales = (abs(rule.dense) ** 0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
         error, length = (torch.zeros(()) for _ in range(2))
-        for start in range(0, count, PIECE):
-            piece = slice(start, min(start + PIECE, count))
-            near = vectors[piece] * scales[piece].unsqueeze(1)
+        for start in range(0, count, _ROWS_AT_ONCE):
+            batch = slice(start, min(start + _ROWS_AT_ONCE, count))
+            near = vectors[batch] * scales[batch].unsqueeze(1)
             if bags is not None:
-                near = torch.cat([near, torch.from_numpy(bags.frequent[piece].toarray())], dim=1)
+                near = torch.cat([near, torch.from_numpy(bags.frequent[batch].toarray())], dim=1)
             rounded = near.bfloat16()
-            rows[piece] = rounded
+            rows[batch] = rounded
             error = torch.maximum(error, (rounded.float() - near).norm(dim=1).max())
             length = torch.maximum(length, near.norm(dim=1).max())
         return Matrix(rows, *with_slack(float(error), float(length)))
@@ -252,7 +252,7 @@ class Bfloat16Products(Products):
         if self._signs is not None:
             left = left * torch.from_numpy(self._signs).to(left.dtype)
         scores = torch.from_numpy(self._room((len(left), width), np.uint16)).view(torch.bfloat16)
-        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
+        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower if `out` is a range of columns
         scores[:, len(right) :] = -torch.inf
         return scores.view(torch.uint16).numpy()
 

@@ -207,13 +207,12 @@ class _Tile:
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
     """Return the lists of finished candidates; `keys` are those of the other side's rows."""
-    inside = np.arange(best.values.shape[1] if k else 0)[:k] < best.sizes[:, None]
-    others = np.full((len(best.sizes), k), -1)
-    scores = np.full((len(best.sizes), k), -np.inf)
-    width = inside.shape[1]
-    others[:, :width][inside] = keys[best.others[:, :width][inside]]
-    scores[:, :width][inside] = best.values[:, :width][inside]
-    return Nearest(others, scores, above)
+    nearest = empty_nearest(len(best.sizes), k)._replace(above=above)
+    if best.values.shape[1]:  # 0 for a side that gets no neighbours
+        inside = np.arange(k) < best.sizes[:, None]
+        nearest.others[inside] = keys[best.others[:, :k][inside]]
+        nearest.scores[inside] = best.values[:, :k][inside]
+    return nearest
 
 
 def top_k(

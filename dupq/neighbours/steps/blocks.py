@@ -51,7 +51,7 @@ class SearchRequest:
     sites: list[str]
     settings: NeighbourSettings
     measure: Measure
-    parts: int  # partitions of the rows for `pairs`
+    partitions: int  # of the rows for `pairs`
     gpus: Gpus = NO_GPUS  # that the search may use
 
     def identity(self) -> dict[str, object]:
@@ -233,8 +233,8 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     selected = PerTask(tuple(SelectedRows(block, keys) for block in blocks))
     made = run.map(name, as_is, selected, into=schema)
-    rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.partitions))
-    spans = [Span(made.file(part), 0, count) for part, count in enumerate(rows)]
+    rows = [counts["rows_out"] for counts in side_by_side(made.counts, range(made.partitions))]
+    spans = [Span(made.file(number), 0, count) for number, count in enumerate(rows)]
     return [
         replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in pack(blocks, rows)
     ]
@@ -264,8 +264,8 @@ def cached(key: Hashable, make: Callable[[], "Block"]) -> "Block":
     if key not in _cache:
         while len(_cache) > 1 and sum(len(block.keys) for block in _cache.values()) > _CACHED_QUESTIONS:
             _cache.pop(next(iter(_cache)))
-    found = _cache[key] = _cache.pop(key) if key in _cache else make()
-    return found
+    block = _cache[key] = _cache.pop(key) if key in _cache else make()
+    return block
 
 
 def one_thread() -> None:

@@ -92,7 +92,7 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
     """Make `nearest` and `directed` by GPUs."""
-    directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.parts, by="left")
+    directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.partitions, by="left")
     nearest, k = run.table("nearest", NEAREST, len(blocks)), request.settings.k
     calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
     report = run_tasks("search", _search_group, calls, gpus=gpus)
@@ -185,7 +185,9 @@ def search_in_waves(run: Run, sides: Sequence[Side], tiles: Sequence[Tiles], req
             sides = [side._replace(lists=Partition(lists, number)) for number, side in enumerate(sides)]
         more = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
     inputs, nearest = (*_lists_of(sides, more), request.measure, k), run.table("nearest", NEAREST, len(sides))
-    run.shuffle("directed", final_lists, *inputs, into=NEIGHBOURS, partitions=request.parts, by="left", second=nearest)
+    run.shuffle(
+        "directed", final_lists, *inputs, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest
+    )
 
 
 def _lists_of(sides: Sequence[Side], more: Sequence[Partitions]) -> tuple[PerTask, PerTask]:
@@ -251,7 +253,7 @@ def search_tile(
     from dupq.neighbours.tiles import Search, search_tile
 
     one_thread()
-    known = nearest_in(of_left, k)[1].worst, nearest_in(of_right, k)[1].worst
+    known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
     in_right, in_left, _ = search_tile(left, right, Search(measure, k), known=known)
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
@@ -271,9 +273,9 @@ def stored_lists(files: RunFiles) -> Files:
     return Files(tuple(file.uri for file in storage.list_files(files.nearest, ".parquet")), NEAREST)
 
 
-def directed_in(folder: str, parts: int) -> Shuffled:
-    """Return the rows for `pairs` (NEIGHBOURS), in `parts` partitions of the pair's left key."""
-    return Shuffled(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
+def directed_in(folder: str, partitions: int) -> Shuffled:
+    """Return the rows for `pairs` (NEIGHBOURS), in `partitions` of the pair's left key."""
+    return Shuffled(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, partitions)
 
 
 def finish(run: Run, request: SearchRequest) -> None:

@@ -65,7 +65,7 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     run.report.caps[LEFT_OUT] = total if too_many else 0
     if too_many:
         return
-    spread = {"into": NEIGHBOURS, "partitions": request.parts, "by": "left"}
+    spread = {"into": NEIGHBOURS, "partitions": request.partitions, "by": "left"}
     run.report.rows_out = run.shuffle("directed/beyond", unranked, pairs, **spread).rows
     again = [
         (*tile, rows) for tile, table in zip(tiles, ranges, strict=True) if len(table) > 1 for rows in table.to_pylist()

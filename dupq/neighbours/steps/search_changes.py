@@ -14,7 +14,7 @@ question of a pair is searched again, the earlier run compared the same embeddin
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -200,19 +200,12 @@ def _that_list(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> n
     return keys[keys >= 0]
 
 
-@dataclass(frozen=True)
-class EarlierLists:
+class EarlierLists(NamedTuple):
     """An earlier run's lists, and the smallest and the largest key of each file (None: it has no rows)."""
 
     lists: Files
     spans: tuple[tuple[int, int] | None, ...]
     sites: SiteLists
-
-    def around(self, keys: np.ndarray) -> Iterator[pa.Table]:
-        """Yield the tables (NEAREST) that may have some of `keys` (of the earlier run, ascending)."""
-        for number, span in enumerate(self.spans):
-            if len(keys) and span and span[0] <= keys[-1] and keys[0] <= span[1]:
-                yield self.lists.read(number)
 
 
 def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
@@ -222,7 +215,11 @@ def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k
     """
     sites, keys = earlier.sites, keys[~are_among(searched["key"].to_numpy(), keys)]
     result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
-    for table in earlier.around(rekey(keys, sites.now, sites.earlier)):
+    keys_then = rekey(keys, sites.now, sites.earlier)
+    for number, span in enumerate(earlier.spans):
+        if not (len(keys) and span and span[0] <= keys_then[-1] and keys_then[0] <= span[1]):
+            continue
+        table = earlier.lists.read(number)
         own = sites.to_now(table["key"].to_numpy())
         rows = np.flatnonzero(are_among(keys, own))
         lists = nearest_in(table.take(pa.array(rows)), k)[1]
