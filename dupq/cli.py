@@ -528,3 +528,7 @@ COMMANDS = {
     "serve": Command(_serve_options, commands.serve),
     "warm": Command(_add_gpus, commands.warm),
 }
+
+
+if __name__ == "__main__":
+    command()

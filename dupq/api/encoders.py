@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
-from dupq.clusters.calibration import Model
+from dupq.clusters.calibration import Model, features_of
 from dupq.clusters.decision import Scale, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import Words, around, shared, title_cosines
 from dupq.encoders.bags import Encoded
@@ -164,7 +164,7 @@ class Comparison:
         listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
         best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
         self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
-        self.table = self._scored(listed)  # rows of SCORED
+        self._listed, self.table = listed, self._scored(listed)  # rows of COMPARED, and of SCORED
 
     @property
     def pairs(self) -> np.ndarray:
@@ -176,6 +176,11 @@ class Comparison:
         """The probability that each pair are duplicates (float32, shape (m,))."""
         column: np.ndarray = self.table["probability"].to_numpy()
         return column
+
+    @property
+    def features(self) -> np.ndarray:
+        """The evidence of each pair, of which the model makes its probability (float64, shape (m, features))."""
+        return features_of(self._listed, self._around, self._scale.reference, self._scale.k)
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""

@@ -11,7 +11,8 @@ import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
-from dupq.api.duplicates import Duplicates
+from dupq.api.duplicates import Duplicates, compare
+from dupq.clusters.calibration import read_prior
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer
@@ -272,3 +273,12 @@ def test_a_teacher_reads_what_is_in_likely_pairs(tmp_path: Path, monkeypatch: py
     assert 2 < len(read) < len(TITLES)
     with pytest.raises(DupqError, match=r"^find_duplicates: teacher=nowhere: neither the folder"):
         dupq.find_duplicates(TITLES, teacher="nowhere")
+
+
+def test_a_prior_is_learned_from_the_evidence_that_makes_the_probabilities() -> None:
+    """What benchmarks/prior.py reads."""
+    titles = [f"How do I {verb} a {thing}?" for verb in ("bake", "paint", "sell") for thing in ("cake", "boat", "door")]
+    compared = compare(titles, [f"<p>{title} Please help.</p>" for title in titles], None, "english", 4)[1]
+    assert len(compared.pairs) > 10
+    found = read_prior().model.probabilities(compared.features)
+    assert found.astype(np.float32) == pytest.approx(compared.probabilities)
