@@ -22,13 +22,14 @@ def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     `edges` is int64 of shape (m, 2), in any order; both results are int64. Memory: some 50 bytes an edge.
     """
     members = distinct(edges)
-    return members, members[connected(len(members), np.searchsorted(members, edges))]
+    ends = np.searchsorted(members, edges).astype(np.int32)  # as SciPy holds them: it makes no copies
+    return members, members[connected(len(members), ends)]
 
 
 def connected(count: int, pairs: np.ndarray) -> np.ndarray:
     """Return for each of the nodes 0 to `count` - 1 the smallest node of its component (int64).
 
-    `pairs` are nodes (int64, shape (m, 2)).
+    `pairs` are nodes (integers, shape (m, 2)).
     """
     graph = sparse.coo_array((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
     groups, labels = connected_components(graph.tocsr(), directed=False)
