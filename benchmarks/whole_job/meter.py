@@ -31,7 +31,7 @@ class Meter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a stage's end."""
-        stage = getattr(record, "told", {})
+        stage = getattr(record, "fields", {})
         if "peak_memory_mb" not in stage:
             return  # no stage's line
         if "finished before" not in record.getMessage():
