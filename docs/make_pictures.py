@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 PICTURES = Path(__file__).with_name("pictures")
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 860}
+WIDE, TALL, NARROW = ({"width": w, "height": h} for w, h in ((1280, 900), (1280, 1150), (400, 860)))
 _TELLING = {"Encoder", "Near duplicate", "Meaning"}  # evidence of the cluster that is shown open
 
 
@@ -21,7 +21,7 @@ def main(report: str) -> None:
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         address = Path(report).absolute().as_uri()
-        _take(browser, address, "report-light.png", WIDE, "light", _cluster)
+        _take(browser, address, "report-light.png", TALL, "light", _cluster)
         _take(browser, address, "report-dark.png", WIDE, "dark", _waterfall)
         _take(browser, address, "report-narrow.png", NARROW, "light", _judging)
         browser.close()
@@ -44,7 +44,7 @@ def _cluster(page: Any) -> None:
         if set(item.locator(".key").all_inner_texts()) >= _TELLING:
             item.click()
             break
-    _scroll_to(page, "#found")
+    _scroll_to(page, "#explore")
 
 
 def _waterfall(page: Any) -> None:
