@@ -50,7 +50,7 @@ def test_a_job_that_was_checked_is_not_checked_again(tmp_path: Path, monkeypatch
     write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS})
     job = IngestJob((str(tmp_path / "a.com.7z"),), str(tmp_path / "out"))
     checked = job.check()
-    monkeypatch.setattr(sites, "_archived", lambda uri: pytest.fail(f"{uri} is read again"))
+    monkeypatch.setattr(sites, "_archived_tables", lambda uri: pytest.fail(f"{uri} is read again"))
 
     assert ingest(job, checked)["a.com"]["questions"] == 2
 

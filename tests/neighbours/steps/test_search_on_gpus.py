@@ -9,7 +9,7 @@ from inline import without_ray
 from searched import MIX, SITES, contents, lists_in, made_up, search, search_request, write
 
 from dupq import storage
-from dupq.job import cluster
+from dupq.job import cluster, gpus
 from dupq.job.gpus import Gpus
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import Questions, Span
@@ -39,6 +39,8 @@ def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     uri = storage.join(files.embeddings, "part-00000.parquet")
     small, large = ([Questions((Span(uri, 0, rows),), (SITES[0],), MIX, "")] for rows in (1000, 10**7))
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
+    monkeypatch.setattr(gpus, "_nodes_with_gpus", lambda: ())
+    monkeypatch.setattr(gpus, "_trouble", lambda nodes: None)
     auto = replace(search_request(), gpus=Gpus(None))
     caplog.set_level("INFO")
     assert (gpus_for_search(auto, large), gpus_for_search(auto, [])) == (2, 0)
