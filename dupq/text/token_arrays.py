@@ -139,7 +139,9 @@ _LINK = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
 _MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _OVER_WORDS = re.compile(rf"://|www\.|[{tokens.CODE_START}{tokens.CODE_END}]")
-_WORDS_KEPT = 1 << 16  # words whose tokens are remembered; some 15 MB
+_UNSPLIT = "://"  # has the whole text go through `tokens.tokens`, as it may be part of a web address
+_LEAST_ASCII = 8  # characters for each byte that a text has beyond one a character
+_CACHED_WORDS, _LONGEST_CACHED = 1 << 16, 32  # words whose tokens are remembered, and their length: at most 24 MB
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
@@ -159,21 +161,30 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
 
 
 def _with_split_words(text: str) -> str:
-    """Return a text in which what is not ASCII, and stands between two spaces, is tokens joined by spaces."""
+    """Return a text in which what is not ASCII, and stands between two spaces, is tokens joined by spaces.
+
+    If much of it is not ASCII, return what has `tokens.tokens` split the whole text, which is faster then.
+    """
+    if _LEAST_ASCII * (len(text.encode()) - len(text)) > len(text):
+        return _UNSPLIT
     pieces, end = [], 0
     for run in _NOT_ASCII.finditer(text):
         if run.end() > end:
             first, stop = max(end, text.rfind(" ", end, run.start())), text.find(" ", run.end())
-            pieces += [text[end:first], " ", _split_word(text[first : stop if stop >= 0 else None])]
-            end = stop if stop >= 0 else len(text)
+            end, before = stop if stop >= 0 else len(text), text[end:first]
+            word = text[first:end]
+            pieces += [before, " ", _cached_split(word) if len(word) <= _LONGEST_CACHED else _split_word(word)]
     return "".join([*pieces, text[end:]])
 
 
-@functools.lru_cache(_WORDS_KEPT)
 def _split_word(word: str) -> str:
+    """Return the tokens of a word joined by spaces; `_UNSPLIT` if they depend on other words."""
     if _OVER_WORDS.search(word):
-        return "://"  # not plain, so that the whole text is split at once
+        return _UNSPLIT
     return " ".join(tokens.tokens(word)).replace(tokens.LINK_TOKEN, tokens.LINK_MARK)
+
+
+_cached_split = functools.lru_cache(_CACHED_WORDS)(_split_word)
 
 
 def _split(texts: pa.LargeStringArray, is_normal: bool) -> tuple[pa.LargeStringArray, np.ndarray]:
