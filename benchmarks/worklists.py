@@ -1,0 +1,66 @@
+"""Count the right pairs among those that runs join by meaning, and at the top of their worklists.
+
+    python benchmarks/worklists.py --run out/cardano/runs [--run …] [--json FILE]
+
+Each run is on one site, by a prior of other sites (benchmarks/prior.py --leave-out SITE, --set calibration.prior=FILE).
+A joined pair is right if it is linked as a duplicate or judged the same; `expected` is the sum of the worklist's
+probabilities. A pair that was judged unsure isn't right. Verdicts are those of benchmarks/verdicts/SITE.tsv, then those
+of worklists-2026-11-27.tsv and rivals/SITE.tsv there, which no prior has learned from.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dupq.evaluation.verdicts import last_verdicts
+from dupq.links import known_duplicates
+from dupq.runs.reader import Run, open_run
+from dupq.text.keys import Sites, are_pairs_among
+
+VERDICTS, TOPS = Path(__file__).parent / "verdicts", (50, 100)
+_ENDS = ["question_id_left", "question_id_right"]
+
+
+def figures_of(run: Run) -> dict[str, Any]:
+    """Return the counts of a run: its questions, the joined pairs, and the tops of its worklist."""
+    [site] = run.metrics["sites"]
+    files = [VERDICTS / name for name in (f"rivals/{site}.tsv", "worklists-2026-11-27.tsv", f"{site}.tsv")]
+    verdicts, _ = last_verdicts([str(file) for file in files if file.exists()])
+    said = {verdict[1:4:2]: verdict.verdict for verdict in verdicts if verdict.site_left == site}
+    joined = run.pairs.arrow(_ENDS, pc.field("joined") & (pc.field("source") == "encoder"))
+    pairs = np.stack([joined[name].to_numpy() for name in _ENDS], axis=1)
+    linked = are_pairs_among(known_duplicates(run.manifest["inputs"]["links"] or "", Sites([site])), pairs)
+    same = np.array([said.get((left, right)) == "same" for left, right in pairs.tolist()], dtype=bool)
+    figures = {
+        "questions": run.metrics["questions"],
+        "joined": {"pairs": len(pairs), "right": int((linked | same).sum()), "linked": int(linked.sum())},
+    }
+    worklist = run.worklist.arrow([*_ENDS, "probability"]).to_pydict()
+    listed = [said.get(pair, "") for pair in zip(*(worklist[name] for name in _ENDS), strict=True)]
+    for top in TOPS:
+        counts = {verdict: listed[:top].count(verdict) for verdict in ("same", "different", "unsure")}
+        figures[f"first_{top}"] = {**counts, "expected": round(sum(worklist["probability"][:top]), 3)}
+    return {site: figures}
+
+
+def main() -> None:
+    """Print the figures of each run and write them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", action="append", required=True, metavar="URI", help="a finished run on one site")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    options = parser.parse_args()
+    figures: dict[str, Any] = {}
+    for uri in options.run:
+        row = figures_of(open_run(uri))
+        print(json.dumps(row))
+        figures |= row
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
