@@ -49,6 +49,17 @@ def test_what_rivals_join_is_what_was_measured() -> None:
         assert f"| {shown} | {' | '.join(right)} |" in text
 
 
+def test_what_worklists_hold_is_what_was_measured() -> None:
+    text = (ROOT / "docs/decisions.md").read_text()
+    sites = figures_of(text, "worklists")
+    assert len(sites) == 6
+    for site, found in sites.items():
+        assert found["joined"]["pairs"] == 0
+        tops = (f"{found[top]['same']} ({found[top]['expected']:.1f})" for top in ("first_50", "first_100"))
+        row = [site.removesuffix(".stackexchange.com"), f"{found['questions']:,}", "0", *tops]
+        assert f"| {' | '.join(row)} |" in text
+
+
 def test_speeds_are_what_was_measured() -> None:
     text = (ROOT / "docs/comparison.md").read_text()
     kinds = ("near-duplicates", "neighbours", "encode-dupq", "ingest")
