@@ -70,9 +70,9 @@ class Format:
 
     def table_of(self, row: RawAttributes) -> str | None:
         """Return the table that a row goes to, or what else it counts as; None for a post without a type."""
-        post_type = row.get("PostTypeId", b"").decode()
         if self.root == "postlinks":
             return "links"
+        post_type = row.get("PostTypeId")
         if not post_type:
             return None
         if row.get("Id") in _FABRICATED and not self.keeps_fabricated:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dupq.tables import LINKS, QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
-QUESTION, ANSWER = "1", "2"  # PostTypeId
+QUESTION, ANSWER = b"1", b"2"  # PostTypeId
 MAXIMUM_BODY = 1_000_000  # bytes of UTF-8; a row with a longer body is rejected
 MAXIMUM_TEXT = 1 << 16  # likewise, of any other attribute
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025

@@ -2,11 +2,13 @@
 write are split at their quotes; lxml parses every other row alone, so that a broken row costs no other.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
+import pyarrow as pa
 from lxml import etree
 
 from dupq.dump.posts import REFERENCES, RawAttributes
@@ -216,29 +218,36 @@ def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainR
     borders = [*begins, end]
     yield from parse_row(data[start : borders[0]][: MAXIMUM_ROW + 1], position + start)
     is_valid = _is_utf8(data) and _NON_CHARACTER.search(data) is None
+    is_usual = data.count(b"<", start, end) == len(begins) and _OTHER_REFERENCE.search(data, start, end) is None
     controls = np.diff(np.searchsorted(np.flatnonzero(np.frombuffer(data, np.uint8) < ord(" ")), borders))  # per row
     for index, begin in enumerate(begins):
         content = data[begin : min(borders[index + 1], begin + MAXIMUM_ROW + 1)]
         *names_and_values, tail = content.split(b'"')
-        attributes = dict(zip(map(_NAMES.get, names_and_values[::2]), names_and_values[1::2], strict=False))
+        names = _names_of(b'"'.join(names_and_values[::2]))
         if (
             is_valid
+            and names is not None
             and len(content) <= MAXIMUM_ROW
             and _ENDS.get(tail) == controls[index]
-            and 2 * len(attributes) == len(names_and_values)
-            and None not in attributes
-            and content.count(b"<") == 1
-            and _OTHER_REFERENCE.search(content) is None
+            and 2 * len(names) == len(names_and_values)
+            and (is_usual or (content.count(b"<") == 1 and _OTHER_REFERENCE.search(content) is None))
         ):
-            yield PlainRow(position + begin, cast(RawAttributes, attributes), content)
+            yield PlainRow(position + begin, dict(zip(names, names_and_values[1::2], strict=True)), content)
         else:
             yield from parse_row(content, position + begin)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _names_of(names: bytes) -> tuple[str, ...] | None:
+    """Return the attributes of a row from all that is outside its values; None if it is not a plain row's."""
+    attributes = tuple(map(_NAMES.get, names.split(b'"')))
+    return None if None in attributes or len(set(attributes)) < len(attributes) else cast(tuple[str, ...], attributes)
+
+
 def _is_utf8(data: bytes) -> bool:
     try:
-        data.decode()
-    except UnicodeDecodeError:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())  # three times as fast as bytes.decode
+    except pa.ArrowInvalid:
         return False
     return True
 
