@@ -146,7 +146,7 @@ def add_bucket(folder: Path, size: int, name: str, added: list[str]) -> None:
         output = made / kind
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
-        table = pq.read_table(source / kind)
+        table = pq.read_table(source / kind).select(range(len(extra)))
         both = pa.concat_tables([table, pa.table(extra, schema=table.schema)])
         both = both.take(pa.array(np.random.default_rng(1).permutation(len(both))))
         for start in range(0, len(both), 50_000):
@@ -178,12 +178,13 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.archive import question_shards
-    from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, make_terms
+    from dupq.clusters.steps.decide import make_terms
     from dupq.job.earlier import texts_then
     from dupq.job.run import Run
     from dupq.job.table import ReadWith, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.sections import TextSettings
+    from dupq.text.steps import AT_ONCE, COLUMNS
     from dupq.text.steps import make_texts as tokenise
 
     archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)
@@ -191,9 +192,9 @@ def tokenised(folder: Path, name: str) -> dict:
     shards, sites = question_shards(str(archive / "questions"))
     questions, steps = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE), Run(made, "texts")
     start = time.monotonic()
-    texts = tokenise(steps, questions, ReadWith(texts_then, (None, questions), len(shards)), TextSettings()).texts
+    texts = tokenise(steps, questions, ReadWith(texts_then, (None, questions), len(shards)), TextSettings())
     seconds = round(time.monotonic() - start, 2)
-    make_terms(Run(made, "terms"), texts, questions, "english", 1)
+    make_terms(Run(made, "terms"), texts, 1)
     return {"texts_s": seconds, "texts_task_peak_mb": round(steps.report.peak_memory_mb)}
 
 

@@ -190,10 +190,27 @@ TEXTS = pa.schema(
     ]
 )
 
+# Terms are hashes of stems, ascending, and how often each occurs; marks are hashes too (dupq/clusters/evidence.py).
+_LISTS = [
+    _required("title_terms", pa.list_(pa.int32())),
+    _required("title_counts", pa.list_(pa.uint8())),
+    _required("text_terms", pa.list_(pa.int32())),
+    _required("text_counts", pa.list_(pa.uint8())),
+    _required("marks", pa.list_(pa.int32())),
+]
+QUESTION_TEXTS = pa.schema([*TEXTS, *_LISTS])  # the marks are without the asker's
+
 # Hashes of questions' contents (dupq/text/questions.py): a later run reuses what has not changed.
 CONTENT_HASHES = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
 
-CONTENTS = pa.schema([*CONTENT_HASHES, _required("signs", pa.string())])  # of the title: near_duplicates/asking.py
+CONTENTS = pa.schema(
+    [
+        *CONTENT_HASHES,
+        _required("signs", pa.string()),  # of the title: near_duplicates/asking.py
+        _required("tags", pa.list_(pa.int32())),  # hashes
+        pa.field("asker", pa.int32()),  # a mark
+    ]
+)
 
 
 def taught(dimensions: int) -> pa.Schema:
@@ -332,20 +349,8 @@ def signatures(permutations: int) -> pa.Schema:
     )
 
 
-# The terms of a question (dupq/text/questions.py): ascending, with how often each occurs.
-TERMS = pa.schema(
-    [
-        _required("key", pa.int64()),
-        _required("title_terms", pa.list_(pa.int32())),
-        _required("title_counts", pa.list_(pa.uint8())),
-        _required("text_terms", pa.list_(pa.int32())),
-        _required("text_counts", pa.list_(pa.uint8())),
-        _required("tags", pa.list_(pa.int32())),
-        _required("tag_counts", pa.list_(pa.uint8())),
-        _required("marks", pa.list_(pa.int32())),  # dupq/clusters/evidence.py
-        _required("mark_counts", pa.list_(pa.uint8())),
-    ]
-)
+# All terms of a question. Its marks have the asker's.
+TERMS = pa.schema([_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags")])
 
 # Representatives with known duplicates: the set (its smallest key), and its part: train, development or test.
 KNOWN_SETS = pa.schema(

@@ -8,7 +8,6 @@ neighbours: where all of them say "How can I …", sharing it means little.
 
 import functools
 import html
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
-from dupq.text.questions import BUCKETS, TERM_BITS, Terms
+from dupq.text.questions import BUCKETS, TERM_BITS, Terms, lists_of
 
 # Marks of a question beside its words: what it asks, its numbers and formulas, its asker, the questions that it cites.
 #
@@ -33,36 +32,49 @@ ASKING, NUMBER, FORMULA, ASKER, CITED, SELF = range(6)  # kinds; a question has 
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
+_DOLLAR = regex.compile(r"\$|&(?:#0*36|#[xX]0*24|dollar)")
 _CITED = regex.compile(
     r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
 )
 _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
 
 
-def marks_of(
-    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, sites: Sequence[str], language: str
-) -> Terms:
-    """Return the marks, each once, of questions (rows with `question_id`, `title`, `body_html`, `owner`).
-
-    `titles` are the tokens of their titles, `sites` the sites of their rows.
+def marks_of(questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, language: str) -> Terms:
+    """Return the marks, each once, of questions (rows with `site`, `question_id`, `title`, `body_html`), but for their
+    askers. `titles` are the tokens of their titles.
     """
-    columns = (questions[name].to_pylist() for name in ("question_id", "title", "body_html", "owner"))
+    columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
     signs = signs_of(questions["title"]).to_pylist()
     asking = functools.cache(TitleComparer(language, lambda word: False).question_of)
     marks_of_rows = []
-    rows = zip(titles.to_pylist(), signs, sites, *columns, strict=True)
-    for words, sign, site, number, title, body, owner in rows:
+    rows = zip(titles.to_pylist(), signs, *columns, strict=True)
+    for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         if request := asking(Title(words, sign)):
             marks.add(_mark(ASKING, request))
-        marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in(html.unescape(body)))
+        marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in_html(body))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
-        if owner and owner.isdecimal():  # else the name of a user who is gone
-            marks.add(_mark(ASKER, f"{site}/{owner}"))
         marks_of_rows.append(sorted(marks))
     offsets = np.cumsum([0, *map(len, marks_of_rows)], dtype=np.int64)
     ids = np.array([mark for marks in marks_of_rows for mark in marks], np.int32)
     return Terms(offsets, ids, np.ones(len(ids), np.uint8))
+
+
+def askers_of(owners: pa.Array, sites: pa.Array) -> pa.Array:
+    """Return the marks (int32) of askers; null for the name of a user who is gone."""
+    rows = zip(owners.to_pylist(), sites.to_pylist(), strict=True)
+    marks = (_mark(ASKER, f"{site}/{owner}") if owner and owner.isdecimal() else None for owner, site in rows)
+    return pa.array(list(marks), pa.int32())
+
+
+def with_askers(marks: Terms, askers: pa.Array) -> Terms:
+    """Return the marks of questions with those of their askers."""
+    is_known = askers.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.diff(marks.offsets)
+    owners = np.concatenate([np.repeat(np.arange(len(lengths)), lengths), np.flatnonzero(is_known)])
+    ids = np.concatenate([marks.ids, askers.drop_null().to_numpy()])
+    offsets = np.concatenate([[0], np.cumsum(lengths + is_known)])
+    return Terms(offsets, ids[np.lexsort((ids, owners))], np.ones(len(ids), np.uint8))
 
 
 def _mark(kind: int, text: str) -> int:
@@ -72,6 +84,11 @@ def _mark(kind: int, text: str) -> int:
 def formulas_in(text: str) -> set[str]:
     """Return what is between dollar signs, without white space."""
     return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
+
+
+def formulas_in_html(body: str) -> set[str]:
+    """Return the formulas of a text in HTML. Most have none, and replacing their references would take longest."""
+    return formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()
 
 
 def cited_in(body: str, site: str) -> set[str]:
@@ -120,11 +137,8 @@ class Shared(NamedTuple):
 
 def terms_table(keys: pa.Array, words: Words) -> pa.Table:
     """Return the words of the questions `keys` as rows of TERMS."""
-    lists = []
-    for terms in words:
-        offsets = pa.array(terms.offsets.astype(np.int32))
-        lists += [pa.ListArray.from_arrays(offsets, pa.array(column)) for column in (terms.ids, terms.counts)]
-    return pa.table([keys, *lists], schema=TERMS)
+    marks, tags = (lists_of(terms)[0] for terms in (words.marks, words.tags))
+    return pa.table([keys, *lists_of(words.titles), *lists_of(words.texts), marks, tags], schema=TERMS)
 
 
 def titles_only(table: pa.Table) -> pa.Table:
@@ -136,9 +150,17 @@ def titles_only(table: pa.Table) -> pa.Table:
 
 def words_of(table: pa.Table) -> tuple[RowsByKey, Words]:
     """Return the index of rows of TERMS by key, and their words. Memory: a copy of the table."""
-    columns = [_lists(table[name]) for name in TERMS.names[1:]]
-    terms = [Terms(*ids, counts) for ids, (_, counts) in zip(columns[::2], columns[1::2], strict=True)]
-    return RowsByKey(table["key"].to_numpy()), Words(*terms)
+    titles, texts = (
+        Terms(*_lists(table[f"{name}_terms"]), _lists(table[f"{name}_counts"])[1]) for name in ("title", "text")
+    )
+    tags, marks = (each_once(table[name]) for name in ("tags", "marks"))
+    return RowsByKey(table["key"].to_numpy()), Words(titles, texts, tags, marks)
+
+
+def each_once(column: pa.ChunkedArray) -> Terms:
+    """Return a column of lists as terms that occur once."""
+    offsets, ids = _lists(column)
+    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
 
 
 def _lists(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

@@ -216,7 +216,7 @@ def encode_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder |
 
 def _write_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder) -> Counts:
     """Write the embeddings of a shard: those that the encoder gives, and those of the earlier run."""
-    table = storage.read_table(shard.texts, TEXTS)
+    table = storage.read_table(shard.texts, TEXTS, TEXTS.names)
     if context.representatives is not None:
         represented = _represented(context.representatives, storage.version(context.representatives))
         table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))

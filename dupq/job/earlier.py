@@ -26,7 +26,7 @@ from dupq.runs.records import DEDUP_VERSIONS, RunFiles, is_intact
 from dupq.settings.sections import TextSettings
 from dupq.storage import read_or_none
 from dupq.system import side_by_side
-from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
+from dupq.tables import CONTENT_HASHES, QUESTION_TEXTS, QUESTIONS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 from dupq.text.questions import NO_HASHES, ContentHashes
 from dupq.text.steps import EarlierTexts, TextTables, make_texts
@@ -210,9 +210,9 @@ def texts_then(earlier: Earlier | None, questions: Shards, partition: int) -> Ea
 
 def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
     """Yield the rows of a file of texts of one site, with the keys of `sites`."""
-    for batch in storage.read_batches(uri, TEXTS, TEXTS.names, _BATCH_ROWS):
+    for batch in storage.read_batches(uri, QUESTION_TEXTS, QUESTION_TEXTS.names, _BATCH_ROWS):
         keys = sites.pack(site, batch["key"].to_numpy() & MAXIMUM_ID, uri)
-        yield pa.Table.from_batches([batch]).set_column(0, TEXTS.field("key"), pa.array(keys))
+        yield pa.Table.from_batches([batch]).set_column(0, QUESTION_TEXTS.field("key"), pa.array(keys))
 
 
 def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table:

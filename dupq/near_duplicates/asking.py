@@ -88,8 +88,10 @@ class TitleComparer:
     def __init__(self, language: str, is_rare: Callable[[str], bool]) -> None:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
+        kept = frozenset(_TELLING.get(language, "").split())
         self._stem = functools.cache(stems(language))
-        self._kept = frozenset(_TELLING.get(language, "").split())
+        self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
+        self._tells = functools.cache(lambda word: word in kept or not is_stop_word(word, language))
         self._denied = frozenset(_DENYING.get(language, "").split())
 
     def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -141,13 +143,10 @@ class TitleComparer:
         return not is_swapped and self._telling(words) == self._telling(others)
 
     def _words(self, words: str) -> list[str]:
-        kept = [word for word in words.split(" ") if _WORD.search(word)]
-        if self._language == "english":
-            return ["not" if word.endswith("n't") or word == "cannot" else word for word in kept]
-        return kept
+        return [form for form in map(self._form, words.split(" ")) if form]
 
     def _telling(self, words: list[str]) -> list[str]:
-        telling = [word for word in words if word in self._kept or not is_stop_word(word, self._language)]
+        telling = list(filter(self._tells, words))
         if not _LETTERS.isdisjoint(telling):  # then "a" is a letter too: "from A to B"
             telling = [word for word in words if word in _LETTERS or word in telling]
         return [self._stem(word) for word in telling]
@@ -159,6 +158,13 @@ class TitleComparer:
 
     def _is_error(self, word: str, others: list[str], other: str) -> bool:
         return word not in others and is_typing_error(word, other) and self._is_rare(word)
+
+
+def _form(word: str, is_english: bool) -> str:
+    """Return the word in which all that deny a verb are "not"; "" for a token without letters and digits."""
+    if not _WORD.search(word):
+        return ""
+    return "not" if is_english and (word.endswith("n't") or word == "cannot") else word
 
 
 def _are_spaced_otherwise(left: list[str], right: list[str]) -> bool:

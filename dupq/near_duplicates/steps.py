@@ -139,7 +139,10 @@ def make_signatures(
     copied = run.table("copies", KEYS, millions)
     exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
     signed = run.table("signatures", signatures(settings.permutations), len(texts.ranges), keep=True)
-    inputs, count = (texts.texts(), Whole(copied), settings, sites.names, millions), bands_of(settings)[0] * millions
+    inputs, count = (
+        (texts.texts(*TEXTS.names), Whole(copied), settings, sites.names, millions),
+        bands_of(settings)[0] * millions,
+    )
     bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", partitions=count, second=signed)
     run.report.rows_in = run.report.rows_out = texts.questions
     return Signed(exact, bands)
@@ -205,7 +208,7 @@ def find_near_duplicates(
     candidates = run.shuffle("candidates", candidates_of, tasks, into=_CANDIDATES, by="left", partitions=partitions)
     keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="bundle", partitions=sources)
     titled = run.shuffled("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
-    inputs = texts.texts(), texts.contents("signs"), keys, settings.shingle_size
+    inputs = texts.texts(*TEXTS.names), texts.contents("signs"), keys, settings.shingle_size
     sets = run.look_up_made("sets", sets_of, *inputs, keys=keys, into=SHINGLE_SETS, second=titled)
     common = run.gather("boilerplate", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)

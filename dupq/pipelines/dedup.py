@@ -1,7 +1,7 @@
 """The nightly job, stage by stage: questions in, pairs and clusters of duplicates out.
 
-    questions   ──texts──▶            tokens, once for all stages
-    texts       ──terms──▶            stems and tags of every question, and how rare each is
+    questions   ──texts──▶            tokens, stems and tags, once for all stages
+    texts       ──terms──▶            the stems and tags by question, and how rare each stem is
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, and a representative of each set of near duplicates
     texts       ──fitness──▶          whether the encoder knows such texts
@@ -30,7 +30,7 @@ from dupq.archive import partitions
 from dupq.clusters.decision import scale_of
 from dupq.clusters.steps import ask_teacher as teacher
 from dupq.clusters.steps.calibrate import calibrate
-from dupq.clusters.steps.decide import AT_ONCE, COLUMNS, Candidates, Known, decide, make_terms, score_pairs
+from dupq.clusters.steps.decide import Candidates, Known, decide, make_terms, score_pairs
 from dupq.clusters.steps.make_clusters import Decided, Work, cluster
 from dupq.encoders.saved import read_measure, read_split
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
@@ -57,6 +57,7 @@ from dupq.runs.reader import read_metrics
 from dupq.runs.records import Encoding, RunFiles
 from dupq.settings.config import Settings
 from dupq.tables import CONTENT_HASHES, CONTENTS
+from dupq.text.steps import AT_ONCE, COLUMNS
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     rows, texts = run.records[-1]["rows_out"], made.texts
     check_rows(job.gates, rows, job.previous, run.uri)
     partition_count, near, language = partitions(rows), settings.near_duplicates, settings.text.language
-    terms = run.make("terms", make_terms, texts, questions, language, partition_count)
+    terms = run.make("terms", make_terms, made, partition_count)
 
     people, ranges = judged(opened.verdicts, sites, VERDICTS_FILE), text_ranges(made)
     signed = run.make("signatures", make_signatures, ranges, near, sites, partition_count, folder="near_duplicates")

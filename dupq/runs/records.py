@@ -36,12 +36,12 @@ TRAINING_VERSIONS = {
 }
 DEDUP_VERSIONS = {
     "inputs": 1,
-    "texts": 2,
+    "texts": 3,
     "signatures": 2,
     "near_duplicates": 3,
     "fitness": 1,
     "encode": 2,
-    "terms": 2,
+    "terms": 3,
     "neighbours": 6,
     "calibrate": 5,
     "beyond_lists": 1,

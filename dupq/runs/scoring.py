@@ -18,7 +18,7 @@ from scipy.special import logit
 from dupq import storage
 from dupq.clusters.calibration import KINDS, features_of
 from dupq.clusters.decision import Scale, scale_of, scored_table, unlisted, words_of_texts
-from dupq.clusters.evidence import UNLISTED, Words, around, listing_of, marks_of, shared
+from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, listing_of, marks_of, shared, with_askers
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
@@ -64,7 +64,7 @@ class NewTexts(NamedTuple):
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
     """Return the words, tags and marks of questions (rows of QUESTIONS); `texts` are their rows of TEXTS."""
-    marks = marks_of(questions, texts["title"], questions["site"].to_pylist(), language)
+    marks = with_askers(marks_of(questions, texts["title"], language), askers_of(questions["owner"], questions["site"]))
     return words_of_texts(texts, tags_of(questions["tags"].combine_chunks()), marks, language)
 
 

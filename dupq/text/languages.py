@@ -220,7 +220,8 @@ _NUMBERS = {
 def numbers_in(words: str) -> set[str]:
     """Return the numbers among a title's tokens: words with a digit, number words, months."""
     tokens = words.split(" ")
-    return {word for word in tokens if _DIGIT.search(word)} | {_NUMBERS[word] for word in tokens if word in _NUMBERS}
+    digits = {word for word in tokens if _DIGIT.search(word)} if _DIGIT.search(words) else set()
+    return digits | {_NUMBERS[word] for word in _NUMBERS.keys() & tokens}
 
 
 # Detecting the language of titles by the scripts of their words and by stop words.

@@ -180,6 +180,9 @@ class Terms(NamedTuple):
         return Terms(offsets, self.ids[indices], self.counts[indices])
 
 
+NO_TERMS = Terms(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))  # of no texts
+
+
 def concatenated(batches: Sequence[Terms]) -> Terms:
     """Return the terms of the texts of all `batches` (at least one), in their order."""
     lengths = np.concatenate([np.diff(terms.offsets) for terms in batches])
@@ -214,6 +217,12 @@ def _counted(owners: np.ndarray, ids: np.ndarray, texts: int) -> Terms:
     distinct, counts = np.unique(owners << TERM_BITS | ids, return_counts=True)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct >> TERM_BITS, minlength=texts))])
     return Terms(offsets, (distinct & (BUCKETS - 1)).astype(np.int32), np.minimum(counts, 255).astype(np.uint8))
+
+
+def lists_of(terms: Terms) -> list[pa.ListArray]:
+    """Return the ids and the counts of terms as columns, with a list for each text."""
+    offsets = pa.array(terms.offsets.astype(np.int32))
+    return [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (terms.ids, terms.counts)]
 
 
 def document_counts(terms: Terms) -> np.ndarray:

@@ -1,8 +1,11 @@
-"""Steps that tokenise questions, and answers, once for all later stages."""
+"""Steps that tokenise questions, and answers, once for all later stages.
+
+For the nightly job they also make the terms and marks of questions, and take all that of an unchanged question from the
+earlier run. Tags and askers are read each time, as they may change without the text.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,18 +14,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.archive import TEXT_COLUMNS, Shard, read_shard_pieces
+from dupq.clusters.evidence import askers_of, marks_of
 from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, ReadWith, Shards, Table
 from dupq.near_duplicates.asking import signs_of
 from dupq.settings.sections import TextSettings
-from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTIONS, TEXTS
+from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
 from dupq.text.languages import language_of
-from dupq.text.questions import NO_HASHES, ContentHashes, answer_texts_table, content_hashes, texts_table
+from dupq.text.questions import (
+    NO_HASHES,
+    NO_TERMS,
+    ContentHashes,
+    Terms,
+    answer_texts_table,
+    concatenated,
+    content_hashes,
+    lists_of,
+    tags_of,
+    terms_of,
+    texts_table,
+)
 
-_AT_ONCE = 1_024  # questions whose HTML is in memory
+COLUMNS = ("question_id", "title", "body_html", "tags", "owner")  # of questions, for `make_texts`
+AT_ONCE = 1_024  # questions whose HTML is in memory
 _SHARDS = 32  # whose titles tell an archive's language
 _LEAST_SHARE = 0.8  # of titles in one language; below it the archive is taken for one of several languages
 
@@ -30,48 +47,63 @@ _LEAST_SHARE = 0.8  # of titles in one language; below it the archive is taken f
 class TextTables(NamedTuple):
     """The texts of questions: one partition per shard, with the same questions in the same order in both tables."""
 
-    texts: Table  # TEXTS
+    texts: Table  # the columns TEXTS of QUESTION_TEXTS
     contents: Table  # CONTENTS
+
+    @property
+    def terms(self) -> Table:
+        """The same table with the columns of TERMS that it has."""
+        return self.texts.only(*(name for name in TERMS.names if name != "tags"))
 
 
 class EarlierTexts(NamedTuple):
     """What an earlier run knows of a shard's questions and of others of their site."""
 
     contents: ContentHashes = NO_HASHES
-    texts: Iterable[pa.Table] = ()  # TEXTS in batches, with the keys of this run
+    texts: Iterable[pa.Table] = ()  # QUESTION_TEXTS in batches, with the keys of this run
     counts: Mapping[str, int] = MappingProxyType({})
 
 
 def make_texts(run: Run, questions: Shards, earlier: ReadWith, settings: TextSettings) -> TextTables:
     """Make the texts of questions. Texts of unchanged questions come from the run that `earlier` (EarlierTexts) reads.
 
-    A task holds a shard's tokens and some of its HTML.
+    A task holds a shard's tokens and terms, and some of its HTML.
     """
     contents = run.table("contents", CONTENTS, questions.partitions, keep=True)
-    inputs = replace(questions, columns=TEXT_COLUMNS), earlier
-    texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, second=contents, keep=True)
+    texts = run.map("texts", texts_since, questions, earlier, settings, into=QUESTION_TEXTS, second=contents, keep=True)
     run.report.rows_out = texts.rows
-    return TextTables(texts, contents)
+    return TextTables(texts.only(*TEXTS.names), contents)
 
 
 def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, settings: TextSettings) -> Counted:
-    """Return TEXTS of questions; the second table is CONTENTS."""
-    texts, contents, same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, np.int64)]
+    """Return QUESTION_TEXTS of questions; the second table is CONTENTS."""
+    texts, contents, marks = [TEXTS.empty_table()], [CONTENTS.empty_table()], [NO_TERMS]
+    same = [np.zeros(0, np.int64)]
     for batch in questions:
-        hashes = content_hashes(batch["title"], batch["body_html"])
-        contents.append(pa.table([batch["key"], *hashes.T, signs_of(batch["title"])], schema=CONTENTS))
+        hashes, signs = content_hashes(batch["title"], batch["body_html"]), signs_of(batch["title"])
+        tags, askers = lists_of(tags_of(batch["tags"]))[0], askers_of(batch["owner"], batch["site"])
+        contents.append(pa.table([batch["key"], *hashes.T, signs, tags, askers], schema=CONTENTS))
         is_same = earlier.contents.are_same(batch["question_id"].to_numpy(), hashes)
         same.append(batch["key"].to_numpy()[is_same])
-        texts.append(_tokenised(batch.filter(pa.array(~is_same)), settings))
-    taken = np.sort(np.concatenate(same))
-    texts += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts]
+        new = batch.filter(pa.array(~is_same))
+        texts.append(_tokenised(new, settings))
+        marks.append(marks_of(new, texts[-1]["title"], settings.language))
+    taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), concatenated(marks), settings)
+    unchanged = (table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts)
     second = pa.concat_tables(contents)
-    table = _in_order(pa.concat_tables(texts), second["key"].to_numpy())
+    table = _in_order(pa.concat_tables([made, *unchanged]), second["key"].to_numpy())
     return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **earlier.counts}, second)
 
 
 def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
     return texts_table(questions["key"], questions["title"], questions["body_html"], settings)
+
+
+def _with_terms(texts: pa.Table, marks: Terms, settings: TextSettings) -> pa.Table:
+    """Return QUESTION_TEXTS of rows of TEXTS."""
+    titles, bodies = (terms_of(texts[name].combine_chunks(), settings.language) for name in ("title", "text"))
+    columns = [*texts.columns, *lists_of(titles), *lists_of(bodies), lists_of(marks)[0]]
+    return pa.table(columns, schema=QUESTION_TEXTS)
 
 
 def _counts(texts: pa.Table) -> dict[str, int]:
@@ -90,7 +122,7 @@ def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, setting
 
     For jobs without an earlier run. The nightly job checks for repeated questions in its next stage.
     """
-    questions = Shards(tuple(shards), tuple(sites.names), TEXT_COLUMNS, _AT_ONCE)
+    questions = Shards(tuple(shards), tuple(sites.names), TEXT_COLUMNS, AT_ONCE)
     texts = run.map("texts", texts_of, questions, settings, into=TEXTS, publish=True)
     find_repeated(run, texts, sites)
     run.report.rows_out = texts.rows
@@ -123,7 +155,7 @@ def no_repeated(texts: Iterator[pa.Table], sites: list[str]) -> Counted:
 def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
     """Make the texts of answers, keyed by answer."""
     columns, names = ("answer_id", "body_html"), tuple(sites.names)
-    answers = Shards(tuple(shards), names, columns, _AT_ONCE, schema=ANSWERS, id="answer_id")
+    answers = Shards(tuple(shards), names, columns, AT_ONCE, schema=ANSWERS, id="answer_id")
     texts = run.map("answer_texts", texts_of_answers, answers, settings, into=TEXTS, publish=True)
     run.report.rows_in = run.report.rows_out = texts.rows
     return texts
@@ -142,7 +174,7 @@ def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
     """
     titles: Counter[str] = Counter()
     for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
-        batches = read_shard_pieces(shard, QUESTIONS, ["title"], _AT_ONCE)
+        batches = read_shard_pieces(shard, QUESTIONS, ["title"], AT_ONCE)
         first = next((batch["title"] for batch in batches), pa.array([], pa.string()))
         titles[language_of(first)] += len(first)
     shares = {name: count / max(1, titles.total()) for name, count in titles.most_common()}

@@ -19,11 +19,13 @@ from dupq.clusters.evidence import (
     NUMBER,
     SELF,
     Words,
+    askers_of,
     cited_in,
     formulas_in,
     marks_of,
     numbers_in,
     shared,
+    with_askers,
 )
 from dupq.tables import QUESTIONS
 from dupq.text.questions import BUCKETS, Terms
@@ -40,7 +42,8 @@ def question(number: int, **more: Any) -> Row:
 def marks(rows: list[Row], sites: list[str] | None = None, language: str = "english") -> Terms:
     """Return the marks of rows of QUESTIONS; the tokens of a title are its words in lower case."""
     titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
-    return marks_of(pa.Table.from_pylist(rows, QUESTIONS), titles, sites or [SITE] * len(rows), language)
+    table = pa.Table.from_pylist(rows, QUESTIONS).append_column("site", pa.array(sites or [SITE] * len(rows)))
+    return with_askers(marks_of(table, titles, language), askers_of(table["owner"], table["site"]))
 
 
 def flags(one: Row, other: Row, sites: list[str] | None = None) -> dict[str, float]:

@@ -72,7 +72,8 @@ def contents_of(texts: pa.Table, written: pa.Array | None = None) -> pa.Table:
     """What the questions say; `written` are the titles as they are stored."""
     titles = texts["title"].combine_chunks() if written is None else written
     hashes = content_hashes(titles, texts["text"].combine_chunks())
-    return pa.table([texts["key"], *map(pa.array, hashes.T), signs_of(titles)], schema=CONTENTS)
+    nothing = [pa.array([[]] * len(texts), pa.list_(pa.int32())), pa.nulls(len(texts), pa.int32())]
+    return pa.table([texts["key"], *map(pa.array, hashes.T), signs_of(titles), *nothing], schema=CONTENTS)
 
 
 def rarities_of(texts: pa.Table) -> pa.Table:

@@ -8,14 +8,14 @@ import pytest
 from run_tables import write_rows
 
 from dupq import storage
-from dupq.archive import TEXT_COLUMNS, Shard
+from dupq.archive import Shard
 from dupq.job import earlier
 from dupq.job.run import Run
 from dupq.job.table import ReadWith, Shards
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import TextSettings
-from dupq.tables import CONTENTS, QUESTIONS, TEXTS
-from dupq.text.steps import TextTables, make_texts
+from dupq.tables import CONTENTS, QUESTION_TEXTS, QUESTIONS
+from dupq.text.steps import COLUMNS, TextTables, make_texts
 
 SHARDS = 10  # each of whose ids span those of all others
 
@@ -24,7 +24,7 @@ def shards(folder: Path) -> list[Shard]:
     made = [Shard(number, f"{folder}/site=a/{number}.parquet", "a") for number in range(SHARDS)]
     for shard in made:
         ids = range(shard.number, 300, SHARDS)
-        asked = {"title": "Why?", "body_html": "<p>Because.</p>"}
+        asked = {"title": "Why?", "body_html": "<p>Because.</p>", "tags": []}
         rows = [dict.fromkeys(QUESTIONS.names) | asked | {"question_id": number} for number in ids]
         schema = pa.schema([field.with_nullable(True) for field in QUESTIONS])
         storage.write_table(shard.uri, pa.Table.from_pylist(rows, schema), schema)
@@ -50,7 +50,7 @@ def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_devic
 
 
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:
-    given = Shards(tuple(shards(tmp_path / "questions")), ("a",), TEXT_COLUMNS)
+    given = Shards(tuple(shards(tmp_path / "questions")), ("a",), COLUMNS)
 
     def texts_in(folder: str, before: earlier.Earlier | None) -> tuple[Run, TextTables]:
         run = Run(f"{tmp_path}/{folder}", "texts")
@@ -69,12 +69,13 @@ def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_ques
 def test_what_there_was_has_the_keys_of_this_runs_sites(tmp_path: Path) -> None:
     [shard, *_] = shards(tmp_path / "questions")
     folders = f"{tmp_path}/texts", f"{tmp_path}/contents"
-    texts = [{"key": number, "title": "why", "text": "why"} for number in (10, 20, 299)]
-    hashes = [{"key": number, "high": number, "low": 1, "signs": ""} for number in (20, 10, 299)]
-    for folder, rows, schema in zip(folders, (texts, hashes), (TEXTS, CONTENTS), strict=True):
+    lists = {name: [] for name in QUESTION_TEXTS.names[3:]}
+    texts = [{"key": number, "title": "why", "text": "why", **lists} for number in (10, 20, 299)]
+    hashes = [{"key": number, "high": number, "low": 1, "signs": "", "tags": []} for number in (20, 10, 299)]
+    for folder, rows, schema in zip(folders, (texts, hashes), (QUESTION_TEXTS, CONTENTS), strict=True):
         write_rows(f"{folder}/{shard.file}", rows, schema)
     before = earlier.Earlier(*folders, "", earlier._spans(folders[1], ["a"]))
-    then = earlier.texts_then(before, Shards((shard,), ("A", "a"), TEXT_COLUMNS), 0)
+    then = earlier.texts_then(before, Shards((shard,), ("A", "a"), COLUMNS), 0)
     assert pa.concat_tables(then.texts)["key"].to_pylist() == [1 << 48 | number for number in (10, 20, 299)]
     assert then.contents.ids.tolist() == [10, 20, 299]
     assert then.contents.are_same(np.array([20, 11, 299]), np.array([[20, 1], [11, 1], [299, 2]])).tolist() == [1, 0, 0]

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dupq.clusters.evidence import ASKER, SELF
 from dupq.errors import DupqError
 from dupq.settings.sections import TextSettings
-from dupq.tables import KEYS, TEXTS
-from dupq.text.questions import ContentHashes, content_hashes
+from dupq.tables import KEYS, QUESTION_TEXTS, TEXTS
+from dupq.text.questions import TERM_BITS, ContentHashes, bucket_of, content_hashes, lists_of, terms_of
 from dupq.text.steps import EarlierTexts, no_repeated, texts_of, texts_of_answers, texts_since
 
 SITE = 1 << 48
@@ -21,14 +22,17 @@ def questions(rows: list[tuple[int, str, str]]) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), 2):
         ids, titles, bodies = zip(*rows[start : start + 2], strict=True)
         columns = [pa.array(ids), pa.array(titles), pa.array(bodies), pa.array([SITE | number for number in ids])]
-        yield pa.record_batch(columns, ["question_id", "title", "body_html", "key"])
+        columns += [pa.array([[f"t{number}"] for number in ids]), pa.array([str(number) for number in ids])]
+        names = ["question_id", "title", "body_html", "key", "tags", "owner", "site"]
+        yield pa.record_batch([*columns, pa.array(["b"] * len(ids))], names)
 
 
 def then(rows: list[tuple[int, str, str]], text: str) -> EarlierTexts:
     """What an earlier run had: the texts say from where they are."""
     ids, titles, bodies = zip(*rows, strict=True)
-    texts = [{"key": SITE | number, "title": "then", "text": text} for number in ids]
-    tables = [pa.Table.from_pylist([row], TEXTS) for row in texts]
+    lists = {field.name: [7] for field in list(QUESTION_TEXTS)[3:]}
+    texts = [{"key": SITE | number, "title": "then", "text": text, **lists} for number in ids]
+    tables = [pa.Table.from_pylist([row], QUESTION_TEXTS) for row in texts]
     return EarlierTexts(
         ContentHashes(np.array(ids), content_hashes(pa.array(titles), pa.array(bodies))), tables, {"counted": 7}
     )
@@ -40,7 +44,16 @@ def test_texts_are_made_and_contents_beside_them_in_the_same_order() -> None:
     assert found.table["text"].to_pylist() == ["why so", "how thus", "when", "", "who i"]
     hashes = np.stack([found.second[half].to_numpy() for half in ("high", "low")], axis=1)
     assert (hashes == content_hashes(*(pa.array([row[n] for row in ROWS]) for n in (1, 2)))).all()
-    assert found.table == texts_of(questions(ROWS), TextSettings()).table
+    assert found.table.select(TEXTS.names) == texts_of(questions(ROWS), TextSettings()).table
+    titles, texts = (terms_of(pa.array(found.table[name].to_pylist()), "english") for name in ("title", "text"))
+    for names, terms in ((("title_terms", "title_counts"), titles), (("text_terms", "text_counts"), texts)):
+        assert [found.table[name].combine_chunks() for name in names] == lists_of(terms)
+    assert [found.second["tags"].to_pylist(), found.second["asker"].to_pylist()] == [
+        [[bucket_of(f"t{row[0]}")] for row in ROWS],
+        [ASKER << TERM_BITS | bucket_of(f"b/{row[0]}") for row in ROWS],
+    ]
+    owners = [[mark >> TERM_BITS for mark in marks] for marks in found.table["marks"].to_pylist()]
+    assert all(SELF in kinds and ASKER not in kinds for kinds in owners)
     assert found.counts == {"rows_in": 5, "empty texts": 1, "texts as in the earlier run": 0}
 
 
@@ -51,6 +64,9 @@ def test_what_says_the_same_is_taken_from_the_earlier_run_and_nothing_else() -> 
     assert found.table["key"].to_pylist() == [SITE | row[0] for row in now]
     assert found.table["text"].to_pylist() == ["as then", "why so", "how thus", "as then", ""]
     assert (found.counts["texts as in the earlier run"], found.counts["counted"]) == (2, 7)
+    terms = found.table["text_terms"].to_pylist()
+    assert [row == [7] for row in terms] == [True, False, False, True, False]
+    assert [tags == [bucket_of(f"t{row[0]}")] for tags, row in zip(found.second["tags"].to_pylist(), now, strict=True)]
 
 
 def test_a_question_that_appears_twice_stays_there_twice_until_it_is_found() -> None:

@@ -1,6 +1,6 @@
 """neighbours, terms, model → candidate pairs with their probability → the clusters of representatives.
 
-    terms       stems, tags and marks of every question, by hash; and how many questions of a shard have each term
+    terms       stems, tags and marks of every question, by key; and how many questions of a shard have each term
     rarities    how rare each term is in the archive: one array of 16 MB, however large the archive
 
     candidates  both directions of a pair as one row
@@ -41,14 +41,13 @@ from dupq.clusters.decision import (
     solve,
     undirected,
     unlisted,
-    words_of_texts,
 )
-from dupq.clusters.evidence import around, marks_of, shared, terms_table, words_of
+from dupq.clusters.evidence import around, each_once, shared, with_askers, words_of
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
-from dupq.job.table import Each, ReadWith, Shards, Shuffled, Table, Whole
+from dupq.job.table import Each, ReadWith, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
 from dupq.neighbours.embeddings import Measure
 from dupq.runs.question_tables import embeddings_of, pairs_in, sorted_keys
@@ -68,10 +67,8 @@ from dupq.tables import (
     TERMS,
 )
 from dupq.text.keys import RowsByKey, Sites, distinct, indices_among
-from dupq.text.questions import BUCKETS, Terms, concatenated, document_counts, rarities, tags_of
-
-_NO_TERMS = Terms(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
-COLUMNS, AT_ONCE = ("question_id", "title", "body_html", "tags", "owner"), 1_024  # of questions
+from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
+from dupq.text.steps import TextTables
 
 
 class TermTables(NamedTuple):
@@ -81,37 +78,28 @@ class TermTables(NamedTuple):
     rarities: Table  # RARITIES, in one partition
 
 
-def make_terms(run: Run, texts: Table, questions: Shards, language: str, partitions: int) -> TermTables:
+def make_terms(run: Run, texts: TextTables, partitions: int) -> TermTables:
     """Make the terms of each question, in `partitions` by key, and the rarities."""
-    counts = run.table("counts", TERM_COUNTS, texts.partitions)
-    inputs = texts, questions, language
+    counts = run.table("counts", TERM_COUNTS, texts.terms.partitions)
+    inputs = texts.terms, texts.contents.only("tags", "asker")
     terms = run.shuffle("terms", terms_of_shard, *inputs, into=TERMS, by="key", partitions=partitions, second=counts)
     rarity = run.map("rarities", rarities_of, Each(counts), terms.rows, into=RARITIES)
     run.report.rows_in = run.report.rows_out = terms.rows
     return TermTables(terms, rarity)
 
 
-def terms_of_shard(texts: pa.Table, questions: Iterator[pa.RecordBatch], language: str) -> Counted:
-    """Return TERMS of rows of TEXTS and their questions; the second table is TERM_COUNTS."""
-    words = words_of_texts(texts, *_tags_and_marks(texts, questions, language), language)
-    counts_of_terms = document_counts(words.texts)
+def terms_of_shard(texts: pa.Table, contents: pa.Table) -> Counted:
+    """Return TERMS of rows of QUESTION_TEXTS and CONTENTS of the same questions; the second table is TERM_COUNTS."""
+    marks = with_askers(each_once(texts["marks"]), contents["asker"].combine_chunks())
+    columns = {
+        **{name: texts[name] for name in texts.column_names},
+        "marks": lists_of(marks)[0],
+        "tags": contents["tags"],
+    }
+    counts_of_terms = document_counts(each_once(texts["text_terms"]))
     occurring = np.flatnonzero(counts_of_terms)
-    columns = [pa.array(occurring.astype(np.int32)), pa.array(counts_of_terms[occurring])]
-    counts = pa.table(columns, schema=TERM_COUNTS)
-    return Counted(terms_table(texts["key"].combine_chunks(), words), second=counts)
-
-
-def _tags_and_marks(texts: pa.Table, questions: Iterator[pa.RecordBatch], language: str) -> tuple[Terms, Terms]:
-    """Return the tags and marks of rows of TEXTS, in their order."""
-    rows_by_key = RowsByKey(texts["key"].to_numpy())
-    rows, tags, marks = [np.zeros(0, np.int64)], [_NO_TERMS], [_NO_TERMS]
-    for batch in questions:
-        rows.append(rows_by_key.find(batch["key"].to_numpy()))
-        titles = texts["title"].take(pa.array(rows[-1]))
-        tags.append(tags_of(batch["tags"]))
-        marks.append(marks_of(batch, titles, batch["site"].to_pylist(), language))
-    order = np.argsort(np.concatenate(rows), kind="stable")
-    return concatenated(tags).take(order), concatenated(marks).take(order)
+    counts = pa.table([occurring.astype(np.int32), counts_of_terms[occurring]], schema=TERM_COUNTS)
+    return Counted(pa.table(columns, schema=TERMS), second=counts)
 
 
 def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:

@@ -69,6 +69,7 @@ class Archive:
         hashes = content_hashes(*(pa.array(column) for column in zip(*said, strict=True))) if said else np.zeros((0, 2))
         keys = self.sites.pack(shard.site, ids, "")
         columns = [*(pa.array(column.astype(np.int64)) for column in (keys, *hashes.T)), pa.array([""] * len(keys))]
+        columns += [pa.array([[]] * len(keys), pa.list_(pa.int32())), pa.nulls(len(keys), pa.int32())]
         place = storage.join(f"{self.uri}/work/contents", shard.file)
         storage.write_table(place, pa.table(columns, schema=CONTENTS), CONTENTS)
         return shard

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from inline import without_ray
 from oracles.slow_evidence import Question, words_of
-from run_tables import key_of, question_row, table, write_rows
+from run_tables import key_of, question_row, write_rows
 
 from dupq import tables
 from dupq.archive import Shard
@@ -16,9 +16,12 @@ from dupq.clusters.evidence import CITED, SELF, terms_table, titles_only
 from dupq.clusters.steps import decide as stage
 from dupq.clusters.steps.decide import make_terms
 from dupq.job.run import Run
-from dupq.job.table import Shards
+from dupq.job.table import ReadWith, Shards
+from dupq.settings.sections import TextSettings
+from dupq.tables import CONTENTS
 from dupq.text.keys import Sites
 from dupq.text.questions import BUCKETS, Terms
+from dupq.text.steps import COLUMNS, EarlierTexts, make_texts
 
 QUESTIONS = {
     3: Question({1: 2}, {1: 3, 4: 1}, {2: 1}, {}),
@@ -45,17 +48,17 @@ def test_terms_come_back_as_they_were_written_or_without_all_but_titles() -> Non
             assert [rows_of(terms)[row] for row in rows.find(np.array(keys))] == expected
 
 
-def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts_are(tmp_path: Path) -> None:
+def test_each_question_has_the_tags_and_marks_of_its_row(tmp_path: Path) -> None:
     site = "a.example.com"
     sites, shard = Sites([site]), Shard(0, f"{tmp_path}/questions.parquet", site)
     keys = {number: key_of(sites, (site, number)) for number in (3, 1, 4, 2)}
     rows = [question_row(n, tags=["t"] * (n > 2), body_html=f'<a href="/q/{n + 1}">{n}</a>') for n in keys]
     write_rows(shard.uri, rows, tables.QUESTIONS)
-    texts = [{"key": keys[number], "title": "", "text": "words"} for number in (2, 4, 3, 1)]
-    written = table(f"{tmp_path}/texts", tables.TEXTS, texts)
     with without_ray():
-        questions = Shards((shard,), (site,), stage.COLUMNS, 2)
-        made = make_terms(Run(str(tmp_path), "terms"), written, questions, "english", 1)
+        questions = Shards((shard,), (site,), COLUMNS, 2)
+        nothing = ReadWith(lambda *_: EarlierTexts(), (), 1)
+        texts = make_texts(Run(str(tmp_path), "texts"), questions, nothing, TextSettings())
+        made = make_terms(Run(str(tmp_path), "terms"), texts, 1)
     places, words = evidence.words_of(made.terms.read(0))
     found = places.find(np.array([keys[number] for number in (1, 2, 3, 4)]))
     tags, marks = (rows_of(terms) for terms in words[2:])
@@ -68,5 +71,7 @@ def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts
 
 
 def test_a_shard_without_questions_has_no_terms() -> None:
-    found = stage.terms_of_shard(tables.TEXTS.empty_table(), iter([]), "english")
+    found = stage.terms_of_shard(
+        tables.QUESTION_TEXTS.empty_table().drop_columns(["title", "text"]), CONTENTS.empty_table()
+    )
     assert (len(found.table), len(found.second)) == (0, 0)
