@@ -16,13 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import ray
 from ray._common.utils import get_default_ray_temp_dir, get_system_memory
-from ray._private import ray_constants
+from ray._private import parameter, ray_constants, services
 from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -35,6 +36,7 @@ from dupq.runs import progress
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+_LEAN: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
 _LEAST_STORE_BYTES = 300_000_000
 _STORE_BYTES_PER_CPU = 400_000_000  # for shards in Ray Data, which uses half of the store for blocks
 _STORE_SHARE = 0.3  # of the memory, and of the free space in /dev/shm, at most
@@ -136,7 +138,7 @@ def _init(address: str) -> None:
         return
     # Given a token, Ray requires it, unless RAY_AUTH_MODE says otherwise, and writes none into the home folder.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    with _on_loopback():
+    with _for_one_machine():
         ray.init(
             address="local",
             num_cpus=_cpus_here(),
@@ -183,14 +185,29 @@ def _object_store_bytes() -> int:
 
 
 @contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Let Ray use 127.0.0.1: by default it takes an external address, so that other nodes could join."""
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+def _for_one_machine() -> Iterator[None]:
+    """Let Ray use 127.0.0.1 and start without what a job on one machine never asks.
+
+    By default it takes an external address, so that other nodes could join, and starts a scaler of clusters, a server
+    for the dashboard, and what sends the workers' logs to a driver that does not want them: a second of a CPU and
+    140 MB for each start.
+    """
+    with contextlib.ExitStack() as stack:
+        lean = partial(parameter.RayParams, **_LEAN)
+        stack.enter_context(_replaced(ray_constants, "ENABLE_RAY_CLUSTER", False))
+        stack.enter_context(_replaced(parameter, "RayParams", lean))
+        stack.enter_context(_replaced(services, "start_api_server", lambda *_, **__: (None, None)))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        setattr(module, name, before)
 
 
 @contextlib.contextmanager
