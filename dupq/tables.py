@@ -259,7 +259,9 @@ COMPARED = pa.schema(
             _required(name, pa.float32())
             for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")
         ),
-        *(_required(name, pa.float32()) for name in ("tags", "title_swap", "other_numbers")),  # NaN without tags
+        *(
+            _required(name, pa.float32()) for name in ("tags", "title_swap", "other_numbers", "other_date")
+        ),  # NaN without tags
         *(_required(name, pa.float32()) for name in ("other_asking", "other_formulas", "same_asker", "cites")),
     ]
 )
@@ -375,7 +377,7 @@ CALIBRATION_PAIRS = pa.schema(
         _required("weight", pa.float64()),  # in the likelihood
         _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
         _required("probability", pa.float64()),
-        _required("features", pa.list_(pa.float64(), 18)),
+        _required("features", pa.list_(pa.float64(), 19)),
     ]
 )
 

@@ -46,6 +46,7 @@ FEATURES = (
     "title_swap",  # x title_cosine: titles that differ in one telling word on each side
     "other_numbers",
     "series",  # other_numbers x title_cosine: "Election 2013", "Election 2014"
+    "other_date",
     "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
     "other_formulas",
     "same_asker",
@@ -61,7 +62,7 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "titles that ask something else": ("other_asking",),
+    "titles that ask something else": ("other_date", "other_asking"),
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),
@@ -176,6 +177,7 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
         of["title_swap"] * of["title_cosine"],
         of["other_numbers"],
         of["other_numbers"] * of["title_cosine"],
+        of["other_date"],
         np.where(of["title_cosine"] >= _SAME_WORDS, of["other_asking"], 0.0),
         of["other_formulas"],
         of["same_asker"],

@@ -6,7 +6,6 @@ are shared words, weighted by how rare they are in the archive. Titles are also 
 neighbours: where all of them say "How can I …", sharing it means little.
 """
 
-import functools
 import html
 from typing import NamedTuple
 
@@ -23,12 +22,13 @@ from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
 from dupq.text.questions import BUCKETS, TERM_BITS, Terms, lists_of
 
-# Marks of a question beside its words: what it asks, its numbers and formulas, its asker, the questions that it cites.
+# Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
+# asker, the questions that it cites.
 #
 # A mark is a kind and a hash of BUCKETS values, so the marks of a question are one sorted list of numbers. No names are
 # stored: an asker is a hash of the user's number on the site.
 
-ASKING, NUMBER, FORMULA, ASKER, CITED, SELF = range(6)  # kinds; a question has exactly one mark SELF
+ASKING, UNDATED, NUMBER, FORMULA, ASKER, CITED, SELF = range(7)  # kinds; a question has exactly one mark SELF
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
@@ -45,13 +45,13 @@ def marks_of(questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, lang
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
     signs = signs_of(questions["title"]).to_pylist()
-    asking = functools.cache(TitleComparer(language, lambda word: False).question_of)
+    comparer = TitleComparer(language, lambda word: False)
+    kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated))
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs, *columns, strict=True)
     for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
-        if request := asking(Title(words, sign)):
-            marks.add(_mark(ASKING, request))
+        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
         marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in_html(body))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
         marks_of_rows.append(sorted(marks))
@@ -129,6 +129,7 @@ class Shared(NamedTuple):
     tags: np.ndarray  # Jaccard coefficient; NaN where neither has any
     title_swap: np.ndarray  # the rarest term of only one title, on the side where it is less rare; 1: the rarest of all
     other_numbers: np.ndarray  # 1 where both titles have numbers, but not the same ones: siblings, not duplicates
+    other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
@@ -342,8 +343,8 @@ _KINDS = SELF + 1
 
 @nb.njit(nogil=True, cache=True)
 def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the fields of Shared from `other_numbers` on (float32, shape (5, n)); the marks are sorted."""
-    fields = np.zeros((5, len(left)), np.float32)
+    """Return the fields of Shared from `other_numbers` on (float32, shape (6, n)); the marks are sorted."""
+    fields = np.zeros((6, len(left)), np.float32)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
         mine, theirs, common = np.zeros(_KINDS), np.zeros(_KINDS), np.zeros(_KINDS)
@@ -364,14 +365,15 @@ def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, righ
             cites |= _has_cited(offsets, ids, a, ids[offsets[b + 1] - 1])
         if theirs[CITED] + common[CITED] > 0 and mine[SELF] > 0:
             cites |= _has_cited(offsets, ids, b, ids[offsets[a + 1] - 1])
-        for row, kind in ((0, NUMBER), (1, ASKING)):
+        fields[1, pair] = common[UNDATED] > 0 and mine[NUMBER] + theirs[NUMBER] > 0
+        for row, kind in ((0, NUMBER), (2, ASKING)):
             both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
             fields[row, pair] = both and mine[kind] + theirs[kind] > 0
         if mine[FORMULA] + common[FORMULA] > 0 and theirs[FORMULA] + common[FORMULA] > 0:
             apart = mine[FORMULA] + theirs[FORMULA]
-            fields[2, pair] = apart / (apart + common[FORMULA])
-        fields[3, pair] = common[ASKER] > 0
-        fields[4, pair] = cites
+            fields[3, pair] = apart / (apart + common[FORMULA])
+        fields[4, pair] = common[ASKER] > 0
+        fields[5, pair] = cites
     return fields
 
 

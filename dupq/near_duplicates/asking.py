@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
-from dupq.text.languages import is_stop_word, numbers_in, stems
+from dupq.text.languages import is_date, is_stop_word, numbers_in, stems
 from dupq.text.tokens import as_read
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
@@ -137,6 +137,12 @@ class TitleComparer:
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""
         return " ".join([*self._telling(self._words(title.words)), title.signs]).strip()
+
+    def undated(self, title: Title) -> str:
+        """Return what a title with a year or a month asks about any other time; "" for a title without one."""
+        words = self._words(title.words)
+        rest = [word for word in words if not is_date(word)]
+        return " ".join([*self._telling(rest), title.signs]).strip() if len(rest) < len(words) else ""
 
     def _agree(self, words: list[str], others: list[str]) -> bool:
         is_swapped = words != others and sorted(words) == sorted(others)

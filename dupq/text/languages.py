@@ -202,7 +202,7 @@ def normaliser_of(settings: TextSettings) -> Normaliser:
     return normaliser
 
 
-_DIGIT = re.compile(r"[0-9]")
+_DIGIT, _YEAR = re.compile(r"[0-9]"), re.compile(r"(?:19|20)[0-9]{2}")
 _MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
@@ -222,6 +222,11 @@ def numbers_in(words: str) -> set[str]:
     tokens = words.split(" ")
     digits = {word for word in tokens if _DIGIT.search(word)} if _DIGIT.search(words) else set()
     return digits | {_NUMBERS[word] for word in _NUMBERS.keys() & tokens}
+
+
+def is_date(word: str) -> bool:
+    """Tell whether a token of a title is a year or a month."""
+    return _YEAR.fullmatch(word) is not None or _NUMBERS.get(word, "").startswith("month")
 
 
 # Detecting the language of titles by the scripts of their words and by stop words.

@@ -436,7 +436,9 @@ def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_w
     assert expit(likely) > 0.5 > 0.05 > expit(unlikely)
 
 
-@pytest.mark.parametrize("name", ["other_numbers", "other_asking", "other_formulas", "same_asker", "cites"])
+@pytest.mark.parametrize(
+    "name", ["other_numbers", "other_date", "other_asking", "other_formulas", "same_asker", "cites"]
+)
 def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_same(name: str) -> None:
     rest = dict.fromkeys(("text_cosine", "text_least", "both_ways", "tags"), 0.25)
     alike = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 0.5} | rest

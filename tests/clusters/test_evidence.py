@@ -17,6 +17,7 @@ from dupq.clusters.evidence import (
     FORMULA,
     NUMBER,
     SELF,
+    UNDATED,
     UNLISTED,
     Shared,
     Words,
@@ -96,8 +97,8 @@ def one_pair(one: Question, other: Question, rarity: list[float] | None = None) 
     return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
 
 
-EVERYTHING = [(kind, 1) for kind in (ASKING, NUMBER, FORMULA, ASKER)]
-NONE_OF_A_COPY = {"title_swap", "other_numbers", "other_asking", "other_formulas", "cites"}
+EVERYTHING = [(kind, 1) for kind in (ASKING, UNDATED, NUMBER, FORMULA, ASKER)]
+NONE_OF_A_COPY = {"title_swap", "other_numbers", "other_date", "other_asking", "other_formulas", "cites"}
 
 
 def test_a_question_and_its_copy_share_everything() -> None:

@@ -18,6 +18,7 @@ from dupq.clusters.evidence import (
     FORMULA,
     NUMBER,
     SELF,
+    UNDATED,
     Words,
     askers_of,
     cited_in,
@@ -31,7 +32,7 @@ from dupq.tables import QUESTIONS
 from dupq.text.questions import BUCKETS, Terms
 
 SITE = "cs.stackexchange.com"
-FLAGS = ("other_numbers", "other_asking", "other_formulas", "same_asker", "cites")
+FLAGS = ("other_numbers", "other_date", "other_asking", "other_formulas", "same_asker", "cites")
 Row = dict[str, Any]
 
 
@@ -127,7 +128,10 @@ def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
     one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
     own = f"{SITE}/7"
     expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
-    assert {each for each in one if each // BUCKETS != ASKING} == expected | {mark(FORMULA, "n"), mark(FORMULA, "x^2")}
+    assert {each for each in one if each // BUCKETS not in (ASKING, UNDATED)} == expected | {
+        mark(FORMULA, "n"),
+        mark(FORMULA, "x^2"),
+    }
     assert sum(each // BUCKETS == ASKING for each in one) == 1
     assert other == [mark(SELF, f"{SITE}/8")]  # no name, and nothing asked
     assert one == sorted(set(one))
@@ -146,10 +150,21 @@ LINK = '<a href="/questions/2">like this one</a>'
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ({"title": "election 2013"}, {"title": "election 2014"}, {"other_numbers": 1, "other_asking": 1}),
+        (
+            {"title": "election 2013"},
+            {"title": "election 2014"},
+            {"other_numbers": 1, "other_date": 1, "other_asking": 1},
+        ),
         ({"title": "sum of two numbers"}, {"title": "the sum of 2 numbers"}, {"other_asking": 1}),
-        ({"title": "meeting in june"}, {"title": "meeting in july"}, {"other_numbers": 1, "other_asking": 1}),
+        (
+            {"title": "meeting in june"},
+            {"title": "meeting in july"},
+            {"other_numbers": 1, "other_date": 1, "other_asking": 1},
+        ),
         ({"title": "election"}, {"title": "election 2014"}, {"other_asking": 1}),
+        ({"title": "2014 election"}, {"title": "election 2014"}, {"other_asking": 1}),
+        ({"title": "windows 10 slow"}, {"title": "windows 11 slow"}, {"other_numbers": 1, "other_asking": 1}),
+        ({"title": "visa in 2013"}, {"title": "work visa in 2014"}, {"other_numbers": 1, "other_asking": 1}),
         ({"title": "string to float"}, {"title": "float to string"}, {"other_asking": 1}),
         ({"title": "should i bake bread"}, {"title": "baking the bread"}, {}),
         ({"title": "c++ sort"}, {"title": "c sort"}, {"other_asking": 1}),

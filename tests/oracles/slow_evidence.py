@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.evidence import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, Words
+from dupq.clusters.evidence import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, UNDATED, Words
 from dupq.text.questions import BUCKETS, Terms
 
 SATURATION = 1.2
@@ -52,10 +52,11 @@ def slow_shared(one: Question, other: Question, rarity: Sequence[float]) -> dict
 
 
 def slow_marked(*marks: Counts) -> dict[str, float]:
-    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(6)}
+    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(7)}
     (own, others_own), (cited, others_cited) = of[SELF], of[CITED]
     return {
         "other_numbers": float(all(of[NUMBER]) and of[NUMBER][0] != of[NUMBER][1]),
+        "other_date": float(bool(set.intersection(*of[UNDATED])) and of[NUMBER][0] != of[NUMBER][1]),
         "other_asking": float(all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]),
         "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
         if all(of[FORMULA])
