@@ -24,7 +24,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -39,7 +39,7 @@ from dupq.errors import DupqError, SettingError, StorageError
 from dupq.system import side_by_side
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetResult, ObjectMeta
 
 _log = logging.getLogger(__name__)
 Doing = Literal["read", "list", "write", "delete"]
@@ -140,8 +140,31 @@ def filesystem(scheme: str) -> pafs.FileSystem:
     if scheme == "gs":
         return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=patience().total))
     if scheme == "az":
-        return pafs.AzureFileSystem(os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", ""))
+        return _azure_filesystem(os.environ)
     return _s3_filesystem(endpoint(), patience())
+
+
+def _azure_filesystem(given: Mapping[str, str]) -> pafs.AzureFileSystem:
+    """Return pyarrow's filesystem, which is told the key and the address that obstore reads by itself.
+
+    Not a signature (SAS): pyarrow's errors would show it.
+    """
+    account = given.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    scheme, _, rest = given.get("AZURE_STORAGE_ENDPOINT", "").rpartition("://")
+    blob = rest.partition("/")[0].removeprefix(account) or None  # pyarrow puts the account before or behind it
+    return pafs.AzureFileSystem(
+        account,
+        account_key=given.get("AZURE_STORAGE_ACCOUNT_KEY"),
+        blob_storage_authority=blob,
+        dfs_storage_authority=blob and blob.replace(".blob.", ".dfs."),
+        blob_storage_scheme=scheme or None,
+        dfs_storage_scheme=scheme or None,
+    )
+
+
+def is_of_server(error: Exception) -> bool:
+    """Return whether an error of pyarrow came from an object store, and not from what is in a file."""
+    return any(prefix in str(error) for prefix in ("AWS Error", "Azure Error", "google::cloud::Status"))
 
 
 @functools.cache
@@ -190,24 +213,28 @@ def info(uri: str) -> Info:
 def has_below(uri: str) -> bool:
     """Return whether there are objects below the folder `uri`; True for any bucket."""
     store, key = _store_of(uri)
-    return bool(patiently(uri, "list", lambda: _page(store, key, None))) or not key
+    return bool(patiently(uri, "list", lambda: next(obstore.list(store, key or None), []))) or not key
 
 
 def listed(uri: str) -> Iterator[tuple[str, int]]:
     """Yield all objects at any depth below the folder `uri`, page by page: relative path, and size in bytes."""
     store, key = _store_of(uri)
-    last = None
-    while page := patiently(uri, "list", functools.partial(_page, store, key, last)):
+    last, pages = None, None
+
+    def next_page() -> "Sequence[ObjectMeta]":
+        nonlocal pages
+        # one listing goes on while nothing fails: not all servers of Azure's protocol know where to start another
+        going_on, pages = pages or obstore.list(store, key or None, offset=last, chunk_size=_PAGE), None
+        page, pages = next(going_on, []), going_on
+        return page
+
+    while page := patiently(uri, "list", next_page):
         for entry in page:
             if entry["path"] != key:  # S3's console creates an empty object for a folder
                 yield entry["path"].removeprefix(f"{key}/"), entry["size"]
         if len(page) < _PAGE:
             return
         last = page[-1]["path"]
-
-
-def _page(store: ObjectStore, key: str, last: str | None) -> "Sequence[ObjectMeta]":
-    return next(obstore.list(store, key or None, offset=last, chunk_size=_PAGE), [])
 
 
 def names_in(uri: str) -> list[str]:
@@ -257,7 +284,10 @@ def create(uri: str, content: bytes) -> bool:
 def move(source: str, target: str) -> None:
     """Rename an object within its bucket, replacing an existing one. Raises DupqError if there is no `source`."""
     (store, key), (_, to_key) = _store_of(source), _store_of(target)
-    patiently(f"{source} (to become {target})", "write", lambda: obstore.copy(store, key, to_key))
+    if source.startswith("az://"):  # Azure may copy later, and would find no source
+        write(target, read(source))
+    else:
+        patiently(f"{source} (to become {target})", "write", lambda: obstore.copy(store, key, to_key))
     delete(source)
 
 
@@ -269,7 +299,7 @@ def delete(uri: str) -> None:
         try:
             obstore.delete(store, key)
         except FileNotFoundError as error:
-            if _code(error) == "NoSuchBucket":
+            if _code(error) in _NO_BUCKET:
                 raise
 
     patiently(uri, "delete", remove)
@@ -302,13 +332,18 @@ class _Object:
         self._tail, self._size, self._etag = patiently(uri, "read", self._read_tail)
 
     def _read_tail(self) -> tuple[bytes, int, str]:
+        ask: Callable[..., GetResult] = functools.partial(obstore.get, self._store, self._key)
+        from_end = not self._uri.startswith("az://")  # Azure has no ranges from the end
         try:
-            answer = obstore.get(self._store, self._key, options={"range": {"suffix": _TAIL}})
+            answer = ask(options={"range": {"suffix": _TAIL} if from_end else (0, _TAIL)})
         except Exception as error:
             if _code(error) != "InvalidRange" and "non-partial response" not in str(error):
                 raise
-            answer = obstore.get(self._store, self._key)  # an empty object has no last byte
-        return answer.bytes().to_bytes(), answer.meta["size"], answer.meta["e_tag"] or ""
+            answer = ask()  # an empty object has no last byte
+        size, etag = answer.meta["size"], answer.meta["e_tag"] or ""
+        if not from_end and size > _TAIL:
+            answer = ask(options={"range": (size - _TAIL, size), "if_match": etag})
+        return answer.bytes().to_bytes(), size, etag
 
     def read(self, count: int = -1) -> bytes:
         start = self._position
@@ -378,7 +413,7 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
         except DupqError:
             raise
         except Exception as error:  # those of obstore have no common base class
-            trouble = _trouble(error, doing)
+            trouble = _trouble(error, doing, _KEYS[uri.partition("://")[0]])
             now = time.monotonic()
             started = now if started is None else started
             left = started + patience().total - now
@@ -396,7 +431,9 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
     raise AssertionError("never reached: the loop has no end")
 
 
-_STATUS, _CODE = re.compile(r"status code: (\d+)"), re.compile(r"<Code>(\w+)</Code>")
+# the second is an answer within Azure's answer to several deletions
+_STATUS = re.compile(r"(?:status code: |Bulk delete request failed .* \(code: )(\d+)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 _THROTTLED = "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503"
 _PASSING = {
     **dict.fromkeys(_THROTTLED.split(), "throttled"),
@@ -406,24 +443,33 @@ _PASSING = {
         "damaged on its way",
     ),
 }
-_WRONG_KEY = ("SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException", "401")
+_WRONG_KEY = (
+    *("SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException", "401"),
+    *("AuthenticationRequired", "AuthenticationFailed", "InvalidAuthenticationInfo"),  # Google's, and Azure's
+)
 _WRONG_REGION = ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 _REMEDIES = {
-    **dict.fromkeys(_WRONG_KEY, "wrong key ({code}); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    **dict.fromkeys(_WRONG_KEY, "wrong key ({code}); check {keys}"),
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
         "expired token ({code}); get a new one, or give the machine a role",
     ),
     **dict.fromkeys(
-        ("AccessDenied", "AllAccessDisabled", "403"),
+        ("AccessDenied", "AllAccessDisabled", "AuthorizationFailure", "AuthorizationPermissionMismatch", "403"),
         "no right to {doing} it ({code}); give the key or role that right",
     ),
     **dict.fromkeys(_WRONG_REGION, "wrong region ({code}); set AWS_REGION to that of the bucket"),
     **dict.fromkeys(
-        ("PreconditionFailed", "412", "InvalidRange", "416"),
+        ("PreconditionFailed", "ConditionNotMet", "412", "InvalidRange", "416"),
         "damaged: it was replaced while it was read; start again",
     ),
-    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), "no such bucket; correct the address or make the bucket"),
+    **dict.fromkeys(_NO_BUCKET, "no such bucket; correct the address or make the bucket"),
     "RequestTimeTooSkewed": "the clock of this machine is wrong ({code}); set it",
 }
 
@@ -442,8 +488,11 @@ def _code(error: Exception) -> str:
     return match[1] if match else ""
 
 
-def _trouble(error: Exception, doing: Doing) -> _Trouble:
-    """Return what an error of obstore or boto3 means. All statuses from 500 on may be temporary."""
+def _trouble(error: Exception, doing: Doing, keys: str) -> _Trouble:
+    """Return what an error of obstore or boto3 means. All statuses from 500 on may be temporary.
+
+    `keys` are the environment variables for a key.
+    """
     code, text = _code(error), str(error)
     line = " ".join(text.partition("\n\nDebug source:")[0].split())
     match = _STATUS.search(text)
@@ -451,8 +500,11 @@ def _trouble(error: Exception, doing: Doing) -> _Trouble:
     passing = _PASSING.get(code) or _PASSING.get(status) or ("the server fails" if status >= "500" else None)
     if passing:
         return _Trouble(f"{passing} ({code})", may_pass=True)
+    address = re.search(r"performing [A-Z]+ ([^\s?]+)", line)
+    if "Error performing token request" in line and address:  # not to the store: without a key, the machine is asked
+        return _Trouble(f"no token from {address[1]} ({status or 'no answer'}); set {keys}", may_pass=not status)
     if code in _REMEDIES:
-        return _Trouble(_REMEDIES[code].format(code=code, doing=doing))
+        return _Trouble(_REMEDIES[code].format(code=code, doing=doing, keys=keys))
     if isinstance(error, FileNotFoundError):
         return _Trouble("no such file", kind=DupqError)
     if "indicates an incorrectly configured region" in text:
@@ -462,12 +514,14 @@ def _trouble(error: Exception, doing: Doing) -> _Trouble:
     if "InvalidCertificate(" in text:
         return _Trouble("not reachable: its certificate is not trusted; check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
     if "HTTP error" in line or "MetadataRetrieval" in text or "CredentialRetrieval" in text:
-        address, kinds = re.search(r"performing \w+ (\S+)", text), re.findall(r"kind: (\w+),", text)
+        kinds = re.findall(r"kind: (\w+),", text)
         last = "Timeout" if "Timeout" in kinds else kinds[-1] if kinds else ""
         return _Trouble(f"not reachable ({f'{last} at {address[1]}' if address and last else line})", may_pass=True)
     if "get_credentials" in text or "Partial credentials" in text:
         line = line if "Partial" in text else "boto3 finds none"
         return _Trouble(f"no key ({line}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    if "Account must be specified" in line or "Invalid Access Key" in line:
+        return _Trouble(f"no key ({line}); set {keys}")
     if "Could not parse path" in line or "invalid path" in line:
         return _Trouble(f"not a valid address ({line})", kind=DupqError)
     return _Trouble(f"the server refuses to {doing} it ({line})" if code else f"cannot be used ({line})")

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 
+import obstore
 import pyarrow as pa
 import pytest
 from fault_proxy import Fault, FaultProxy
@@ -252,6 +253,65 @@ def test_what_does_not_pass_by_itself_is_said_at_once_in_one_line(
         assert re.match(rf"s3://dupq/written.*: {wanted.format(doing=doing)}", str(caught.value))
         assert "\n" not in str(caught.value)
         assert proxy.count() <= 2  # HEAD, and GET for the reason
+
+
+_GCS = "Generic GCS error: Error performing"
+_AZURE = "Generic MicrosoftAzure error: "
+_KEY_OF_AZURE = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+
+
+def _answer(status: int, code: str) -> str:
+    return f"GET http://host/x in 1ms - Server returned non-2xx status code: {status}: <Error>\n<Code>{code}</Code>"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "said"),
+    [
+        ("gs", _answer(401, "AuthenticationRequired"), "wrong key (AuthenticationRequired); check GOOGLE_APPL"),
+        ("gs", _answer(404, "NoSuchBucket"), "no such bucket;"),
+        (
+            "gs",
+            f"{_GCS} token request: Error performing GET http://metadata/token?a=b in 1ms - status code: 403",
+            "no token from http://metadata/token (403); set GOOGLE_APPLICATION_CREDENTIALS",
+        ),
+        ("az", _answer(403, "AuthenticationFailed"), f"wrong key (AuthenticationFailed); check {_KEY_OF_AZURE}"),
+        (
+            "az",
+            _answer(403, "AuthorizationPermissionMismatch"),
+            "no right to read it (AuthorizationPermissionMismatch)",
+        ),
+        ("az", _answer(404, "ContainerNotFound"), "no such bucket;"),
+        ("az", _answer(412, "ConditionNotMet"), "damaged: it was replaced while it was read"),
+        (
+            "az",
+            f"{_AZURE}Account must be specified",
+            f"no key ({_AZURE}Account must be specified); set {_KEY_OF_AZURE}",
+        ),
+    ],
+)
+def test_what_google_and_azure_answer_is_said_in_one_line(scheme: str, answer: str, said: str) -> None:
+    def ask() -> None:
+        raise OSError(f"{answer}\n\nDebug source:\nmore")
+
+    with pytest.raises(StorageError) as caught:
+        objects.patiently(f"{scheme}://bucket/x", "read", ask)
+    assert str(caught.value).startswith(f"{scheme}://bucket/x: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_deletion_that_azure_is_too_busy_for_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_FIRST_WAIT", 0.005)
+    asked = []
+
+    def delete(*_: object) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError("Bulk delete request failed for key x: The server is busy. (code: 503)")
+
+    monkeypatch.setattr(objects, "_store", lambda *_: None)
+    monkeypatch.setattr(obstore, "delete", delete)
+    objects.delete("az://bucket/x")
+    assert len(asked) == 2
 
 
 OUTLASTING = {
