@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from dupq import storage
+from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts, rows_in
@@ -64,7 +64,7 @@ class Queries:
             message = f"cannot be written or has no room ({_line(error)}); make room, or set TMPDIR"
             raise StorageError(f"{tempfile.gettempdir()}: {message}") from error
         except (duckdb.Error, pa.ArrowException) as error:
-            kind = StorageError if "AWS Error" in str(error) else DupqError  # the prefix of Arrow's S3 errors
+            kind = StorageError if objects.is_of_server(error) else DupqError
             raise kind(f"{self._run.uri}: cannot be read ({_line(error)})") from error
 
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from dupq import storage, tables
+from dupq import objects, storage, tables
 from dupq.archive import above_sites, check_files, site_in, table_files
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
@@ -153,10 +153,10 @@ class TableView:
         try:
             return read()
         except _UNREADABLE as error:
-            is_of_s3 = "AWS Error" in str(error)  # the prefix of Arrow's S3 errors
-            if is_of_s3 and attempts > 1:
+            is_of_server = objects.is_of_server(error)
+            if is_of_server and attempts > 1:
                 return self._read(read, attempts - 1)
-            kind = StorageError if is_of_s3 else DupqError
+            kind = StorageError if is_of_server else DupqError
             raise kind(f"{self.source}: cannot be read ({' '.join(str(error).split())})") from error
 
 
