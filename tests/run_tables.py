@@ -10,11 +10,12 @@ import pytest
 
 from dupq import storage
 from dupq.archive import partition_of
-from dupq.clusters.evidence import Words, terms_table
+from dupq.clusters.evidence import Words
 from dupq.clusters.steps.decide import TermTables
 from dupq.job.table import Shuffled, Table, one_batch, write_batches
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
+from dupq.text.questions import lists_of
 
 Question = tuple[str, int]  # site and id
 Pair = tuple[int, int]  # of keys, the smaller one first
@@ -60,6 +61,12 @@ def table(folder: str, schema: pa.Schema, *parts: Rows) -> Table:
 def by_home(rows: Rows, column: str, parts: int) -> list[Rows]:
     """The rows of each partition, by a key."""
     return [[row for row in rows if home_of(row[column], parts) == part] for part in range(parts)]
+
+
+def terms_table(keys: pa.Array, words: Words) -> pa.Table:
+    """Return the words of the questions `keys` as rows of TERMS."""
+    marks, tags = (lists_of(terms)[0] for terms in (words.marks, words.tags))
+    return pa.table([keys, *lists_of(words.titles), *lists_of(words.texts), marks, tags], schema=TERMS)
 
 
 def write_terms(

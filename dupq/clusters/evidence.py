@@ -20,7 +20,7 @@ from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
-from dupq.text.questions import BUCKETS, TERM_BITS, Terms, lists_of
+from dupq.text.questions import BUCKETS, TERM_BITS, Terms
 
 # Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
 # asker, the questions that it cites.
@@ -134,12 +134,6 @@ class Shared(NamedTuple):
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
     cites: np.ndarray  # 1 where one links to the other
-
-
-def terms_table(keys: pa.Array, words: Words) -> pa.Table:
-    """Return the words of the questions `keys` as rows of TERMS."""
-    marks, tags = (lists_of(terms)[0] for terms in (words.marks, words.tags))
-    return pa.table([keys, *lists_of(words.titles), *lists_of(words.texts), marks, tags], schema=TERMS)
 
 
 def titles_only(table: pa.Table) -> pa.Table:

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from oracles.slow_evidence import Question, words_of
+from run_tables import terms_table
 
-from dupq.clusters.evidence import UNLISTED, terms_table
+from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.steps.calibrate import (
     SampledPairs,
     _are_titles,

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 from inline import without_ray
 from oracles.slow_evidence import Question, words_of
-from run_tables import key_of, question_row, write_rows
+from run_tables import key_of, question_row, terms_table, write_rows
 
 from dupq import tables
 from dupq.archive import Shard
 from dupq.clusters import evidence
-from dupq.clusters.evidence import CITED, SELF, terms_table, titles_only
+from dupq.clusters.evidence import CITED, SELF, titles_only
 from dupq.clusters.steps import decide as stage
 from dupq.clusters.steps.decide import make_terms
 from dupq.job.run import Run
