@@ -15,7 +15,7 @@ import regex
 import xxhash
 
 from dupq.kernel_cache import numba as nb
-from dupq.near_duplicates.asking import Title, TitleComparer, signs_of
+from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey
@@ -39,16 +39,15 @@ _CITED = regex.compile(
 _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
 
 
-def marks_of(questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, language: str) -> Terms:
+def marks_of(questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, signs: pa.Array, language: str) -> Terms:
     """Return the marks, each once, of questions (rows with `site`, `question_id`, `title`, `body_html`), but for their
-    askers. `titles` are the tokens of their titles.
+    askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`.
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
-    signs = signs_of(questions["title"]).to_pylist()
     comparer = TitleComparer(language, lambda word: False)
     kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated))
     marks_of_rows = []
-    rows = zip(titles.to_pylist(), signs, *columns, strict=True)
+    rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
     for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))

@@ -91,6 +91,7 @@ class TitleComparer:
         kept = frozenset(_TELLING.get(language, "").split())
         self._stem = functools.cache(stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
+        self._is_date = functools.cache(is_date)
         self._tells = functools.cache(lambda word: word in kept or not is_stop_word(word, language))
         self._denied = frozenset(_DENYING.get(language, "").split())
 
@@ -141,7 +142,7 @@ class TitleComparer:
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""
         words = self._words(title.words)
-        rest = [word for word in words if not is_date(word)]
+        rest = [word for word in words if not self._is_date(word)]
         return " ".join([*self._telling(rest), title.signs]).strip() if len(rest) < len(words) else ""
 
     def _agree(self, words: list[str], others: list[str]) -> bool:

@@ -28,6 +28,7 @@ from dupq.clusters.evidence import (
     shared,
     with_askers,
 )
+from dupq.near_duplicates.asking import signs_of
 from dupq.tables import QUESTIONS
 from dupq.text.questions import BUCKETS, Terms
 
@@ -44,7 +45,9 @@ def marks(rows: list[Row], sites: list[str] | None = None, language: str = "engl
     """Return the marks of rows of QUESTIONS; the tokens of a title are its words in lower case."""
     titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
     table = pa.Table.from_pylist(rows, QUESTIONS).append_column("site", pa.array(sites or [SITE] * len(rows)))
-    return with_askers(marks_of(table, titles, language), askers_of(table["owner"], table["site"]))
+    return with_askers(
+        marks_of(table, titles, signs_of(table["title"]), language), askers_of(table["owner"], table["site"])
+    )
 
 
 def flags(one: Row, other: Row, sites: list[str] | None = None) -> dict[str, float]:
