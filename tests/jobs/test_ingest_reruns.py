@@ -28,6 +28,8 @@ from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
 from dupq.pipelines import ingest as stage
 from dupq.pipelines.ingest import IngestJob, ingest
 
+HERE = ("--ray", "none")  # what Ray does when a job is killed is in test_ingest.py
+
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -276,7 +278,7 @@ def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive:
     finished = list((output / "_parts").rglob("shards-of-*/*/part-*.parquet"))
     assert finished
     kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
-    assert start(str(dump), output).wait() == 0
+    assert start(str(dump), output, *HERE).wait() == 0
     assert tables(output) == tables(archive)
     for name, time_ns in kept.items():
         table, shard = name.removesuffix(".parquet").split("/")
@@ -288,7 +290,7 @@ def test_of_two_jobs_at_once_the_later_one_says_who_is_at_work_on_the_site(
     dump: Path, archive: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    first = start(str(dump), output)
+    first = start(str(dump), output, *HERE)
     leases = output / "ingest" / "_at_work" / SITE
     wait_for(lambda: list(leases.rglob("*.json")), first)
     (lease,) = leases.rglob("*.json")
@@ -305,7 +307,7 @@ def test_of_two_jobs_at_once_the_later_one_says_who_is_at_work_on_the_site(
 def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Path, tmp_path: Path) -> None:
     write_site(tmp_path, "b.example.com", seed=4)
     output = tmp_path / "out"
-    processes = [start(str(source), output) for source in (dump, tmp_path / "dumps" / "b.example.com")]
+    processes = [start(str(source), output, *HERE) for source in (dump, tmp_path / "dumps" / "b.example.com")]
     errors = [process.communicate()[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     made = {name: content for name, content in tables(output).items() if SITE in name}

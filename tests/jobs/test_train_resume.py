@@ -65,13 +65,12 @@ def epochs_done(output: Path) -> int:
     return storage.read_json(str(found[0]))["epoch"] if found else 0
 
 
-def start_job(archive: Archive, output: Path) -> "subprocess.Popen[str]":
+def start_job(archive: Archive, output: Path, ray: str) -> "subprocess.Popen[str]":
     command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--questions", archive.questions]
-    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max"]
+    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max", "--ray", ray]
     for assignment in SETTINGS:
         command += ["--set", assignment]
-    environment = {**os.environ, "RAY_ADDRESS": "local"}
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, start_new_session=True)
 
 
 def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_not(
@@ -81,7 +80,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
     train(TrainingJob(archive.questions, archive.links, str(undisturbed), "bogdanova-max", SETTINGS))
     output = tmp_path / "output"
     epochs = dice.randrange(1, 4)
-    job = start_job(archive, output)
+    job = start_job(archive, output, "local")
     while epochs_done(output) < epochs and job.poll() is None:
         time.sleep(0.02)
     time.sleep(dice.random() * 0.5)
@@ -89,7 +88,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
     job.communicate()
     assert epochs_done(output) >= 1
     assert not (output / "latest.json").exists()
-    job = start_job(archive, output)
+    job = start_job(archive, output, "none")
     shown = job.communicate()[0]
     assert job.returncode == 0
     assert "going on after epoch" in shown
