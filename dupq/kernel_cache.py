@@ -67,7 +67,7 @@ def source_stamp() -> str:
 def compiled_files() -> list[Path]:
     """Return the files of dupq and its papers that have compiled functions, or constants that these use."""
     constants = {PACKAGE / name for name in _CONSTANTS}
-    files = sorted(path for package in _packages() for path in package.rglob("*.py"))
+    files = [path for package in _packages() for path in sorted(package.rglob("*.py"))]  # the same wherever they lie
     return [path for path in files if path in constants or _IMPORTS_NUMBA.search(path.read_bytes())]
 
 
