@@ -39,12 +39,13 @@ _CITED = regex.compile(
 _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
 
 
-def marks_of(questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, signs: pa.Array, language: str) -> Terms:
+def marks_of(
+    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, signs: pa.Array, comparer: TitleComparer
+) -> Terms:
     """Return the marks, each once, of questions (rows with `site`, `question_id`, `title`, `body_html`), but for their
-    askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`.
+    askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`. `comparer` remembers words.
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
-    comparer = TitleComparer(language, lambda word: False)
     kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated))
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)

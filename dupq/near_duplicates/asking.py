@@ -85,7 +85,7 @@ def _signs(title: str) -> str:
 class TitleComparer:
     """Compares titles in one language."""
 
-    def __init__(self, language: str, is_rare: Callable[[str], bool]) -> None:
+    def __init__(self, language: str, is_rare: Callable[[str], bool] = lambda word: False) -> None:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
         kept = frozenset(_TELLING.get(language, "").split())

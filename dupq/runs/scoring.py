@@ -21,7 +21,7 @@ from dupq.clusters.decision import Scale, scale_of, scored_table, unlisted, word
 from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, listing_of, marks_of, shared, with_askers
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
-from dupq.near_duplicates.asking import signs_of
+from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_of, pairs_in
@@ -65,7 +65,7 @@ class NewTexts(NamedTuple):
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
     """Return the words, tags and marks of questions (rows of QUESTIONS); `texts` are their rows of TEXTS."""
-    marks = marks_of(questions, texts["title"], signs_of(questions["title"]), language)
+    marks = marks_of(questions, texts["title"], signs_of(questions["title"]), TitleComparer(language))
     marks = with_askers(marks, askers_of(questions["owner"], questions["site"]))
     return words_of_texts(texts, tags_of(questions["tags"].combine_chunks()), marks, language)
 

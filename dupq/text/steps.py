@@ -19,7 +19,7 @@ from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, ReadWith, Shards, Table
-from dupq.near_duplicates.asking import signs_of
+from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
@@ -78,7 +78,7 @@ def make_texts(run: Run, questions: Shards, earlier: ReadWith, settings: TextSet
 def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, settings: TextSettings) -> Counted:
     """Return QUESTION_TEXTS of questions; the second table is CONTENTS."""
     texts, contents, marks = [TEXTS.empty_table()], [CONTENTS.empty_table()], [NO_TERMS]
-    same = [np.zeros(0, np.int64)]
+    same, comparer = [np.zeros(0, np.int64)], TitleComparer(settings.language)
     for batch in questions:
         hashes, signs = content_hashes(batch["title"], batch["body_html"]), signs_of(batch["title"])
         tags, askers = lists_of(tags_of(batch["tags"]))[0], askers_of(batch["owner"], batch["site"])
@@ -88,7 +88,7 @@ def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, sett
         is_new = pa.array(~is_same)
         new = batch.filter(is_new)
         texts.append(_tokenised(new, settings))
-        marks.append(marks_of(new, texts[-1]["title"], signs.filter(is_new), settings.language))
+        marks.append(marks_of(new, texts[-1]["title"], signs.filter(is_new), comparer))
     taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), concatenated(marks), settings)
     unchanged = (table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts)
     second = pa.concat_tables(contents)

@@ -28,7 +28,7 @@ from dupq.clusters.evidence import (
     shared,
     with_askers,
 )
-from dupq.near_duplicates.asking import signs_of
+from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.tables import QUESTIONS
 from dupq.text.questions import BUCKETS, Terms
 
@@ -46,7 +46,8 @@ def marks(rows: list[Row], sites: list[str] | None = None, language: str = "engl
     titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
     table = pa.Table.from_pylist(rows, QUESTIONS).append_column("site", pa.array(sites or [SITE] * len(rows)))
     return with_askers(
-        marks_of(table, titles, signs_of(table["title"]), language), askers_of(table["owner"], table["site"])
+        marks_of(table, titles, signs_of(table["title"]), TitleComparer(language)),
+        askers_of(table["owner"], table["site"]),
     )
 
 
