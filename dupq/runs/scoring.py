@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from scipy.special import logit
 
 from dupq import storage
-from dupq.clusters.calibration import KINDS, features_of
+from dupq.clusters.calibration import FEATURES, KINDS, features_of
 from dupq.clusters.decision import Scale, scale_of, scored_table, unlisted, words_of_texts
 from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, listing_of, marks_of, shared, with_askers
 from dupq.encoders.saved import read_measure
@@ -119,12 +119,12 @@ class Scorer:
         self._run, self._sites, self.pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
-        self.is_complete = all(storage.exists(uri) for uri in needed)
+        self.is_complete = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities (float32) of pairs of keys (int64, shape (m, 2)) of which neither lists the other.
 
-        All are 0 if the encoder, the questions or the calibration are gone.
+        All are 0 if the encoder, the questions or the calibration are gone, or of another version of dupq.
         """
         if not self.is_complete:
             return np.zeros(len(pairs), np.float32)
@@ -173,7 +173,10 @@ class Scorer:
                 named = ", ".join(map(self._sites.label, ends))
                 raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
         if not self.is_complete:
-            raise DupqError(f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone")
+            raise DupqError(
+                f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone, or of another "
+                "version of dupq; run its job again"
+            )
         own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
         keys, lists = np.unique(pairs), self._lists()
         left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
@@ -211,6 +214,11 @@ class Scorer:
         rows = np.isin(queries, pairs_in(compared))
         keys, title_cosines = zip((queries[rows], cosines[rows]), *around_new, strict=True)
         return around(np.concatenate(keys), np.concatenate(title_cosines))
+
+    def _is_of_this_version(self) -> bool:
+        """Return whether the run's model weighs the evidence that this version of dupq knows."""
+        features: list[str] = storage.read_json(self._calibration)["model"]["features"]
+        return features == list(FEATURES)
 
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)

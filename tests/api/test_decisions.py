@@ -1,5 +1,6 @@
 """Another decision from a finished run is what a new run would decide."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
 
 import dupq
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.runs.reader import TableView
 
 
@@ -63,6 +64,23 @@ def test_without_its_work_folder_a_run_says_that_unlisted_pairs_were_not_scored(
     assert [decision.is_complete for decision in decisions] == [True, False]
     together = [{pair for cluster in groups(d.clusters) for pair in pairs_of(cluster)} for d in decisions]
     assert together[1] <= together[0]
+
+
+def test_a_run_of_a_version_that_weighed_other_evidence_is_read_but_its_pairs_are_not_weighed(
+    small_runs, tmp_path: Path
+) -> None:
+    shutil.copytree(small_runs.strict, tmp_path / "run")
+    calibration = tmp_path / "run" / "work" / "calibration" / "calibration.json"
+    values = json.loads(calibration.read_text())
+    model = values["model"]
+    model["features"], model["coefficients"] = model["features"][1:], model["coefficients"][1:]
+    calibration.write_text(json.dumps(values))
+    run = dupq.open_run(str(tmp_path / "run"))
+    assert not run.at(small_runs.LOW).is_complete
+    pair = run.pairs.pandas(filter=[("source", "=", "encoder")]).iloc[0]
+    sides = ((pair[f"site_{side}"], int(pair[f"question_id_{side}"])) for side in ("left", "right"))
+    with pytest.raises(DupqError, match="or of another version of dupq; run its job again"):
+        run.explain(*sides).evidence  # noqa: B018
 
 
 def pairs_of(cluster: frozenset) -> set[frozenset]:
