@@ -18,6 +18,8 @@ from filelock import FileLock
 from trained import TrainedSample
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# a worker that waits for its next task longer than a second is ended, and the next one imports all anew
+os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "20000")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: tests run side by side, and threads would wait for each other
 
 SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))

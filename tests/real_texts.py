@@ -12,20 +12,20 @@ from lxml import etree
 from dupq.text.tokens import html_to_text
 
 
-def real_texts(shared_data: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name and texts of each source."""
+def real_texts(shared_data: Path, most: int | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Name and texts of each source; with `most`, so many of each."""
     for archive in sorted((shared_data / "dumps").glob("*.7z")):
-        titles, bodies = _posts(archive)
+        titles, bodies = (texts[:most] for texts in _posts(archive))
         yield f"{archive.stem} titles", titles
         yield f"{archive.stem} HTML", bodies
         yield f"{archive.stem} texts", [html_to_text(body, "prefixed") for body in bodies]
     with lzma.open(shared_data / "quora" / "questions.tsv.xz", "rt", encoding="utf-8", newline="") as stream:
-        yield "quora", [row[1] for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        yield "quora", [row[1] for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)][:most]
     pairs = (shared_data / "arabic" / "pairs.tsv").read_text("utf-8").splitlines()
-    yield "arabic", [text for pair in pairs for text in pair.split("\t")[:2]]
+    yield "arabic", [text for pair in pairs for text in pair.split("\t")[:2]][:most]
     for path in sorted((shared_data / "semeval").iterdir()):
         content = path.read_bytes()
-        yield path.name, (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8").splitlines()
+        yield path.name, (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8").splitlines()[:most]
 
 
 def _posts(archive: Path) -> tuple[list[str], list[str]]:

@@ -109,6 +109,7 @@ PAIRS = (
     *(("with links", "without links"), ("without links", "with links")),
     *(("with links", "surer"), ("with links", "nearer")),
 )
+SAMPLE = (("after one", "after another"), ("with links", "without links"), ("with links", "surer"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +163,8 @@ def test_the_arguments_that_are_changed_for_the_second_attempt(
     first: str, second: str, courses: Callable[[str], Course], moments: Moments, tmp_path: Path
 ) -> None:
     """Both are run over the same output: none takes what the other left for its own."""
+    if moments.few == 1 and (first, second) not in SAMPLE:
+        pytest.skip("of the same arguments in another order, or of a setting as another, but in `make chaos`")
     one, other = courses(first), courses(second)
     assert differing(one.tables, other.tables)
     for number in moments.of(one.ended.moments("killed before"), most=60):

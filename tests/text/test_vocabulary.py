@@ -91,12 +91,17 @@ def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
     assert TokenIds.of([]).lengths.tolist() == []
 
 
+@pytest.fixture(scope="module")
+def some_real_texts(shared_data: Path) -> list[list[str]]:
+    """Of each source."""
+    return [token_texts(pa.array(texts)).to_pylist() for _, texts in real_texts(shared_data, 300)]
+
+
 @pytest.mark.realdata
 @with_every_setting
-def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], shared_data: Path) -> None:
-    """Of each source some texts; the vocabulary is every other of their words, as normalised."""
-    for _, raw in real_texts(shared_data):
-        texts = token_texts(pa.array(raw[:300])).to_pylist()
+def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], some_real_texts: list[list[str]]) -> None:
+    """The vocabulary is every other of their words, as normalised."""
+    for texts in some_real_texts:
         normaliser = Vocabulary([], TextSettings(**settings))._normaliser
         words = sorted({word for text in texts for word in words_read(normaliser, text)})
         assert_is_plain(Vocabulary(words[::2], TextSettings(**settings)), texts, 60)
