@@ -25,7 +25,10 @@ def real_texts(shared_data: Path, most: int | None = None) -> Iterator[tuple[str
     yield "arabic", [text for pair in pairs for text in pair.split("\t")[:2]][:most]
     for path in sorted((shared_data / "semeval").iterdir()):
         content = path.read_bytes()
-        yield path.name, (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8").splitlines()[:most]
+        yield (
+            path.name,
+            (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8").splitlines()[:most],
+        )
 
 
 def _posts(archive: Path) -> tuple[list[str], list[str]]:

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +19,15 @@ import safetensors.numpy
 from encoder_settings import QUICK_LEARNER
 from inline import without_ray
 from riddles.grammar import write_sample
+from torch import distributed, multiprocessing
 
 from dupq import storage
 from dupq.encoders.saved import encoder_at, load, read_description
 from dupq.errors import DupqError, SettingError
+from dupq.job import cluster
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
+from dupq.training.steps import fit
 
 ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))
@@ -145,16 +149,33 @@ def _soon_ended() -> Iterator[None]:
         yield
 
 
+def _in_processes(job: fit._Job, workers: int) -> None:
+    """In place of Ray Train, which starts nine processes for two workers."""
+    with tempfile.TemporaryDirectory() as meeting:
+        multiprocessing.spawn(_one_of, args=(job, workers, meeting), nprocs=workers)
+
+
+def _one_of(rank: int, job: fit._Job, workers: int, meeting: str) -> None:
+    distributed.init_process_group("gloo", f"file://{meeting}/address", rank=rank, world_size=workers)
+    with without_ray():
+        fit._train(job, (rank, workers), "cpu")
+    (Path(meeting) / f"trained-{rank}").touch()
+    while len(list(Path(meeting).glob("trained-*"))) < workers:  # which is still connected to this one
+        time.sleep(0.01)
+    os._exit(0)  # a process that ends as usual may be aborted by gloo's threads
+
+
 @pytest.fixture(scope="module")
-def trained_together(
-    _soon_ended: None, archive: Archive, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int], Path]:
-    """Return the folder that undisturbed workers have trained."""
+def trained_together(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return the folder that undisturbed workers have trained, without Ray."""
 
     @functools.cache
     def trained(workers: int) -> Path:
         output = tmp_path_factory.mktemp("together") / str(workers)
-        train_together(archive, output, workers)
+        with pytest.MonkeyPatch.context() as patch, without_ray():
+            patch.setattr(cluster, "check_fits", lambda *_: None)
+            patch.setattr(fit, "_train_together", _in_processes)
+            train_together(archive, output, workers)
         return output
 
     return trained
@@ -165,6 +186,7 @@ def weights(output: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("_soon_ended")
 @pytest.mark.parametrize(("workers", "title"), [(1, b"ray::_on_node"), (2, b"ray::RayTrainWorker")])
 def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     workers: int,
@@ -175,7 +197,7 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The only worker, a task, or one of two; losses and weights equal those of undisturbed workers."""
+    """The only worker, a task, or one of Ray Train's two; losses and weights equal those of undisturbed workers."""
     killed: list[int] = []
     is_trained = threading.Event()
     undisturbed = trained_together(workers)
@@ -206,7 +228,6 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     assert capsys.readouterr().out.count("  epoch ") == 20
 
 
-@pytest.mark.ray
 def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
     archive: Archive, trained_together: Callable[[int], Path]
 ) -> None:
