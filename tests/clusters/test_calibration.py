@@ -164,7 +164,7 @@ def test_the_evidence_is_the_integral_of_the_likelihood() -> None:
     wide, narrow = (_fit_within(1, everybody, one._replace(intercept_spread=spread))[1] for spread in (2.0, 0.5))
 
     def integral(spread: float) -> float:
-        grid = np.linspace(-6, 6, 61)
+        grid = np.linspace(-5, 5, 51)
         log_slope, move, units = np.meshgrid(grid, grid, grid, indexing="ij")
         slope = np.exp(one.slope_spread * log_slope) + one.coefficient_spread * move
         z = slope[..., None] * features[:, 0] - 0.5 + spread * units[..., None]

@@ -39,7 +39,9 @@ def test_the_tokens_of_columns_are_those_of_single_texts(sources: list) -> None:
 
 
 def test_signatures_are_datasketchs_bit_for_bit(sources: list) -> None:
-    for name, _, texts in sources:
+    """Of every third text: datasketch takes them one by one."""
+    for name, _, every in sources:
+        texts = every.take(pa.array(np.arange(0, len(every), 3)))
         hashes, offsets = shingle(texts, 3)
         narrow = (hashes & np.uint64(0xFFFFFFFF)).tolist()
         given = (narrow[begin:end] for begin, end in pairwise(offsets))
