@@ -1,20 +1,34 @@
-"""`dupq runs`, `dupq prune` and `dupq status` as a user starts them."""
+"""`dupq runs`, `dupq prune` and `dupq status`, as the command line calls them."""
 
+import contextlib
+import io
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from dupq import storage
+from dupq.cli import main
 
 SUCCESS = {"outputs": {}, "finished": "1970-01-01T00:00:00+00:00"}
 
 
-def dupq(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from dupq.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+class Ended(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+def dupq(*arguments: str) -> Ended:
+    said, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        try:
+            main(list(arguments))
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return Ended(code, said.getvalue(), complained.getvalue())
 
 
 @pytest.fixture
@@ -76,7 +90,7 @@ def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
 def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str, runs: str) -> None:
     there = files_of(Path(runs))
     ended = dupq(*(argument.format(runs=runs) for argument in arguments))
-    assert ended.returncode == code
+    assert ended.code == code
     assert said.format(runs=runs) in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert files_of(Path(runs)) == there
