@@ -38,11 +38,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, lacking: Callable[[str], NoReturn]) -> Path:
     """The programs of an environment with the wheel and what it needs, in the locked versions."""
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     pins = re.findall(r"^([a-z0-9-]+==[^\\\n]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     (folder / "pins.txt").write_text("\n".join(pins))
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-compile", "-c", folder / "pins.txt", wheel]
-    ended = subprocess.run(pip, capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-compile"]
+    ended = subprocess.run([*pip, "-c", folder / "pins.txt", wheel], capture_output=True, text=True, check=False)
     if "No matching distribution" in ended.stderr:
         lacking("no package index is reached")
     assert ended.returncode == 0, ended.stderr
