@@ -49,7 +49,7 @@ _OWN_LINKED = (1.0, 2.0)  # of an archive: .06 to .5 of the duplicates among the
 _FLAGS = {
     "other_numbers": (-2.0, 1.0),
     "series": (-2.0, 1.0),
-    "other_date": (-4.0, 1.0),  # as the words of titles alone decide (dupq/api/encoders.py)
+    "other_date": (-2.0, 1.0),
     "other_asking": (-3.0, 1.0),
     "other_formulas": (-1.0, 0.7),
     "same_asker": (-0.7, 0.7),

@@ -151,12 +151,13 @@ def _azure_filesystem(given: Mapping[str, str]) -> pafs.AzureFileSystem:
     """
     account = given.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     scheme, _, rest = given.get("AZURE_STORAGE_ENDPOINT", "").rpartition("://")
-    blob = rest.partition("/")[0].removeprefix(account) or None  # pyarrow puts the account before or behind it
+    host = rest.partition("/")[0]
+    blob = host.removeprefix(account) if host.startswith(f"{account}.") else host  # pyarrow adds the account
     return pafs.AzureFileSystem(
         account,
         account_key=given.get("AZURE_STORAGE_ACCOUNT_KEY"),
-        blob_storage_authority=blob,
-        dfs_storage_authority=blob and blob.replace(".blob.", ".dfs."),
+        blob_storage_authority=blob or None,
+        dfs_storage_authority=blob.replace(".blob.", ".dfs.") or None,
         blob_storage_scheme=scheme or None,
         dfs_storage_scheme=scheme or None,
     )

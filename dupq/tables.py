@@ -259,9 +259,8 @@ COMPARED = pa.schema(
             _required(name, pa.float32())
             for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")
         ),
-        *(
-            _required(name, pa.float32()) for name in ("tags", "title_swap", "other_numbers", "other_date")
-        ),  # NaN without tags
+        _required("tags", pa.float32()),  # NaN without tags
+        *(_required(name, pa.float32()) for name in ("title_swap", "other_numbers", "other_date")),
         *(_required(name, pa.float32()) for name in ("other_asking", "other_formulas", "same_asker", "cites")),
     ]
 )

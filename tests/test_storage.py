@@ -100,6 +100,10 @@ def test_azure_is_asked_for_no_range_from_the_end_and_no_copy(folder: str, monke
             {"authority": "127.0.0.1:10000", "scheme": "http"},
         ),
         (
+            {"AZURE_STORAGE_ENDPOINT": "http://shopping:10000/shop"},
+            {"authority": "shopping:10000", "scheme": "http"},
+        ),
+        (
             {"AZURE_STORAGE_ENDPOINT": "https://shop.blob.core.chinacloudapi.cn"},
             {"authority": ".blob.core.chinacloudapi.cn", "scheme": "https"},
         ),

@@ -359,7 +359,7 @@ def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, righ
             cites |= _has_cited(offsets, ids, a, ids[offsets[b + 1] - 1])
         if theirs[CITED] + common[CITED] > 0 and mine[SELF] > 0:
             cites |= _has_cited(offsets, ids, b, ids[offsets[a + 1] - 1])
-        fields[1, pair] = common[UNDATED] > 0 and mine[NUMBER] + theirs[NUMBER] > 0
+        fields[1, pair] = common[UNDATED] > 0 and mine[NUMBER] > 0 and theirs[NUMBER] > 0
         for row, kind in ((0, NUMBER), (2, ASKING)):
             both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
             fields[row, pair] = both and mine[kind] + theirs[kind] > 0

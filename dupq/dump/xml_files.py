@@ -207,6 +207,7 @@ _ATTRIBUTES = (  # after Id, which is the first
     "FavoriteCount ClosedDate CommunityOwnedDate ContentLicense PostId RelatedPostId LinkTypeId"
 )
 _NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRIBUTES.split()}}
+_LONGEST_NAMES = 1 << 10  # bytes outside the values of a plain row: all of _NAMES have half as many
 _ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with their control characters
 _NON_CHARACTER = re.compile(b"\xef\xbf[\xbe\xbf]")  # U+FFFE and U+FFFF, which XML forbids
 _OTHER_REFERENCE = re.compile(b"&(?!%b)" % b"|".join(reference[1:] for reference in REFERENCES))
@@ -223,7 +224,8 @@ def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainR
     for index, begin in enumerate(begins):
         content = data[begin : min(borders[index + 1], begin + MAXIMUM_ROW + 1)]
         *names_and_values, tail = content.split(b'"')
-        names = _names_of(b'"'.join(names_and_values[::2]))
+        outside = b'"'.join(names_and_values[::2])
+        names = _names_of(outside) if len(outside) <= _LONGEST_NAMES else None
         if (
             is_valid
             and names is not None

@@ -1,4 +1,4 @@
-"""Texts, embeddings and a teacher's vectors that a run takes from an earlier one, for questions that have not changed.
+"""Texts, embeddings and a teacher's vectors that a run takes from an earlier one, for unchanged questions.
 
 A shard's questions are searched in the earlier files whose range of ids overlaps its own: both are sorted, or nearly
 so. At most 8 files are read; the others are counted as left out. The answer is that of a run without an earlier one,
@@ -7,6 +7,7 @@ CPUs, or vice versa. Between two runs on GPUs they are taken, although their las
 if they were made again, all questions would count as changed.
 """
 
+import importlib.metadata
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _FILES = 8  # of the earlier run that are read per shard
 LEFT_OUT = f"{CAP}files of the earlier run beyond {_FILES} for a shard"  # a count
 _BATCH_ROWS = 8_192
+_LIBRARIES = ("bm25s", "pystemmer", "regex", "selectolax")  # stop words, stems, tokens and texts of HTML
 
 
 class _TextsMadeAs(TypedDict):
@@ -64,8 +66,9 @@ class Earlier(NamedTuple):
 
 
 def texts_made_as(settings: TextSettings) -> dict[str, object]:
-    """Return what texts are made by: the settings, and the version of the algorithm."""
-    return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"]}
+    """Return what texts and their terms are made by: the settings, and the versions of the algorithm and libraries."""
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"], **libraries}
 
 
 def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
@@ -82,7 +85,10 @@ def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earl
 
 def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
     """Return `texts` if the embeddings of the run `since` may be used too; else None, and log why."""
-    if since is None or texts is None:
+    if since is None:
+        return None
+    if texts is None:
+        _log.info("all embeddings are made anew, as all texts are")
         return None
     record = read_or_none(since.encoded_as, dict[str, object])
     why_not = _why_not(since, "encode", record, made_as, (texts.embeddings, since.encoded_as))

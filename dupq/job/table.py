@@ -6,7 +6,7 @@ takes its batch of each file and nothing else (on S3 by range requests), so that
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +76,7 @@ class Table:
 
     def only(self, *columns: str) -> "Table":
         """Return the same table, of which only these columns are read."""
-        return Table(self.folder, self.schema, self.partitions, columns)
+        return replace(self, columns=columns)
 
     @property
     def read_schema(self) -> pa.Schema:

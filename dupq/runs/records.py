@@ -52,7 +52,7 @@ DEDUP_VERSIONS = {
     "review": 2,
 }
 TEACHER_VERSIONS = {"teacher": 2}  # the additional stage of a run with a teacher
-EVALUATION_VERSIONS = {name: DEDUP_VERSIONS[name] for name in ("inputs", "texts", "encode")}
+EVALUATION_VERSIONS = {"inputs": 1, "texts": 2, "encode": DEDUP_VERSIONS["encode"]}
 
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
 
@@ -277,9 +277,11 @@ class RunFiles:
     """The files of a run that more than one stage, or a later run, reads by path."""
 
     uri: str  # of the run
-    texts = _Below("work", "texts")  # the tokens of the questions; a file per shard
+    texts = _Below("work", "texts")  # tokens, terms and marks of the questions; a file per shard
     texts_made_as = _Below("work", "texts_made_as.json")  # what they were made by
-    contents = _Below("work", "contents")  # hashes of the questions, and the signs of titles; a file per shard
+    contents = _Below(
+        "work", "contents"
+    )  # hashes, tags and askers of the questions, and signs of titles; a file per shard
     signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that are not copies
     representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
     rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is

@@ -167,6 +167,7 @@ LINK = '<a href="/questions/2">like this one</a>'
         ),
         ({"title": "election"}, {"title": "election 2014"}, {"other_asking": 1}),
         ({"title": "2014 election"}, {"title": "election 2014"}, {"other_asking": 1}),
+        ({"title": "election june 2014"}, {"title": "election 2014"}, {"other_numbers": 1, "other_asking": 1}),
         ({"title": "windows 10 slow"}, {"title": "windows 11 slow"}, {"other_numbers": 1, "other_asking": 1}),
         ({"title": "visa in 2013"}, {"title": "work visa in 2014"}, {"other_numbers": 1, "other_asking": 1}),
         ({"title": "string to float"}, {"title": "float to string"}, {"other_asking": 1}),

@@ -4,7 +4,7 @@ import pytest
 from xml_contents import parsed_slowly
 
 from dupq.dump import xml_files
-from dupq.dump.xml_files import BrokenRow, Row, parse_row
+from dupq.dump.xml_files import BrokenRow, Row, _names_of, parse_row
 from dupq.errors import DupqError
 
 FORBIDDEN = "a character that XML forbids"
@@ -32,6 +32,14 @@ def error(content: bytes, root: str = "posts") -> str:
 
 
 # What is read
+
+
+def test_what_is_outside_values_is_remembered_for_plain_rows_only() -> None:
+    """Else a dump with single quotes would fill the memory with its bodies."""
+    before = _names_of.cache_info().currsize
+    rows = [b"  <row Id=\"%d\" Body='%s'/>" % (number, b"x" * 2_000) for number in range(50)]
+    assert len(attributes(document(*rows))) == 50
+    assert _names_of.cache_info().currsize <= before + 1
 
 
 def test_a_dump_as_stack_exchange_writes_it_is_read() -> None:

@@ -56,7 +56,9 @@ def slow_marked(*marks: Counts) -> dict[str, float]:
     (own, others_own), (cited, others_cited) = of[SELF], of[CITED]
     return {
         "other_numbers": float(all(of[NUMBER]) and of[NUMBER][0] != of[NUMBER][1]),
-        "other_date": float(bool(set.intersection(*of[UNDATED])) and of[NUMBER][0] != of[NUMBER][1]),
+        "other_date": float(
+            bool(set.intersection(*of[UNDATED]) and of[NUMBER][0] - of[NUMBER][1] and of[NUMBER][1] - of[NUMBER][0])
+        ),
         "other_asking": float(all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]),
         "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
         if all(of[FORMULA])
