@@ -144,18 +144,18 @@ def filesystem(scheme: str) -> pafs.FileSystem:
     return _s3_filesystem(endpoint(), patience())
 
 
-def _azure_filesystem(given: Mapping[str, str]) -> pafs.AzureFileSystem:
+def _azure_filesystem(environment: Mapping[str, str]) -> pafs.AzureFileSystem:
     """Return pyarrow's filesystem, which is told the key and the address that obstore reads by itself.
 
     Not a signature (SAS): pyarrow's errors would show it.
     """
-    account = given.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-    scheme, _, rest = given.get("AZURE_STORAGE_ENDPOINT", "").rpartition("://")
+    account = environment.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    scheme, _, rest = environment.get("AZURE_STORAGE_ENDPOINT", "").rpartition("://")
     host = rest.partition("/")[0]
     blob = host.removeprefix(account) if host.startswith(f"{account}.") else host  # pyarrow adds the account
     return pafs.AzureFileSystem(
         account,
-        account_key=given.get("AZURE_STORAGE_ACCOUNT_KEY"),
+        account_key=environment.get("AZURE_STORAGE_ACCOUNT_KEY"),
         blob_storage_authority=blob or None,
         dfs_storage_authority=blob.replace(".blob.", ".dfs.") or None,
         blob_storage_scheme=scheme or None,
@@ -220,13 +220,13 @@ def has_below(uri: str) -> bool:
 def listed(uri: str) -> Iterator[tuple[str, int]]:
     """Yield all objects at any depth below the folder `uri`, page by page: relative path, and size in bytes."""
     store, key = _store_of(uri)
-    last, pages = None, None
+    last, listing = None, None
 
     def next_page() -> "Sequence[ObjectMeta]":
-        nonlocal pages
-        # one listing goes on while nothing fails: not all servers of Azure's protocol know where to start another
-        going_on, pages = pages or obstore.list(store, key or None, offset=last, chunk_size=_PAGE), None
-        page, pages = next(going_on, []), going_on
+        """Return the next page of the listing; after an error, of a new one, which some servers begin at the start."""
+        nonlocal listing
+        pages, listing = listing or obstore.list(store, key or None, offset=last, chunk_size=_PAGE), None
+        page, listing = next(pages, []), pages
         return page
 
     while page := patiently(uri, "list", next_page):
@@ -333,17 +333,17 @@ class _Object:
         self._tail, self._size, self._etag = patiently(uri, "read", self._read_tail)
 
     def _read_tail(self) -> tuple[bytes, int, str]:
-        ask: Callable[..., GetResult] = functools.partial(obstore.get, self._store, self._key)
+        get: Callable[..., GetResult] = functools.partial(obstore.get, self._store, self._key)
         from_end = not self._uri.startswith("az://")  # Azure has no ranges from the end
         try:
-            answer = ask(options={"range": {"suffix": _TAIL} if from_end else (0, _TAIL)})
+            answer = get(options={"range": {"suffix": _TAIL} if from_end else (0, _TAIL)})
         except Exception as error:
             if _code(error) != "InvalidRange" and "non-partial response" not in str(error):
                 raise
-            answer = ask()  # an empty object has no last byte
+            answer = get()  # an empty object has no last byte
         size, etag = answer.meta["size"], answer.meta["e_tag"] or ""
         if not from_end and size > _TAIL:
-            answer = ask(options={"range": (size - _TAIL, size), "if_match": etag})
+            answer = get(options={"range": (size - _TAIL, size), "if_match": etag})
         return answer.bytes().to_bytes(), size, etag
 
     def read(self, count: int = -1) -> bytes:

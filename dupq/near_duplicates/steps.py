@@ -139,10 +139,8 @@ def make_signatures(
     copied = run.table("copies", KEYS, millions)
     exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
     signed = run.table("signatures", signatures(settings.permutations), len(texts.ranges), keep=True)
-    inputs, count = (
-        (texts.texts(*TEXTS.names), Whole(copied), settings, sites.names, millions),
-        bands_of(settings)[0] * millions,
-    )
+    inputs = texts.texts(*TEXTS.names), Whole(copied), settings, sites.names, millions
+    count = bands_of(settings)[0] * millions
     bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", partitions=count, second=signed)
     run.report.rows_in = run.report.rows_out = texts.questions
     return Signed(exact, bands)

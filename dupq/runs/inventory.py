@@ -171,7 +171,7 @@ def _entries(folder: str, recursive: bool) -> list[tuple[str, pafs.FileInfo]]:
     return [(info.path[len(path) :].lstrip("/"), info) for info in infos]
 
 
-def _in_object_store(folder: str) -> list[tuple[str, pafs.FileInfo]]:
+def _entries_in_store(folder: str) -> list[tuple[str, pafs.FileInfo]]:
     """Return what is directly in a folder, whose own folders pyarrow does not name on Google Cloud Storage."""
     by_name = {path.partition("/")[0]: (path, info) for path, info in _files(folder)}
     inside = pafs.FileInfo("", type=pafs.FileType.Directory)
@@ -190,7 +190,7 @@ def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
     Without `really`, only count them.
     """
     size = 0
-    for name, info in _in_object_store(folder) if storage.is_remote(folder) else _entries(folder, recursive=False):
+    for name, info in _entries_in_store(folder) if storage.is_remote(folder) else _entries(folder, recursive=False):
         uri = storage.join(folder, name)
         if uri in kept:
             continue
