@@ -173,35 +173,35 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
             _required("question_id", pa.int64()),  # its id
             _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),  # of length 1 if scored by cosine
             *(bag if is_lexical else []),
-            _required(
-                "fingerprint", pa.int64()
-            ),  # a hash of vector and bag, so that a later run sees changes; 0: empty
+            # a hash of vector and bag, so that a later run sees changes; 0: empty
+            _required("fingerprint", pa.int64()),
         ]
     )
 
 
 # Tables in a run's work folder. Keys are packed (dupq/text/keys.py).
 
-TEXTS = pa.schema(
-    [
-        _required("key", pa.int64()),
-        _required("title", pa.string()),  # tokens joined by single spaces
-        _required("text", pa.string()),  # title and body, likewise
-    ]
-)
+
+def _columns(**types: pa.DataType) -> list[pa.Field]:
+    """Return required columns."""
+    return [_required(name, data_type) for name, data_type in types.items()]
+
+
+# Title and text are tokens joined by single spaces; the text is title and body.
+TEXTS = pa.schema(_columns(key=pa.int64(), title=pa.string(), text=pa.string()))
 
 # Terms are hashes of stems, ascending, and how often each occurs; marks are hashes too (dupq/clusters/evidence.py).
-_LISTS = [
-    _required("title_terms", pa.list_(pa.int32())),
-    _required("title_counts", pa.list_(pa.uint8())),
-    _required("text_terms", pa.list_(pa.int32())),
-    _required("text_counts", pa.list_(pa.uint8())),
-    _required("marks", pa.list_(pa.int32())),
-]
+_LISTS = _columns(
+    title_terms=pa.list_(pa.int32()),
+    title_counts=pa.list_(pa.uint8()),
+    text_terms=pa.list_(pa.int32()),
+    text_counts=pa.list_(pa.uint8()),
+    marks=pa.list_(pa.int32()),
+)
 QUESTION_TEXTS = pa.schema([*TEXTS, *_LISTS])  # the marks are without the asker's
 
 # Hashes of questions' contents (dupq/text/questions.py): a later run reuses what has not changed.
-CONTENT_HASHES = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
+CONTENT_HASHES = pa.schema(_columns(key=pa.int64(), high=pa.int64(), low=pa.int64()))
 
 CONTENTS = pa.schema(
     [
@@ -215,24 +215,22 @@ CONTENTS = pa.schema(
 
 def taught(dimensions: int) -> pa.Schema:
     """Return the schema of a teacher's vectors of questions, which have length 1."""
-    return pa.schema([_required("key", pa.int64()), _required("vector", pa.list_(EMBEDDING_TYPE, dimensions))])
+    return pa.schema(_columns(key=pa.int64(), vector=pa.list_(EMBEDDING_TYPE, dimensions)))
 
 
-KEY_PAIRS = pa.schema([_required("left", pa.int64()), _required("right", pa.int64())])
+KEY_PAIRS = pa.schema(_columns(left=pa.int64(), right=pa.int64()))
 
 # Pairs of representatives that join at any probability, and why: known_link or verdict.
 JOINED_PAIRS = pa.schema([*KEY_PAIRS, _required("source", pa.string())])
 
-VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])
+VERIFIED = pa.schema([*KEY_PAIRS, *_columns(source=pa.string(), jaccard=pa.float32())])
 
 # Each question in a verified pair, with the question that represents it in the encoder's stages.
-REPRESENTATIVES = pa.schema([_required("key", pa.int64()), _required("representative", pa.int64())])
+REPRESENTATIVES = pa.schema(_columns(key=pa.int64(), representative=pa.int64()))
 
 NEIGHBOURS = pa.schema(
     [
-        _required("query", pa.int64()),
-        _required("neighbour", pa.int64()),
-        _required("similarity", pa.float32()),
+        *_columns(query=pa.int64(), neighbour=pa.int64(), similarity=pa.float32()),
         pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
         _required("lift", pa.float32()),  # clusters/evidence.py; 0 without a rank
     ]
@@ -243,30 +241,19 @@ CANDIDATES = pa.schema(
     [
         *KEY_PAIRS,
         _required("similarity", pa.float32()),
-        *(
-            _required(f"{name}_{side}", kind)
-            for side in ("left", "right")
-            for name, kind in (("rank", pa.int32()), ("lift", pa.float32()))
-        ),
+        *_columns(rank_left=pa.int32(), lift_left=pa.float32(), rank_right=pa.int32(), lift_right=pa.float32()),
     ]
 )
 
-# Candidate pairs with what their texts share: clusters/evidence.py, Shared.
-COMPARED = pa.schema(
-    [
-        *CANDIDATES,
-        *(
-            _required(name, pa.float32())
-            for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")
-        ),
-        _required("tags", pa.float32()),  # NaN without tags
-        *(_required(name, pa.float32()) for name in ("title_swap", "other_numbers", "other_date")),
-        *(_required(name, pa.float32()) for name in ("other_asking", "other_formulas", "same_asker", "cites")),
-    ]
+# Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
+_SHARED = (
+    *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
+    *("other_date", "other_asking", "other_formulas", "same_asker", "cites"),
 )
+COMPARED = pa.schema([*CANDIDATES, *(_required(name, pa.float32()) for name in _SHARED)])
 
 # How alike a question's title is to those of its neighbours: clusters/evidence.py, `around`.
-AROUND = pa.schema([_required("key", pa.int64()), _required("cosines", pa.int64()), _required("listed", pa.int64())])
+AROUND = pa.schema(_columns(key=pa.int64(), cosines=pa.int64(), listed=pa.int64()))
 
 # A teacher's cosines of the pairs of calibration; null: not read.
 COSINES = pa.schema([pa.field("teacher", pa.float32())])
@@ -278,8 +265,7 @@ SCORED = pa.schema(
         _required("similarity", pa.float32()),
         pa.field("rank_left", pa.int32()),  # null: the left question does not list the right one
         pa.field("rank_right", pa.int32()),
-        _required("title_overlap", pa.float32()),
-        _required("text_overlap", pa.float32()),
+        *_columns(title_overlap=pa.float32(), text_overlap=pa.float32()),
         pa.field("tag_overlap", pa.float32()),  # null: neither has tags
         _required("probability", pa.float32()),
         pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, and for unlikely pairs
@@ -289,48 +275,26 @@ SCORED = pa.schema(
 # Pairs over the threshold.
 SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
 
-# The nearest neighbours of each question, the best first, ties by key.
-NEAREST = pa.schema(
-    [
-        _required("key", pa.int64()),
-        _required("neighbours", pa.list_(pa.int64())),
-        _required("scores", pa.list_(pa.float64())),  # exact, by which they are ordered
-    ]
-)
+# The nearest neighbours of each question, the best first by their exact scores, ties by key.
+NEAREST = pa.schema(_columns(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64())))
 
-
-# The blocks of the all-pairs search: the rows of embedding files that make up each, in order.
-BLOCKS = pa.schema(
-    [
-        _required("block", pa.int32()),
-        _required("site", pa.string()),  # of the rows
-        _required("file", pa.string()),
-        _required("start", pa.int64()),
-        _required("stop", pa.int64()),
-    ]
-)
+# The blocks of the all-pairs search: the rows of embedding files that make up each, in order, and their site.
+BLOCKS = pa.schema(_columns(block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64()))
 
 # Rows of a tile's left block, and their number of pairs above the floor; twice that for a block with itself.
-PIECES = pa.schema([_required("start", pa.int64()), _required("stop", pa.int64()), _required("pairs", pa.int64())])
+PIECES = pa.schema(_columns(start=pa.int64(), stop=pa.int64(), pairs=pa.int64()))
 
 # The questions of components, the group that a component is solved in, and whether all its pairs are scored.
-NODES = pa.schema(
-    [
-        _required("key", pa.int64()),
-        _required("component", pa.int64()),  # its smallest key
-        _required("is_scored", pa.bool_()),
-        _required("group", pa.int64()),
-    ]
-)
+# A component is named by its smallest key.
+NODES = pa.schema(_columns(key=pa.int64(), component=pa.int64(), is_scored=pa.bool_(), group=pa.int64()))
 
 # The cluster of each question of a component, as the cluster's smallest key.
-LABELS = pa.schema([_required("key", pa.int64()), _required("cluster", pa.int64())])
+LABELS = pa.schema(_columns(key=pa.int64(), cluster=pa.int64()))
 
 # The questions of clusters of two and more.
 MEMBERS = pa.schema(
     [
-        _required("key", pa.int64()),
-        _required("cluster", pa.int64()),  # its smallest key
+        *LABELS,
         _required("id", pa.int64()),  # dupq/clusters/identity.py
         _required("canonical", pa.int64()),
         _required("reason", pa.int8()),  # index in dupq.clusters.identity.REASONS
@@ -341,33 +305,24 @@ MEMBERS = pa.schema(
 
 def signatures(permutations: int) -> pa.Schema:
     """Return the schema of MinHash signatures, of the questions with a text that are not copies of another."""
-    return pa.schema(
-        [
-            _required("site", pa.string()),
-            _required("question_id", pa.int64()),
-            _required("signature", pa.list_(pa.uint32(), permutations)),
-        ]
-    )
+    signature = pa.list_(pa.uint32(), permutations)
+    return pa.schema(_columns(site=pa.string(), question_id=pa.int64(), signature=signature))
 
 
 # All terms of a question. Its marks have the asker's.
 TERMS = pa.schema([_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags")])
 
 # Representatives with known duplicates: the set (its smallest key), and its part: train, development or test.
-KNOWN_SETS = pa.schema(
-    [_required("key", pa.int64()), _required("duplicates", pa.int64()), _required("part", pa.string())]
-)
+KNOWN_SETS = pa.schema(_columns(key=pa.int64(), duplicates=pa.int64(), part=pa.string()))
 
 # The questions that a run is calibrated on.
-SAMPLE = pa.schema([_required("key", pa.int64()), _required("is_linked", pa.bool_())])
+SAMPLE = pa.schema(_columns(key=pa.int64(), is_linked=pa.bool_()))
 
 # The sampled questions' pairs; `features` in the order of dupq.clusters.calibration.FEATURES.
 CALIBRATION_PAIRS = pa.schema(
     [
-        _required("site_left", pa.string()),
-        _required("question_id_left", pa.int64()),
-        _required("site_right", pa.string()),
-        _required("question_id_right", pa.int64()),
+        *_columns(site_left=pa.string(), question_id_left=pa.int64()),
+        *_columns(site_right=pa.string(), question_id_right=pa.int64()),
         _required("similarity", pa.float32()),
         _required("is_linked", pa.bool_()),  # a known duplicate of the development part
         _required("is_judged", pa.bool_()),  # people gave their verdict
@@ -381,16 +336,14 @@ CALIBRATION_PAIRS = pa.schema(
 )
 
 # A partition's number of candidate pairs at each step of probability, and the sum of their probabilities.
-HISTOGRAM = pa.schema([_required("pairs", pa.int64()), _required("probabilities", pa.float64())])
+HISTOGRAM = pa.schema(_columns(pairs=pa.int64(), probabilities=pa.float64()))
 
 # A sample of pairs to be judged: dupq.evaluation.sampling.Rows.
 REVIEW = pa.schema(
     [
         *KEY_PAIRS,
-        _required("stratum", pa.int64()),
-        _required("joined", pa.bool_()),
-        _required("pairs", pa.int64()),  # of the run, in the stratum
-        _required("drawn", pa.int64()),
+        *_columns(stratum=pa.int64(), joined=pa.bool_()),
+        *_columns(pairs=pa.int64(), drawn=pa.int64()),  # of the run, in the stratum
         _required("probability", pa.float64()),  # mean of the stratum
         _required("hash", pa.uint64()),
     ]
@@ -398,37 +351,30 @@ REVIEW = pa.schema(
 
 # A file's number of pairs of each probability, first not joined, then joined, and the sums:
 # dupq.evaluation.sampling.Histogram.
-REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
+REVIEW_COUNTS = pa.schema(_columns(pairs=pa.int64(), millionths=pa.int64()))
 
 # The number of questions that have a term.
-TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", pa.int64())])
+TERM_COUNTS = pa.schema(_columns(term=pa.int32(), questions=pa.int64()))
 
 # The weight of each term: the rarer, the higher. A row per bucket of the term hash.
-RARITIES = pa.schema([_required("rarity", pa.float32())])
+RARITIES = pa.schema(_columns(rarity=pa.float32()))
 
 # Tables that tasks of near_duplicates write for one another, as Arrow files (dupq/job/table.py).
 
-KEYS = pa.schema([_required("key", pa.int64())])
+KEYS = pa.schema(_columns(key=pa.int64()))
 
 # A 128-bit hash, in two halves, of each text that is not empty.
-TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uint64()), *KEYS])
+TEXT_HASHES = pa.schema([*_columns(high=pa.uint64(), low=pa.uint64()), *KEYS])
 
 # The key of a band of a text, and the key of its next band, by which the texts of a bucket are ordered.
-BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.uint64()), *KEYS])
+BAND_KEYS = pa.schema([*_columns(bucket=pa.uint64(), order=pa.uint64()), *KEYS])
 
-SHINGLE_SETS = pa.schema(
-    [
-        *KEYS,
-        _required("shingles", pa.large_list(pa.uint64())),
-        _required("title", pa.string()),
-        _required("signs", pa.string()),
-    ]
-)
+SHINGLE_SETS = pa.schema([*KEYS, *_columns(shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string())])
 
 # A shingle of a compared text, and a hash of the text's title.
-TITLED_SHINGLES = pa.schema([_required("shingle", pa.uint64()), _required("title", pa.uint64())])
+TITLED_SHINGLES = pa.schema(_columns(shingle=pa.uint64(), title=pa.uint64()))
 
-SHINGLES = pa.schema([_required("shingle", pa.uint64())])
+SHINGLES = pa.schema(_columns(shingle=pa.uint64()))
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
