@@ -129,6 +129,11 @@ class Split:
         indices = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
         return np.where(self.questions[indices] == keys, self.sets[indices], -1)
 
+    def in_one_set(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Tell which pairs of keys are known duplicates, also by other questions of their set (bool, (m,))."""
+        sets = self.set_of(left)
+        return (sets >= 0) & (sets == self.set_of(right))
+
     def links_of(self, part: str, links: np.ndarray) -> np.ndarray:
         """Return the `links` (int64, shape (m, 2)) whose questions are in a part."""
         return links[are_among(self.questions_of(part), links[:, 0])]
@@ -235,8 +240,7 @@ def known_pairs(
     links = np.unique(pairs_among(keys, np.concatenate([duplicates, linked])), axis=0)
     split = split_links(links, settings)
     wrong = pairs_among(keys, others)
-    sets = split.set_of(wrong.ravel()).reshape(-1, 2)
-    contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
+    contradicted = split.in_one_set(*wrong.T)
     of_training = ~np.isin(wrong, split.questions_of("development", "test")).any(axis=1)
     counts = {
         "pairs of files not in the archive": sum(len(pairs) - len(pairs_among(keys, pairs)) for pairs in labelled),

@@ -15,8 +15,8 @@ from scipy.special import expit, logit
 from dupq import storage
 from dupq.api.inputs import texts, values_of
 from dupq.clusters.calibration import Model, features_of
-from dupq.clusters.decision import Scale, ranked, scored_table, undirected, unlisted
-from dupq.clusters.evidence import Words, around, shared, title_cosines
+from dupq.clusters.decision import Scale, compared, ranked, scored_table, undirected, unlisted
+from dupq.clusters.evidence import Words, around, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
@@ -24,7 +24,7 @@ from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
 from dupq.neighbours.tiles import Search, all_pairs, block
-from dupq.tables import COMPARED
+from dupq.text.keys import RowsByKey
 from dupq.text.questions import texts_table
 
 
@@ -150,21 +150,18 @@ class Comparison:
         `search` is the measure and k; `words` has a row per text, `rarity` one per term; `alone` is for texts without
         bodies.
         """
-        self._embedded, self._words, self._rarities, self.alone = embedded, words, rarity, alone
+        self._embedded, self.alone = embedded, alone
         self._measure, k = search
         whole = block(embedded, self._measure)
         nearest = all_pairs([whole], Search(self._measure, k))[0][0]
         directed = ranked(whole.keys, nearest, self._measure)
         queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
-        cosines = title_cosines(words.titles, queries, others, self._rarities)
-        self._around = around(queries, cosines)
-        candidates = undirected(directed)
-        left, right = (candidates[side].to_numpy() for side in ("left", "right"))
-        common = shared(words, left, right, rarity)
-        listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
+        self._around = around(queries, title_cosines(words.titles, queries, others, rarity))
         best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
         self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
-        self._listed, self.table = listed, self._scored(listed)  # rows of COMPARED, and of SCORED
+        self._texts = RowsByKey(np.arange(len(words.titles.offsets) - 1)), words, rarity
+        self._listed = compared(undirected(directed), *self._texts)
+        self.table = self._scored(self._listed)  # SCORED
 
     @property
     def pairs(self) -> np.ndarray:
@@ -184,14 +181,12 @@ class Comparison:
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
-        left, right = (np.searchsorted(self._embedded.keys, pairs[:, side]) for side in (0, 1))
-        scores = pair_scores(self._measure, self._embedded.take(left), self._embedded.take(right))
-        common = shared(self._words, pairs[:, 0], pairs[:, 1], self._rarities)
-        column: np.ndarray = self._scored(unlisted(pairs, scores.astype(np.float32), common))["probability"].to_numpy()
+        evidence = compared(unlisted(pairs, self._embedded, self._measure), *self._texts)
+        column: np.ndarray = self._scored(evidence)["probability"].to_numpy()
         return column
 
-    def _scored(self, compared: pa.Table) -> pa.Table:
-        scored = scored_table(compared, self._around, self._scale)
+    def _scored(self, evidence: pa.Table) -> pa.Table:
+        scored = scored_table(evidence, self._around, self._scale)
         if self.alone is None:
             return scored
         left, right, p = (scored[name].to_numpy() for name in ("left", "right", "probability"))

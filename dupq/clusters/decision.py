@@ -6,7 +6,7 @@ likely. The likeliest pairs that are not joined make the worklist.
 
 lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
 NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
-CANDIDATES           ──shared──▶        rows of COMPARED (evidence.py)
+CANDIDATES           ──compared──▶      rows of COMPARED
 COMPARED             ──scored_table──▶  rows of SCORED
 """
 
@@ -21,12 +21,12 @@ from typing_extensions import TypedDict
 
 from dupq.clusters.calibration import Calibrated, Model, features_of
 from dupq.clusters.components import components, connected
-from dupq.clusters.evidence import UNLISTED, Shared, Words, listing_of
+from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared
 from dupq.clusters.partition import partition
-from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.exact import rule_of
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.keys import are_among, indices_among, pairs_among
+from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import Terms, bucket_of, terms_of
 
@@ -44,11 +44,12 @@ class Scale(NamedTuple):
     k: int  # neighbours of a question
 
 
-def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
-    """Return the lists of the questions `keys` as rows of NEIGHBOURS."""
-    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
-    rows, ranks = np.nonzero(nearest.others >= 0)
-    lists = nearest.others, scores, listing_of(scores, measure.highest).lifts
+def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure, kind: type = np.float32) -> pa.Table:
+    """Return the lists of the questions `keys` as rows of NEIGHBOURS. Lifts are calculated with floats of this kind."""
+    is_listed = nearest.others >= 0
+    scores = np.where(is_listed, rule_of(measure).similarities(nearest.scores).astype(kind), kind(-np.inf))
+    rows, ranks = np.nonzero(is_listed)
+    lists = nearest.others, scores, lifts_of(scores, measure.highest)
     others, similarities, lifts = (column[rows, ranks] for column in lists)
     columns = keys[rows], others, similarities, (ranks + 1).astype(np.int32), lifts
     return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
@@ -95,11 +96,24 @@ def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
     return pa.table(columns, schema=SCORED)
 
 
-def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.Table:
-    """Return rows of COMPARED for pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
+def unlisted(pairs: np.ndarray, embedded: Embeddings, measure: Measure) -> pa.Table:
+    """Return rows of CANDIDATES for pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
+    rule, rows = rule_of(measure), RowsByKey(embedded.keys)
+    side = side_of(embedded, rule)
+    ends = (rows.find(keys).astype(np.int32) for keys in pairs.T)
+    similarities = rule.similarities(exact_scores(scoring(side, side, rule), *ends))
     lifts, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
-    columns = [pairs[:, 0], pairs[:, 1], similarities, ranks, lifts, ranks, lifts, *common]
-    return pa.table([pa.array(column) for column in columns], schema=COMPARED)
+    return pa.table([*pairs.T, similarities, ranks, lifts, ranks, lifts], schema=CANDIDATES)
+
+
+def compared(pairs: pa.Table, rows: RowsByKey, words: Words, rarities: np.ndarray) -> pa.Table:
+    """Return rows of CANDIDATES with what their texts have in common (COMPARED).
+
+    `rows` finds a question's row of `words` by its key; `rarities` are those of all terms.
+    """
+    left, right = (rows.find(pairs[side].to_numpy()) for side in ("left", "right"))
+    common = shared(words, left, right, rarities)
+    return pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
 
 
 def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:

@@ -102,13 +102,6 @@ _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b 
 _COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
 
 
-class Listing(NamedTuple):
-    """How questions list others: the rank, and the score relative to those of the other neighbours."""
-
-    ranks: np.ndarray  # int32, 1 = nearest; UNLISTED
-    lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); 0 if unlisted
-
-
 class Words(NamedTuple):
     """The words, tags and marks of n questions."""
 
@@ -165,15 +158,18 @@ def _lists(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()
 
 
-def listing_of(scores: np.ndarray, highest: float) -> Listing:
-    """Return how n questions list their neighbours: `scores` (n, k), the best first, -inf where there are fewer."""
+def lifts_of(scores: np.ndarray, highest: float) -> np.ndarray:
+    """Return the lift (float32, (n, k)) of each neighbour of n questions: its score relative to those of the others.
+
+    That is (score - mean other score) / (`highest` possible - mean other score). `scores` (n, k) are -inf where there
+    are fewer neighbours, whose lift is 0.
+    """
     is_listed = np.isfinite(scores)
     counts = is_listed.sum(axis=1, keepdims=True)
     values = np.where(is_listed, scores, 0.0)
     others = (values.sum(axis=1, keepdims=True) - values) / np.maximum(counts - 1, 1)
     lifts = (values - others) / np.maximum(highest - others, 1e-6)
-    ranks = np.broadcast_to(np.arange(1, scores.shape[1] + 1, dtype=np.int32), scores.shape)
-    return Listing(ranks, np.where(is_listed, lifts, 0.0).astype(np.float32))
+    return np.where(is_listed, lifts, 0.0).astype(np.float32)
 
 
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:

@@ -46,8 +46,7 @@ def usable(pairs: np.ndarray, is_duplicate: np.ndarray, keys: np.ndarray) -> Lab
     duplicates, others = (np.unique(pairs[in_archive & (is_duplicate == label)], axis=0) for label in (True, False))
     questions, sets = components(duplicates)
     split = Split(questions, sets, np.full(len(questions), ""))
-    left, right = split.set_of(others[:, 0]), split.set_of(others[:, 1])
-    contradicts = (left == right) & (left >= 0)
+    contradicts = split.in_one_set(*others.T)
     counts = {
         "lines": len(pairs),
         "not_in_archive": int((~in_archive).sum()),

@@ -41,7 +41,7 @@ from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, indices_among, pair_numbers, pairs_among
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pair_indices, pairs_among
 
 _FIRST = 50  # pairs of the worklist; the summary says how many of them are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -283,12 +283,11 @@ def link_quality(
     is_tested = are_among(linked, all_pairs).any(axis=1)  # not only of a question that represents a linked one
     ends, p = all_pairs[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
     together = measures.joined(links, keys, clusters)
-    sets_left, sets_right = (split.set_of(side) for side in ends.T)
-    is_known = (sets_left >= 0) & (sets_left == sets_right)
+    is_known = split.in_one_set(*ends.T)
     bins = measures.calibration(p, is_known, _EDGES)
-    link_p = _values_of(links, linked, ends, p)
+    link_p = _values_of(links, ends, p)
     apart = pairs_in(searched)
-    rank = _values_of(apart, distinct(apart), all_pairs, ranks)
+    rank = _values_of(apart, all_pairs, ranks)
     return {
         "test_links": len(links),
         "in_pairs": float((link_p >= 0).mean()),
@@ -307,15 +306,9 @@ def link_quality(
     }
 
 
-def _values_of(links: np.ndarray, keys: np.ndarray, pairs: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the value (float64) of each link that is among `pairs`, else -1. `keys` has the links' questions."""
-    are_keys = are_among(keys, pairs).all(axis=1)
-    numbers = pair_numbers(keys, pairs[are_keys])
-    order = np.argsort(numbers, kind="stable")
-    indices, are_found = indices_among(numbers[order], pair_numbers(keys, links))
-    link_values = np.full(len(links), -1.0)
-    link_values[are_found] = values[are_keys][order][indices[are_found]]
-    return link_values
+def _values_of(links: np.ndarray, pairs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the value (float64) of each link that is among `pairs`, else -1."""
+    return np.append(values, -1.0)[pair_indices(pairs, links)]
 
 
 def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> float | None:

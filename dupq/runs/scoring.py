@@ -17,19 +17,18 @@ from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, KINDS, features_of
-from dupq.clusters.decision import Scale, scale_of, scored_table, unlisted, words_of_texts
-from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, listing_of, marks_of, shared, with_askers
+from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted, words_of_texts
+from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of, marks_of, with_askers
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
-from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_of, pairs_in
 from dupq.runs.reader import Key, Run
 from dupq.runs.records import RunFiles
 from dupq.settings import config
-from dupq.tables import COMPARED, QUESTIONS, RARITIES
-from dupq.text.keys import Sites
+from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
+from dupq.text.keys import RowsByKey, Sites
 from dupq.text.questions import tags_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
@@ -129,11 +128,8 @@ class Scorer:
         if not self.is_complete:
             return np.zeros(len(pairs), np.float32)
         keys = np.unique(pairs)
-        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
-        embedded = self._embeddings(keys)
-        scores = pair_scores(read_measure(self._run.encoder_uri), embedded.take(left), embedded.take(right))
-        common = shared(self._words(keys), left, right, self._read_rarities())
-        return self._scored(unlisted(pairs, scores.astype(np.float32), common), [])
+        candidates = unlisted(pairs, self._embeddings(keys), read_measure(self._run.encoder_uri))
+        return self._scored(self._compared(candidates, keys), [])
 
     def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
@@ -142,8 +138,6 @@ class Scorer:
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
         keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), nearest.neighbours]))
-        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
-        common = shared(self._words(keys, new), left, right, self._read_rarities())
         k, lists, highest = self._settings.neighbours.k, self._lists(), self._highest
         forth = [
             _ranks_and_lifts(nearest.similarities[nearest.queries == query], k, highest)
@@ -155,10 +149,9 @@ class Scorer:
         ]
         ranks, lifts = (np.concatenate(column) for column in zip(*forth, strict=True))
         theirs = [np.array(column, kind) for column, kind in zip(zip(*back, strict=True), _KINDS, strict=True)]
-        columns = [*pairs.T, nearest.similarities, ranks, lifts, *theirs, *common]
-        own = ranks != UNLISTED
-        compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
-        return self._scored(compared, [(nearest.queries[own], common.title_cosine[own])])
+        candidates = pa.table([*pairs.T, nearest.similarities, ranks, lifts, *theirs], schema=CANDIDATES)
+        evidence, own = self._compared(candidates, keys, new), ranks != UNLISTED
+        return self._scored(evidence, [(nearest.queries[own], evidence["title_cosine"].to_numpy()[own])])
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
@@ -178,17 +171,13 @@ class Scorer:
                 "version of dupq; run its job again"
             )
         own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
-        keys, lists = np.unique(pairs), self._lists()
-        left, right = (np.searchsorted(keys, pairs[:, side]) for side in (0, 1))
-        common = shared(self._words(keys), left, right, self._read_rarities())
-        listing = []
+        lists, listing = self._lists(), []
         for side in (0, 1):
             ranks = self.pairs.ranks[side][own]
             listing += [ranks, self._lifts(lists, pairs[:, side], ranks)]
-        columns = [*pairs.T, self.pairs.similarities[own], *listing, *common]
-        compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
-        scale = self._scale()
-        added = scale.model.added(features_of(compared, self._around(compared, []), scale.reference, scale.k))
+        candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
+        evidence, scale = self._compared(candidates, np.unique(pairs)), self._scale()
+        added = scale.model.added(features_of(evidence, self._around(evidence, []), scale.reference, scale.k))
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
@@ -198,20 +187,25 @@ class Scorer:
         for row, key in enumerate(keys.tolist()):
             own = lists.get(key, _NOTHING)
             scores[row, : len(own)] = own
-        lifts = listing_of(scores, self._highest).lifts
+        lifts = lifts_of(scores, self._highest)
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(keys)), np.maximum(ranks, 1) - 1])
 
-    def _scored(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    def _compared(self, candidates: pa.Table, keys: np.ndarray, new: NewTexts | None = None) -> pa.Table:
+        """Return rows of COMPARED; `keys` (sorted) are the questions, of which negative ones are `new` texts."""
+        rarities = storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
+        return compared(candidates, RowsByKey(keys), self._words(keys, new), rarities)
+
+    def _scored(self, evidence: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """Return the probabilities of rows of COMPARED; `around_new` are keys of new texts that list others, and
         cosines.
         """
-        around = self._around(compared, around_new)
-        probabilities: np.ndarray = scored_table(compared, around, self._scale())["probability"].to_numpy()
+        around = self._around(evidence, around_new)
+        probabilities: np.ndarray = scored_table(evidence, around, self._scale())["probability"].to_numpy()
         return probabilities
 
-    def _around(self, compared: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
+    def _around(self, evidence: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
         queries, cosines = self.pairs.listing, self.pairs.listed(self.pairs.title_cosines)
-        rows = np.isin(queries, pairs_in(compared))
+        rows = np.isin(queries, pairs_in(evidence))
         keys, title_cosines = zip((queries[rows], cosines[rows]), *around_new, strict=True)
         return around(np.concatenate(keys), np.concatenate(title_cosines))
 
@@ -226,9 +220,6 @@ class Scorer:
     @cached_property
     def _highest(self) -> float:
         return read_measure(self._run.encoder_uri).highest
-
-    def _read_rarities(self) -> np.ndarray:
-        return storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
 
     def _lists(self) -> dict[int, np.ndarray]:
         """Return the scores in the list of each question, best first."""
@@ -282,10 +273,10 @@ _NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
 
 
 def _ranks_and_lifts(scores: np.ndarray, k: int, highest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return how a new text lists its nearest questions, best first: ranks and lifts (`Listing`), none beyond k."""
+    """Return how a new text lists its nearest questions, best first: ranks and lifts, none beyond k."""
     ranks, lifts = np.full(len(scores), UNLISTED, np.int32), np.zeros(len(scores), np.float32)
-    listing = listing_of(scores[None, :k].astype(np.float64), highest)
-    ranks[:k], lifts[:k] = listing.ranks[0], listing.lifts[0]
+    lifts[:k] = lifts_of(scores[None, :k].astype(np.float64), highest)[0]
+    ranks[:k] = np.arange(1, len(ranks[:k]) + 1)
     return ranks, lifts
 
 

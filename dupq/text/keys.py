@@ -169,18 +169,19 @@ def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def are_pairs_among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Tell for each pair in `others` (keys, shape (m, 2)) whether it is among `pairs`, which are in any order: bool.
+def pair_indices(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the index in `pairs` (distinct, in any order) of each of `others`; -1 for one that is not there.
 
-    Only pairs whose left key both have are compared, so this is cheap if either is small.
+    Pairs are keys (int64, shape (m, 2)).
     """
-    result = np.zeros(len(others), bool)
-    rows = np.flatnonzero(are_among(distinct(pairs[:, 0]), others[:, 0]))
-    pairs = pairs[are_among(distinct(others[rows, 0]), pairs[:, 0])]
-    result[rows] = np.isin(_as_records(others[rows]), _as_records(pairs))
-    return result
+    keys = distinct(np.concatenate([pairs, others]))
+    numbers = pair_numbers(keys, pairs)
+    order = np.argsort(numbers, kind="stable")
+    indices, are_there = indices_among(numbers[order], pair_numbers(keys, others))
+    return np.where(are_there, np.append(order, -1)[indices], -1)
 
 
-def _as_records(pairs: np.ndarray) -> np.ndarray:
-    """Return one comparable value per pair of keys."""
-    return np.rec.fromarrays([pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)])
+def are_pairs_among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Tell for each pair in `others` whether it is among `pairs`: bool. Both are as for `pair_indices`."""
+    is_there: np.ndarray = pair_indices(pairs, others) >= 0
+    return is_there

@@ -12,7 +12,7 @@ from scipy.special import expit
 import dupq
 from dupq.api.runs import Run
 from dupq.clusters.calibration import FEATURES, KINDS
-from dupq.clusters.evidence import UNLISTED, listing_of
+from dupq.clusters.evidence import UNLISTED, lifts_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report.explorer import explorer_data
@@ -74,7 +74,7 @@ def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[floa
         assert (rank, lift) == (UNLISTED, 0.0)
     elif new not in listed:
         assert rank == whole.index(new) + 1
-        assert lift == listing_of(np.array([whole], np.float64), 1.0).lifts[0, rank - 1]
+        assert lift == lifts_of(np.array([whole], np.float64), 1.0)[0, rank - 1]
 
 
 def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:

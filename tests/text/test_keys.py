@@ -14,6 +14,7 @@ from dupq.text.keys import (
     hash_limit,
     indices_among,
     key_hashes,
+    pair_indices,
     pair_numbers,
     without,
 )
@@ -85,7 +86,8 @@ def test_columns_of_keys_are_what_unpack_gives() -> None:
     assert [len(column) for column in sites.columns(keys[:0])] == [0, 0]
 
 
-@given(st.lists(PAIRS), st.lists(PAIRS))
+@given(st.lists(PAIRS, unique=True), st.lists(PAIRS))
 def test_pairs_are_found_among_others_as_in_a_list(pairs: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> None:
-    found = are_pairs_among(np.array(pairs, np.int64).reshape(-1, 2), np.array(wanted, np.int64).reshape(-1, 2))
-    assert found.tolist() == [pair in pairs for pair in wanted]
+    both = np.array(pairs, np.int64).reshape(-1, 2), np.array(wanted, np.int64).reshape(-1, 2)
+    assert pair_indices(*both).tolist() == [pairs.index(pair) if pair in pairs else -1 for pair in wanted]
+    assert are_pairs_among(*both).tolist() == [pair in pairs for pair in wanted]

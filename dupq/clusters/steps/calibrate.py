@@ -18,20 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, features_of, fit, own_share, read_prior
-from dupq.clusters.evidence import (
-    UNLISTED,
-    Listing,
-    Words,
-    around,
-    listing_of,
-    shared,
-    title_cosines,
-    titles_only,
-    words_of,
-)
+from dupq.clusters.decision import compared, ranked, undirected
+from dupq.clusters.evidence import Words, around, title_cosines, titles_only, words_of
 from dupq.clusters.steps.decide import Known, TermTables
 from dupq.encoders.saved import Fitness
-from dupq.evaluation.sampling import NONE_JUDGED, Judged
+from dupq.evaluation.sampling import Judged
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Partitioned, Table, Whole
@@ -41,8 +32,8 @@ from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.settings.sections import CalibrationSettings
-from dupq.tables import CALIBRATION_PAIRS, COMPARED, KNOWN_SETS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, sample_by_hash, without
+from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
+from dupq.text.keys import Sites, are_among, distinct, pair_indices, sample_by_hash, without
 
 _REFERENCE = 1_000
 
@@ -50,9 +41,7 @@ _REFERENCE = 1_000
 class SampledPairs(NamedTuple):
     """A row for each sampled question and each neighbour of it."""
 
-    left: np.ndarray  # int64, the smaller key
-    right: np.ndarray
-    scores: np.ndarray  # float64, the encoder's
+    rows: np.ndarray  # int64, of the pair in CANDIDATES
     is_linked: np.ndarray  # bool: known duplicates of the development part
     is_judged: np.ndarray  # bool: people gave a verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
@@ -61,33 +50,26 @@ class SampledPairs(NamedTuple):
     log_rates: np.ndarray  # float64: ln of how much likelier a linked pair is sampled than another one
 
 
-class Lists(NamedTuple):
-    """The neighbours of some questions (sorted keys)."""
-
-    keys: np.ndarray
-    others: np.ndarray  # (n, k)
-    scores: np.ndarray  # (n, k): similarities, -inf where there are fewer neighbours
-    listing: Listing
-
-
-def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judged, lists: Lists) -> SampledPairs:
+def sampled_pairs(
+    sample: pa.Table, population: int, split: Split, judged: Judged, directed: pa.Table, candidates: pa.Table
+) -> SampledPairs:
     """Return the pairs of the sampled questions that calibration may read: none with a training or test question.
 
-    `sample` (SAMPLE) was drawn from `population` questions.
+    `sample` (SAMPLE) was drawn from `population` questions. `directed` (NEIGHBOURS) has their lists, and `candidates`
+    (CANDIDATES) the same as pairs.
     """
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
-    rows = np.flatnonzero(np.isin(lists.keys, sampled))
-    indices, ranks = np.nonzero(lists.others[rows] >= 0)
-    queries, others = lists.keys[rows][indices], lists.others[rows][indices, ranks]
+    lists = directed.filter(pc.is_in(directed["query"], sample["key"].combine_chunks()))
+    queries, others = lists["query"].to_numpy(), lists["neighbour"].to_numpy()
+    rows = pair_indices(pairs_in(candidates), np.sort(np.stack([queries, others], axis=1), axis=1))
     from_linked = np.isin(queries, sampled[is_development])
-    is_linked = from_linked & (split.set_of(queries) == split.set_of(others))
-    both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # rows of a pair that lists each other
+    is_linked = from_linked & split.in_one_set(queries, others)
+    is_mutual = (candidates["rank_left"].to_numpy() > 0) & (candidates["rank_right"].to_numpy() > 0)
+    both = np.where(is_mutual[rows], 2.0, 1.0)  # rows of a pair that lists each other
     other_share = max((~is_development).sum() / max(1, population - len(split.questions)), 1e-9)
     linked_share = max(is_development.sum() / max(1, len(split.questions)), 1e-9)
     drawn = SampledPairs(
-        left=np.minimum(queries, others),
-        right=np.maximum(queries, others),
-        scores=lists.scores[rows][indices, ranks],
+        rows,
         is_linked=is_linked,
         is_judged=np.zeros(len(queries), bool),
         labels=is_linked,
@@ -95,55 +77,32 @@ def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judge
         weights=_weight(split.set_of(queries), is_linked) / both,
         log_rates=np.full(len(queries), np.log(linked_share / other_share)),
     )
-    verdicts, scores, are_same = _judged_pairs(judged if len(lists.keys) else NONE_JUDGED, lists, split)
+    verdicts, are_same = _judged_pairs(judged, candidates, split)
     none, every, zeros = (np.full(len(verdicts), value) for value in (False, True, 0.0))
-    left, right = verdicts.T
-    by_people = SampledPairs(left, right, scores, none, every, are_same, zeros, every, zeros)
-    is_judged = are_pairs_among(verdicts, np.stack([drawn.left, drawn.right], axis=1))
-    kept = (is_linked | ~from_linked) & ~is_judged
+    by_people = SampledPairs(verdicts, none, every, are_same, zeros, every, zeros)
+    kept = (is_linked | ~from_linked) & ~np.isin(rows, verdicts)
     columns = zip(drawn, by_people, strict=True)
     return SampledPairs(*(np.concatenate([column[kept], judged_column]) for column, judged_column in columns))
 
 
-def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return judged pairs of which a question lists the other ((m, 2)), their scores, and which are the same.
+def _judged_pairs(judged: Judged, candidates: pa.Table, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of `candidates` that are judged, and which of them are the same.
 
     Known duplicates of the test part are left out: quality is measured on them.
     """
-    left, right = judged.left, judged.right
-    positions = [_positions(lists, *pairs) for pairs in ((left, right), (right, left))]
-    scores = np.max([np.where(is_listed, lists.scores[cells], -np.inf) for is_listed, cells in positions], axis=0)
-    sets = split.set_of(left)
-    is_known = (sets >= 0) & (sets == split.set_of(right)) & np.isin(left, split.questions_of("test"))
-    kept = np.isfinite(scores) & (judged.verdicts >= 0) & ~is_known
-    return np.stack([left, right], axis=1)[kept], scores[kept], judged.verdicts[kept] == 1
+    rows = pair_indices(pairs_in(candidates), np.stack([judged.left, judged.right], axis=1))
+    of_test = split.in_one_set(judged.left, judged.right) & np.isin(judged.left, split.questions_of("test"))
+    kept = (rows >= 0) & (judged.verdicts >= 0) & ~of_test
+    return rows[kept], judged.verdicts[kept] == 1
 
 
-def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
-    """Return how each of `queries` lists the question in `others`."""
-    is_listed, cells = _positions(lists, queries, others)
-    ranks, lifts = (column[cells] for column in lists.listing)
-    return Listing(
-        np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
-    )
-
-
-def _positions(
-    lists: Lists, queries: np.ndarray, others: np.ndarray
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return whether each of `queries` lists the question in `others`, and in which rows and columns of `lists`."""
-    rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
-    listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
-    return listed.any(axis=1), (rows, listed.argmax(axis=1))
-
-
-def reference_of(lists: Lists, questions: np.ndarray) -> np.ndarray:
-    """Return the best scores of questions (float64, sorted).
+def reference_of(directed: pa.Table, questions: np.ndarray) -> np.ndarray:
+    """Return the best scores of questions (float64, sorted), given the lists of at least these (NEIGHBOURS).
 
     They are at most `_REFERENCE`, evenly spread, so that features do not depend on the size of the sample.
     """
-    reference = lists.scores[np.isin(lists.keys, questions), 0]
-    reference = np.sort(reference[np.isfinite(reference)])
+    is_best = (directed["rank"].to_numpy() == 1) & np.isin(directed["query"].to_numpy(), questions)
+    reference = np.sort(directed["similarity"].to_numpy()[is_best].astype(np.float64))
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
@@ -155,17 +114,9 @@ def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
 
 
-def lists_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> Lists:
-    """Return the lists in tables (NEAREST), at most `k` neighbours each."""
-    from dupq.neighbours.exact import rule_of
-
-    keys_of_tables, lists = zip(*(nearest_in(table, k) for table in tables), strict=True)
-    keys = np.concatenate(keys_of_tables)
-    order = np.argsort(keys, kind="stable")
-    others = np.concatenate([nearest.others for nearest in lists])[order]
-    exact = np.concatenate([nearest.scores for nearest in lists])[order]
-    scores = np.where(others >= 0, rule_of(measure).similarities(exact).astype(np.float64), -np.inf)
-    return Lists(keys[order], others, scores, listing_of(scores, measure.highest))
+def directed_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> pa.Table:
+    """Return the lists in tables (NEAREST), at most `k` neighbours each, as rows of NEIGHBOURS, sorted by query."""
+    return ranked(*nearest_in(pa.concat_tables(tables).sort_by("key"), k), measure, np.float64)
 
 
 _FLOOR_PRECISION = 0.5  # expected of pairs that become candidates although neither question lists the other
@@ -257,25 +208,22 @@ def calibration(
 
     The sample was drawn from `population` questions. `prior_uri` is the URI of another prior than dupq's, or empty.
     """
-    lists, rarity = lists_in([own, others], request.settings.k, request.measure), rarities["rarity"].to_numpy()
+    directed, rarity = directed_in([own, others], request.settings.k, request.measure), rarities["rarity"].to_numpy()
     split, is_development = sets_in(known_sets), sample["is_linked"].to_numpy()
-    pairs = sampled_pairs(sample, population, split, judged, lists)
-    reference = reference_of(lists, sample["key"].to_numpy()[~is_development])
+    candidates = undirected(directed)
+    pairs = sampled_pairs(sample, population, split, judged, directed, candidates)
+    reference = reference_of(directed, sample["key"].to_numpy()[~is_development])
     rows_by_key, words = words_of(terms)
-    shipped = OF_TITLES if _are_titles(words, rows_by_key.find(lists.keys)) else ""
+    shipped = OF_TITLES if _are_titles(words, rows_by_key.find(sorted_keys([own, others]))) else ""
     prior = read_prior(prior_uri or shipped)
-    rows, columns = np.nonzero(lists.others >= 0)
-    queries, listed = (rows_by_key.find(keys) for keys in (lists.keys[rows], lists.others[rows, columns]))
-    alike = around(lists.keys[rows], title_cosines(words.titles, queries, listed, rarity))
-    left, right = rows_by_key.find(pairs.left), rows_by_key.find(pairs.right)
-    listings = *look_up(lists, pairs.left, pairs.right), *look_up(lists, pairs.right, pairs.left)
-    common = shared(words, left, right, rarity)
-    scores = pairs.scores.astype(np.float32)
-    compared = pa.table([pairs.left, pairs.right, scores, *listings, *common], schema=COMPARED)
-    features = features_of(compared, alike, reference, request.settings.k)
+    queries, listed = (rows_by_key.find(directed[name].to_numpy()) for name in ("query", "neighbour"))
+    alike = around(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
+    evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
+    features = features_of(evidence, alike, reference, request.settings.k)
     model = fit(Labelled(features, pairs.labels, pairs.weights, pairs.is_judged, pairs.log_rates), prior)
     probabilities = model.probabilities(features)
-    floor = _floor(pairs.scores, probabilities, pairs.counts, request.measure)
+    scores = evidence["similarity"].to_numpy().astype(np.float64)
+    floor = _floor(scores, probabilities, pairs.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
         "reference": reference.tolist(),
@@ -289,7 +237,7 @@ def calibration(
         "fitness": fitness,
     }
     counts = {"rows_out": len(features), "development pairs among neighbours": int(pairs.is_linked.sum())}
-    return Counted(record, counts, _fitted(Sites(request.sites), pairs, features, probabilities))
+    return Counted(record, counts, _fitted(Sites(request.sites), evidence, pairs, features, probabilities))
 
 
 def _are_titles(words: Words, rows: np.ndarray) -> bool:
@@ -310,8 +258,7 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, me
     return float(np.ceil(scores[order][is_enough[-1]] / step) * step)
 
 
-def _fitted(sites: Sites, pairs: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
-    left, right, scores, *others = pairs
-    columns = [pa.array(column) for column in (scores.astype(np.float32), *others, p)]
+def _fitted(sites: Sites, evidence: pa.Table, pairs: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
+    ends = (column for side in pairs_in(evidence).T for column in sites.columns(side))
     lists = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1])
-    return pa.table([*sites.columns(left), *sites.columns(right), *columns, lists], schema=CALIBRATION_PAIRS)
+    return pa.table([*ends, evidence["similarity"], *pairs[1:], p, lists], schema=CALIBRATION_PAIRS)

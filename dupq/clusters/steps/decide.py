@@ -35,6 +35,7 @@ from dupq.clusters.decision import (
     Histogram,
     Scale,
     Thresholds,
+    compared,
     histogram_of,
     pairs_inside,
     scored_table,
@@ -42,7 +43,7 @@ from dupq.clusters.decision import (
     undirected,
     unlisted,
 )
-from dupq.clusters.evidence import around, each_once, shared, with_askers, words_of
+from dupq.clusters.evidence import around, each_once, with_askers, words_of
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Run
@@ -66,7 +67,7 @@ from dupq.tables import (
     TERM_COUNTS,
     TERMS,
 )
-from dupq.text.keys import RowsByKey, Sites, distinct, indices_among
+from dupq.text.keys import Sites, distinct, indices_among
 from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
 from dupq.text.steps import TextTables
 
@@ -141,10 +142,7 @@ def questions_of(pairs: pa.Table) -> pa.Table:
 
 def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
     """Return rows of CANDIDATES with what their texts (TERMS) have in common (COMPARED)."""
-    rows, words = words_of(texts)
-    left, right = (rows.find(pairs[side].to_numpy()) for side in _SIDES)
-    common = shared(words, left, right, rarities["rarity"].to_numpy())
-    return pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
+    return compared(pairs, *words_of(texts), rarities["rarity"].to_numpy())
 
 
 def listed_by(compared: pa.Table) -> pa.Table:
@@ -352,29 +350,10 @@ def labels_of(
     pairs, p = np.searchsorted(keys, pairs_in(inside)), inside["probability"].to_numpy()
 
     def score(missing: np.ndarray) -> np.ndarray:
-        return score_unlisted(missing, embedded.drop_columns("group"), terms, around, rarities, settings)
+        embeddings = embeddings_of(embedded.drop_columns("group"), settings.sites, "embeddings")
+        evidence = compare(unlisted(missing, embeddings, settings.measure), terms, rarities)
+        return scored_table(evidence, around, settings.scale)["probability"].to_numpy()
 
     decided = pairs_in(joined), pairs_in(apart)
     clusters, missing = solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)
     return Counted(pa.table([keys, clusters], schema=LABELS), {"pairs scored that no question lists": missing})
-
-
-def score_unlisted(
-    pairs: np.ndarray,
-    embedded: pa.Table,
-    terms: pa.Table,
-    around: pa.Table,
-    rarities: pa.Table,
-    settings: Partitioning,
-) -> np.ndarray:
-    """Return the probability of pairs of keys of which neither side lists the other."""
-    from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
-
-    embeddings, rule = embeddings_of(embedded, settings.sites, "embeddings"), rule_of(settings.measure)
-    rows, side = RowsByKey(embeddings.keys), side_of(embeddings, rule)
-    left, right = (rows.find(column).astype(np.int32) for column in pairs.T)
-    similarities = rule.similarities(exact_scores(scoring(side, side, rule), left, right))
-    rows, words = words_of(terms)
-    left, right = (rows.find(column) for column in pairs.T)
-    common = shared(words, left, right, rarities["rarity"].to_numpy())
-    return scored_table(unlisted(pairs, similarities, common), around, settings.scale)["probability"].to_numpy()

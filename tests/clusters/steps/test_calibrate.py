@@ -6,15 +6,15 @@ import pytest
 from oracles.slow_evidence import Question, words_of
 from run_tables import terms_table
 
+from dupq.clusters.decision import undirected
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.steps.calibrate import (
     SampledPairs,
     _are_titles,
     _weight,
-    lists_in,
+    directed_in,
     lists_of,
     lists_of_neighbours,
-    look_up,
     reference_of,
     sample_of,
     sampled_pairs,
@@ -59,18 +59,23 @@ def verdicts_on(said: Verdicts) -> Judged:
     return judged(rows, Sites([SITE]), "")
 
 
-LISTED = lists_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
+LISTED = directed_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
+CANDIDATES = undirected(LISTED)
 
 
 def sampled(said: Verdicts | None = None) -> SampledPairs:
     sample = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
     split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
-    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), LISTED)
+    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), LISTED, CANDIDATES)
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
-    return list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+    return [(row["left"], row["right"]) for row in CANDIDATES.take(found.rows).to_pylist()]
+
+
+def scores_of(found: SampledPairs, rows: np.ndarray) -> list[float]:
+    return CANDIDATES["similarity"].to_numpy()[found.rows[rows]].tolist()
 
 
 def rows_of(found: SampledPairs, pair: tuple[int, int]) -> np.ndarray:
@@ -108,8 +113,8 @@ def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_
 
 
 def test_both_sides_know_how_they_list_each_other() -> None:
-    for pair, ranks in (((1, 20), [2, 1]), ((5, 20), [UNLISTED, 3])):
-        assert look_up(LISTED, np.array(pair), np.array(pair[::-1])).ranks.tolist() == ranks
+    rows = {(row["left"], row["right"]): [row["rank_left"], row["rank_right"]] for row in CANDIDATES.to_pylist()}
+    assert (rows[1, 20], rows[5, 20]) == ([2, 1], [UNLISTED, 3])
 
 
 @pytest.mark.parametrize("said", ["same", "different"])
@@ -118,17 +123,17 @@ def test_a_verdict_takes_the_place_of_what_was_assumed(pair: tuple[int, int], sa
     found = sampled({pair: said})
     assert sorted(pairs_of(found)) == sorted([*(other for other in WITHOUT if other != pair), pair])
     (row,) = rows_of(found, pair)
-    assert found.is_judged.tolist() == [other == row for other in range(len(found.left))]
+    assert found.is_judged.tolist() == [other == row for other in range(len(found.rows))]
     assert found.labels[row] == (said == "same")
     assert not found.is_linked[row]
     assert (found.weights[row], found.log_rates[row], found.counts[row]) == (1, 0, 0)
-    assert found.scores[row] == pytest.approx(LISTS[pair[0] if pair != (1, 20) else 20].get(pair[1], 0.5))
+    assert scores_of(found, [row]) == pytest.approx([LISTS[pair[0] if pair != (1, 20) else 20].get(pair[1], 0.5)])
 
 
 def test_a_verdict_changes_no_other_pair() -> None:
     before, after = sampled(), sampled({(20, 21): "same"})
     kept = [row for row, pair in enumerate(pairs_of(before)) if pair != (20, 21)]
-    for name in ("left", "right", "scores", "is_linked", "labels", "weights", "log_rates", "counts"):
+    for name in ("rows", "is_linked", "labels", "weights", "log_rates", "counts"):
         one, other = getattr(before, name)[kept], getattr(after, name)[:-1]
         assert one.tolist() == other.tolist(), name
 
@@ -138,7 +143,7 @@ def test_a_judged_pair_outside_the_sample_is_read_too_whichever_side_lists_it() 
     assert sorted(pairs_of(found)) == sorted([*WITHOUT, (30, 31), (21, 31)])
     assert found.labels[rows_of(found, (30, 31))].tolist() == [True]
     assert found.labels[rows_of(found, (21, 31))].tolist() == [False]
-    assert found.scores[rows_of(found, (21, 31))] == pytest.approx([0.2])
+    assert scores_of(found, rows_of(found, (21, 31))) == pytest.approx([0.2])
 
 
 @pytest.mark.parametrize("said", [{(7, 90): "same"}, {(2, 30): "different"}, {(20, 21): "unsure"}, {}])
@@ -201,9 +206,9 @@ def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> N
     assert (len(own), len(none)) == (1, 0)
     terms = terms_table(pa.array([1]), words_of([Question({1: 1}, {1: 1}, {}, {})]))
     assert terms_of_lists(terms, own, none) == terms
-    found = sampled_pairs(
-        sample, 1, sets_in(KNOWN_SETS.empty_table()), verdicts_on({}), lists_in([own, none], K, COSINE)
-    )
-    assert not len(found.left)
+    directed = directed_in([own, none], K, COSINE)
+    split = sets_in(KNOWN_SETS.empty_table())
+    found = sampled_pairs(sample, 1, split, verdicts_on({(1, 2): "same"}), directed, undirected(directed))
+    assert not len(found.rows)
     empty = sample_of(iter([]), KEY_PAIRS.empty_table(), REPRESENTATIVES.empty_table(), NOT_SEEN, CalibrationSettings())
     assert (len(empty.table), empty.counts["rows_in"]) == (0, 0)

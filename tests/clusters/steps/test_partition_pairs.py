@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 from oracles.slow_evidence import slow_lead, terms_of
 from run_tables import Pair, by_home, contents, cut_off, scored_pairs, table, write_terms
@@ -16,8 +17,8 @@ from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model, features_of
-from dupq.clusters.decision import Scale, unlisted
-from dupq.clusters.evidence import Words, shared, title_cosines
+from dupq.clusters.decision import Scale
+from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.steps import decide as stage
 from dupq.clusters.steps.decide import Candidates, Partitioning, partition_pairs
@@ -28,7 +29,7 @@ from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.question_tables import embeddings_table
-from dupq.tables import AROUND, JOINED_PAIRS, KEY_PAIRS
+from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.questions import Terms
 
@@ -173,7 +174,9 @@ def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
     """Return the probabilities of pairs of which neither question lists the other."""
     rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
     similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
-    compared = unlisted(np.array(pairs), similarity, shared(archive.words, *rows, archive.rarities))
+    ranks, lifts = np.full(len(pairs), UNLISTED, np.int32), np.zeros(len(pairs), np.float32)
+    common = shared(archive.words, *rows, archive.rarities)
+    compared = pa.table([*np.array(pairs).T, similarity, ranks, lifts, ranks, lifts, *common], schema=COMPARED)
     features = features_of(compared, AROUND.empty_table(), archive.reference, K)
     leads = [slow_lead(*pair, archive.title_cosine, archive.lists) for pair in pairs]
     features[:, FEATURES.index("title_lead")] = np.array(leads, np.float32)
