@@ -34,7 +34,7 @@ from numba.misc.appdirs import AppDirs
 
 from dupq.local_files import own_folder
 
-__all__ = ["Integer", "compile_seconds", "numba"]
+__all__ = ["Integer", "compile_seconds", "numba", "read_only"]
 
 Integer = int | np.int64  # the same in compiled code
 
@@ -53,6 +53,17 @@ event.register("numba:compile", _timer)
 def compile_seconds() -> float:
     """Return the time that numba has spent on compiling in this process, without loading."""
     return float(_timer.duration) if _timer.done else 0.0
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return the array as a contiguous one that cannot be written.
+
+    One from Arrow's buffers may be writable or not, a column of numpy's has gaps, and numba would compile a function
+    for each kind.
+    """
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 @functools.cache

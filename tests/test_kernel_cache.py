@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
+import pyarrow as pa
 import pytest
 from numba.core.caching import FunctionCache
+from scipy import sparse
 
 from dupq import kernel_cache
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.exact import rule_of, side_of
 
 PACKAGE = Path(kernel_cache.__file__).parent
 HELPER = """
@@ -141,6 +146,24 @@ def test_every_compiled_function_is_cached_so() -> None:
         if re.search(r"\bnjit\b|\bnb\.jit\b|vectorize\(", text) and source != Path(kernel_cache.__file__):
             assert re.search(r"^from dupq\.kernel_cache import .*\bnumba\b", text, re.MULTILINE), source
             assert not re.search(r"^\s*import numba|^\s*from numba import .*jit", text, re.MULTILINE), source
+
+
+def test_arrays_of_any_kind_are_of_one_type_for_compiled_functions() -> None:
+    written = np.arange(6)
+    of_arrow, column = pa.array(written).to_numpy(), np.arange(12).reshape(6, 2)[:, 0]
+    assert {of_arrow.flags.writeable, column.flags.c_contiguous} == {False}
+    kinds = {numba.typeof(kernel_cache.read_only(array)) for array in (written, of_arrow, column)}
+    assert len(kinds) == 1
+    assert np.array_equal(kernel_cache.read_only(column), [0, 2, 4, 6, 8, 10])
+    assert written.flags.writeable
+
+
+def test_a_block_without_words_has_the_types_of_one_with_words() -> None:
+    rule = rule_of(Measure("cosine", 0.5, 0.5))
+    bags = (sparse.csr_array(words, dtype=np.float32) for words in ([[0, 0], [0, 0]], [[0, 1], [2, 0]]))
+    sides = (side_of(Embeddings(np.arange(2), np.ones((2, 3), np.float32), bag), rule) for bag in bags)
+    one, other = (numba.typeof(side) for side in sides)
+    assert one == other
 
 
 def test_functions_of_others_are_cached_as_ever() -> None:

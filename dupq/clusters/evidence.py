@@ -15,6 +15,7 @@ import regex
 import xxhash
 
 from dupq.kernel_cache import numba as nb
+from dupq.kernel_cache import read_only
 from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
@@ -174,8 +175,10 @@ def lifts_of(scores: np.ndarray, highest: float) -> np.ndarray:
 
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:
     """Return what the rows `left[i]` and `right[i]` of `words` have in common, given the `rarities` of all terms."""
-    title_cosine, title_least, _ = _overlaps(*words.titles, rarities, left, right)
-    text_cosine, text_least, both_ways = _overlaps(*words.texts, rarities, left, right)
+    left, right = read_only(left), read_only(right)
+    titles, texts, marks = (_read_only(terms) for terms in (words.titles, words.texts, words.marks))
+    title_cosine, title_least, _ = _overlaps(*titles, rarities, left, right)
+    text_cosine, text_least, both_ways = _overlaps(*texts, rarities, left, right)
     tags = Shingles(words.tags.ids, words.tags.offsets)
     has_tags = np.diff(words.tags.offsets) > 0
     return Shared(
@@ -185,15 +188,19 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         text_least,
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
-        _swaps(words.titles.offsets, words.titles.ids, rarities, left, right),
-        *_compared_marks(words.marks.offsets, words.marks.ids, left, right),
+        _swaps(titles.offsets, titles.ids, rarities, left, right),
+        *_compared_marks(marks.offsets, marks.ids, left, right),
     )
 
 
 def title_cosines(titles: Terms, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> np.ndarray:
     """Return `Shared.title_cosine` alone."""
-    cosines: np.ndarray = _overlaps(*titles, rarities, left, right)[0]
+    cosines: np.ndarray = _overlaps(*_read_only(titles), rarities, read_only(left), read_only(right))[0]
     return cosines
+
+
+def _read_only(terms: Terms) -> Terms:
+    return Terms(terms.offsets, read_only(terms.ids), read_only(terms.counts))
 
 
 def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.kernel_cache import numba
+from dupq.kernel_cache import numba, read_only
 from dupq.text.token_arrays import strings_of
 
 # Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
@@ -156,7 +156,7 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     Two empty sets have coefficient 0, as an empty text has no duplicates.
     """
     result = np.empty(len(left))
-    _compare(sets.hashes, sets.offsets, left, right, result)
+    _compare(read_only(sets.hashes), sets.offsets, read_only(left), read_only(right), result)
     return result
 
 

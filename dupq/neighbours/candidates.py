@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dupq.kernel_cache import Integer
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import Scoring, score_row
 from dupq.tables import NEAREST
@@ -156,7 +157,7 @@ def push(
     """
     room = best.values.shape[1]
     for index in range(len(rows)):
-        row = rows[index]
+        row = np.int64(rows[index])  # the type that `finish` has, so that the calls below are compiled once
         if values[index] < best.bounds[row]:
             continue
         if best.sizes[row] == room:
@@ -181,7 +182,7 @@ def finish(best: Candidates, k: int, margin: float, sides: Scoring) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _drop_worst(best: Candidates, row: int, k: int, margin: float) -> None:
+def _drop_worst(best: Candidates, row: Integer, k: int, margin: float) -> None:
     """Raise the bound of a row as far as its values allow, and drop candidates below it."""
     size = best.sizes[row]
     if size < k:
@@ -199,7 +200,7 @@ def _drop_worst(best: Candidates, row: int, k: int, margin: float) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_best(best: Candidates, row: int, k: int, sides: Scoring) -> None:
+def _keep_best(best: Candidates, row: Integer, k: int, sides: Scoring) -> None:
     """Score the candidates of a row exactly, and keep the k best in order."""
     size = best.sizes[row]
     values, others = best.values[row], best.others[row]

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.errors import DupqError
+from dupq.kernel_cache import Integer
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.embeddings import Embeddings, Measure
 
@@ -88,6 +89,9 @@ def side_of(embeddings: Embeddings, rule: Rule) -> Side:
     weights = bags.data.astype(np.float32)
     counts = np.diff(bags.indptr)
     bag_squares = np.bincount(np.repeat(np.arange(rows), counts), weights.astype(np.float64) ** 2, minlength=rows)
+    bag_squares = bag_squares.astype(
+        np.float64
+    )  # without any word they are integers, for which all would be recompiled
     return Side(vectors, squares, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights, bag_squares)
 
 
@@ -125,13 +129,13 @@ def exact_scores(sides: Scoring, rows: np.ndarray, columns: np.ndarray) -> np.nd
         stop = start + 1
         while stop < len(rows) and rows[stop] == rows[start]:
             stop += 1
-        score_row(sides, rows[start], columns[start:stop], scores[start:stop])
+        score_row(sides, np.int64(rows[start]), columns[start:stop], scores[start:stop])
         start = stop
     return scores
 
 
 @nb.njit(nogil=True, cache=True)
-def score_row(sides: Scoring, row: int, columns: np.ndarray, scores: np.ndarray) -> None:
+def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndarray) -> None:
     """Write the scores of a row of the left side with rows `columns` of the right to `scores`."""
     left, right, rule, spread = sides
     kind, is_distance, dense, lexical = rule
