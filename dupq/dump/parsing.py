@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.dump.files import Member
+from dupq.dump.files import Member, Table
 from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, UNJUDGED_ANSWERS, RawAttributes, escape, read_columns
 from dupq.dump.xml_files import (
     OPENING_LIMIT,
@@ -55,27 +55,31 @@ _FABRICATED = {str(number).encode() for number in FABRICATED_IDS}
 
 @dataclass(frozen=True)
 class Format:
-    """The kind of a file, Posts.xml or PostLinks.xml or a table like it, and which of its posts are read."""
+    """The kind of a file, and whether its answers are read."""
 
-    root: str  # element
+    table: Table
     answers: bool = False
-    keeps_fabricated: bool = False  # tables from elsewhere have no fabricated posts, whatever their ids
+
+    @property
+    def root(self) -> str:
+        """The root element of an XML file."""
+        return "postlinks" if self.table == "links" else "posts"
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that its rows go to."""
-        if self.root == "postlinks":
+        if self.table == "links":
             return ("links",)
-        return ("questions", "answers") if self.answers else ("questions",)
+        return ("questions", "answers") if self.answers and self.table == "posts" else ("questions",)
 
     def table_of(self, row: RawAttributes) -> str | None:
         """Return the table that a row goes to, or what else it counts as; None for a post without a type."""
-        if self.root == "postlinks":
+        if self.table == "links":
             return "links"
         post_type = row.get("PostTypeId")
         if not post_type:
             return None
-        if row.get("Id") in _FABRICATED and not self.keeps_fabricated:
+        if row.get("Id") in _FABRICATED and self.table == "posts":
             return "fabricated"
         if post_type == QUESTION:
             return "questions"

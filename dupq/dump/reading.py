@@ -7,14 +7,14 @@ file alone, so that a job that was interrupted finds what it has already read.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
 from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment
 from dupq.dump.streams import local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
-from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, Segment, Stream, segments
+from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, Segment, segments
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
 
@@ -49,7 +49,7 @@ class FileRange(NamedTuple):
 
     def tables(self, answers: bool) -> tuple[str, ...]:
         """Return the tables that its rows go to."""
-        return ("questions", "links", "ids") if self.table == "table" else format_of(self, answers).tables
+        return ("questions", "links", "ids") if self.table == "table" else Format(self.table, answers).tables
 
 
 class Batch(NamedTuple):
@@ -89,20 +89,13 @@ def check_columns(site: DumpSite, columns: Columns) -> None:
         side_by_side(check, site.posts)
 
 
-def format_of(file_range: FileRange, answers: bool) -> Format:
-    """Return the format of the rows of a range."""
-    if file_range.table == "links":
-        return Format("postlinks")
-    return Format("posts", keeps_fabricated=True) if file_range.table == "table" else Format("posts", answers)
-
-
 def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:
     """Yield the batches of a range in their order.
 
     Memory: 16 MiB and the longest row for each batch that is being read. Raises DupqError for a file that is missing,
     damaged, of another format, or a decompression bomb.
     """
-    file_format = format_of(file_range, job.answers)
+    file_format = Format(file_range.table, job.answers)
     if file_range.member.form == "xml":
         return _xml_batches(file_range, file_format)
     return _table_batches(file_range, job.columns, file_format)
@@ -118,7 +111,7 @@ def _xml_batches(file_range: FileRange, file_format: Format) -> Iterator[Batch]:
 def _packed_segments(file_range: FileRange) -> Iterator[tuple[Segment, int]]:
     reported = 0
     with open_member(file_range.member) as stream:
-        for segment in segments(cast(Stream, stream)):
+        for segment in segments(stream):
             position = round(stream.share * stream.packed_bytes) * file_range.counts_size
             yield segment, position - reported
             reported = position

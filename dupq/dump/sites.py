@@ -209,12 +209,12 @@ def _archived_tables(uri: str) -> list[_SiteTable]:
     if _site_and_table(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
         return []
     members: dict[_TableName, Member] = {}
-    for file in read_header(uri):
-        table = _TABLE_FILES.get(file.name.rsplit("/", 1)[-1].lower())
+    for name in read_header(uri):
+        table = _TABLE_FILES.get(storage.name(name).lower())
         if table in members:
-            raise DupqError(f"{uri}: holds {members[table].name} and {file.name}; expected is one site only")
+            raise DupqError(f"{uri}: holds {members[table].name} and {name}; expected is one site only")
         if table is not None:
-            members[table] = Member(uri, file.name)
+            members[table] = Member(uri, name)
     return [_SiteTable(_archive_site(uri), table, member, uri) for table, member in members.items()]
 
 

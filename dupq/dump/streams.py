@@ -14,19 +14,16 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
+from types import SimpleNamespace
+from typing import IO, Any, Protocol, cast
 
 import py7zr
 import pyarrow as pa
 from py7zr.exceptions import PasswordRequired
-from py7zr.io import Py7zIO, WriterFactory
 
 from dupq import storage
 from dupq.dump.files import Member
 from dupq.errors import DupqError, StorageError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 MAXIMUM_RATIO = 200.0  # unpacked bytes per packed byte; dumps have 5 to 10, and more is taken for a bomb
 HARMLESS = 64 << 20  # unpacked bytes that do no harm at any ratio
@@ -43,19 +40,17 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
 
 
 class _Source(Protocol):
-    """What an UnpackedStream reads from. `readinto` may return early, but returns 0 only at the end."""
+    """What an UnpackedStream reads from."""
 
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` as far as possible at once. Return the number of bytes, which is 0 only at the end."""
 
-    def close(self) -> None: ...
 
-
-class UnpackedStream(io.RawIOBase):
-    """The unpacked bytes of one file. Unlike in other raw streams, a read is short only at the end."""
+class UnpackedStream:
+    """The unpacked bytes of one file."""
 
     def __init__(self, name: str, source: _Source, packed_bytes: int, share: Callable[[int], float]) -> None:
         """`name` is for errors. `share` returns from the position which share of the file was read."""
-        super().__init__()
         self.packed_bytes = packed_bytes
         self.position = 0  # unpacked bytes read
         self.at_end = False  # whether a read returned fewer bytes than requested
@@ -68,35 +63,23 @@ class UnpackedStream(io.RawIOBase):
         """The share of the file that was read, from 0 to 1. Only known while the stream is open."""
         return min(1.0, self._share(self.position))
 
-    def readable(self) -> bool:
-        """Return True, for the wrappers of io."""
-        return True
+    def read(self, size: int, /) -> bytes:
+        """Return the next `size` bytes, fewer only at the end.
 
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Fill `buffer` as far as the file reaches, and return the number of bytes.
-
-        Raises DupqError, and closes the stream, if the file is damaged, cut short or a decompression bomb.
+        Raises DupqError if the file is damaged, cut short or a decompression bomb.
         """
-        view, filled = memoryview(buffer).cast("B"), 0
+        content, filled = memoryview(bytearray(size)), 0
         try:
-            while filled < len(view) and (count := self._source.readinto(view[filled:])):
+            while filled < size and (count := self._source.readinto(content[filled:])):
                 filled += count
-                self.position += count
-            _check_ratio(self._name, self.position, self.packed_bytes)
         except DupqError:
-            self.close()
             raise
         except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
-            self.close()
             raise DupqError(f"{self._name}: damaged or cut short ({error})") from error
-        self.at_end = filled < len(view)
-        return filled
-
-    def close(self) -> None:
-        """Stop reading, and so unpacking. A file that was read to its end can still turn out damaged."""
-        if not self.closed and not self.at_end:
-            self._source.close()
-        super().close()
+        self.position += filled
+        _check_ratio(self._name, self.position, self.packed_bytes)
+        self.at_end = filled < size
+        return bytes(content[:filled])
 
 
 def _check_ratio(source: str, unpacked: int, packed: int) -> None:
@@ -112,15 +95,13 @@ def open_member(member: Member) -> AbstractContextManager[UnpackedStream]:
     """Open the unpacked bytes of `member`. Memory: a few buffers.
 
     A reader may stop early, which stops the unpacking. Raises DupqError if the file is missing, has a password or is a
-    decompression bomb. Some damage to an archive is only known at its end: if the reader got there (read fewer bytes
-    than requested), a DupqError is raised on leaving, in place of any error that the reader had with the broken bytes.
+    decompression bomb. Some damage to an archive is only known at its end: if the reader got there, a DupqError is
+    raised on leaving, in place of any error that the reader had with the broken bytes.
     """
-    if member.name is not None:
-        opened = _open_zipped if member.uri.lower().endswith(".zip") else _open_archived
-        return opened(member.uri, member.name, member.source)
-    if member.compression is not None:
-        return _open_compressed(member.uri, member.compression)
-    return _open_plain(member.uri)
+    if member.name is None:
+        return _open_file(member.uri, member.compression)
+    opened = _open_zipped if member.uri.lower().endswith(".zip") else _open_archived
+    return opened(member.uri, member.name, member.source)
 
 
 def names_in_zip(uri: str) -> list[str]:
@@ -168,19 +149,17 @@ def _zip(uri: str) -> Iterator[zipfile.ZipFile]:
 def _open_zipped(uri: str, name: str, source: str) -> Iterator[UnpackedStream]:
     with _zip(uri) as opened, opened.open(name) as packed:
         size = max(1, opened.getinfo(name).file_size)
-        with UnpackedStream(source, cast(_Source, packed), storage.size(uri), lambda read: read / size) as stream:
-            yield stream
+        yield UnpackedStream(source, cast(_Source, packed), storage.size(uri), lambda position: position / size)
 
 
 @contextlib.contextmanager
 def _open_archived(uri: str, name: str, source: str) -> Iterator[UnpackedStream]:
-    files = read_header(uri)
-    size = next((file.size for file in files if file.name == name), None)
-    if size is None:
+    sizes = read_header(uri)
+    if name not in sizes:
         raise DupqError(f"{source}: no such file in the archive")
-    packed_bytes = storage.size(uri)
+    size, packed_bytes = sizes[name], storage.size(uri)
     # other files may have to be unpacked before this one, so the check is of the whole archive, before it is read
-    _check_ratio(uri, sum(file.size for file in files), packed_bytes)
+    _check_ratio(uri, sum(sizes.values()), packed_bytes)
     with open_in_7z(uri, name, source) as pipe:
         stream = UnpackedStream(source, pipe, packed_bytes, lambda position: position / max(1, size))
         try:
@@ -192,25 +171,17 @@ def _open_archived(uri: str, name: str, source: str) -> Iterator[UnpackedStream]
 
 
 @contextlib.contextmanager
-def _open_compressed(uri: str, codec: str) -> Iterator[UnpackedStream]:
+def _open_file(uri: str, codec: str | None) -> Iterator[UnpackedStream]:
     with storage.open_input(uri) as packed:
         packed_bytes = packed.size()
-        if not packed_bytes:
+        if codec and not packed_bytes:
             raise DupqError(f"{uri}: damaged or cut short (an empty file)")
-        buffered = pa.BufferedInputStream(packed, _BUFFER if storage.is_remote(uri) else _LOCAL_BUFFER)
-        decoder = _DECODERS.get(codec)
-        source = _DecodedSource(buffered, decoder) if decoder else pa.CompressedInputStream(buffered, codec)
-        with UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / packed_bytes) as stream:
-            yield stream
-
-
-@contextlib.contextmanager
-def _open_plain(uri: str) -> Iterator[UnpackedStream]:
-    with storage.open_input(uri) as file:
-        size = file.size()
-        source = pa.BufferedInputStream(file, _BUFFER) if storage.is_remote(uri) else file
-        with UnpackedStream(uri, source, size, lambda position: position / max(1, size)) as stream:
-            yield stream
+        source = buffered = pa.BufferedInputStream(packed, _BUFFER if storage.is_remote(uri) else _LOCAL_BUFFER)
+        if codec in _DECODERS:
+            source = _DecodedSource(buffered, _DECODERS[codec])
+        elif codec:
+            source = pa.CompressedInputStream(buffered, codec)
+        yield UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / max(1, packed_bytes))
 
 
 class _DecodedSource:
@@ -254,10 +225,6 @@ class _DecodedSource:
             raise EOFError("the end is missing")
         return packed
 
-    def close(self) -> None:
-        """Close the file."""
-        self._packed.close()
-
 
 # Files in .7z archives.
 #
@@ -269,15 +236,8 @@ PROGRAMS = ("7zz", "7z", "7za")
 _PIPE_BYTES = 1 << 20  # capacity; with the usual 64 KiB both sides wait for each other
 
 
-class ArchivedFile(NamedTuple):
-    """A file in an archive, and its unpacked size in bytes."""
-
-    name: str
-    size: int
-
-
-def read_header(uri: str) -> list[ArchivedFile]:
-    """Return the plain files in a .7z archive in its order. Only the header is read, on S3 too.
+def read_header(uri: str) -> dict[str, int]:
+    """Return the names of the plain files in a .7z archive and their unpacked sizes in bytes. Reads the header only.
 
     Raises DupqError if the file is missing, damaged, has a password or is not a .7z archive.
     """
@@ -295,7 +255,7 @@ def read_header(uri: str) -> list[ArchivedFile]:
     if has_password:
         raise DupqError(f"{uri}: has a password, which dumps do not; unpack it first")
     files = (entry for entry in entries if not entry.is_directory and not entry.is_symlink)
-    return [ArchivedFile(entry.filename, entry.uncompressed) for entry in files]
+    return {entry.filename: entry.uncompressed for entry in files}
 
 
 @contextlib.contextmanager
@@ -356,41 +316,17 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
 def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]) -> None:
     """Write one file of an archive into the pipe `sender`."""
     try:
-        with os.fdopen(sender, "wb") as sink, py7zr.SevenZipFile(packed) as opened:
-            opened.extract(targets=[name], factory=_SinkFactory(sink))
+        with _Sink(io.FileIO(sender, "wb")) as sink, py7zr.SevenZipFile(packed) as opened:
+            factory: Any = SimpleNamespace(create=lambda _: sink)
+            opened.extract(targets=[name], factory=factory)
     except Exception as error:  # raised again in the reading thread
         failures.append(error)
 
 
-class _SinkFactory(WriterFactory):
-    """Makes py7zr write all that it unpacks to one stream."""
+class _Sink(io.BufferedWriter):
+    """The end of a pipe that py7zr writes to. It also rewinds what it has written, which a pipe cannot."""
 
-    def __init__(self, sink: IO[bytes]) -> None:
-        self._sink = sink
-
-    def create(self, filename: str) -> Py7zIO:
-        return _Sink(self._sink)
-
-
-class _Sink(Py7zIO):
-    """The interface that py7zr asks of a file, of which it only uses `write`."""
-
-    def __init__(self, sink: IO[bytes]) -> None:
-        self._sink = sink
-
-    def write(self, s: bytes | bytearray) -> int:
-        return self._sink.write(s)
-
-    def read(self, size: int | None = None) -> bytes:
-        return b""
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return 0
-
-    def flush(self) -> None:
-        self._sink.flush()
-
-    def size(self) -> int:
+    def seek(self, offset: int, whence: int = 0, /) -> int:
         return 0
 
 
@@ -403,8 +339,6 @@ def _widen(pipe: io.FileIO) -> None:
 
 def _is_drained(stream: io.FileIO) -> bool:
     """Tell whether the reader of a pipe has come to its end. Never blocks."""
-    if stream.closed:
-        return False
     os.set_blocking(stream.fileno(), False)
     return stream.read(1) == b""
 

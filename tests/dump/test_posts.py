@@ -47,7 +47,7 @@ def question(attributes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def link(attributes: Mapping[str, str]) -> dict[str, Any]:
-    return read(attributes, Format("postlinks"))[1]
+    return read(attributes, Format("links"))[1]
 
 
 def reason(parse: Callable[[dict[str, str]], Any], attributes: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from dupq.errors import DupqError
 FORMATS = {
     "posts": Format("posts", answers=True),
     "questions": Format("posts"),
-    "postlinks": Format("postlinks"),
+    "postlinks": Format("links"),
 }
 
 

@@ -16,7 +16,7 @@ from dupq.errors import DupqError
 
 QUESTIONS = Format("posts")
 WITH_ANSWERS = Format("posts", answers=True)
-LINKS = Format("postlinks")
+LINKS = Format("links")
 
 BEFORE = question(
     1, Title="Tom & <Ann>", Body="<p>é😀</p>\n", Tags="<a><b>", Score=-3, CreationDate="2012-03-06T19:06:05.667"
