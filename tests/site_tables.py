@@ -1,6 +1,5 @@
 """A site's tables as ingest makes them, in this process: read into partitions, sorted, written as shards, counted."""
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from dupq.dump.reading import Ingest, file_ranges
 from dupq.dump.steps import (
     SCHEMAS,
     Partition,
-    ShardPlanner,
     find_partitions,
+    plan_shards,
     read_range,
     sort_partitions,
     write_accepted_ids,
@@ -64,8 +63,8 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
         ordered, left_out = sort_partitions(found, table, work)
         for file, rows in left_out.items():
             account.leave_out(file, table, rows)
-        cutter, files = ShardPlanner(shard_rows, is_sorted=True), [SCHEMAS[table].empty_table()]
-        for shard in [*itertools.chain.from_iterable(map(cutter.add, ordered)), *cutter.finish()]:
+        files = [SCHEMAS[table].empty_table()]
+        for shard in plan_shards(ordered, shard_rows):
             write_shard(shard, table, str(folder / table), accepted if table == "answers" else None)
             files.append(storage.read_table(f"{folder}/{table}/part-{shard.number:05d}.parquet", SCHEMAS[table]))
             assert files[-1].num_rows <= shard_rows

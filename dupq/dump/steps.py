@@ -2,22 +2,21 @@
 which an interrupted attempt is continued.
 
 A partition is an Arrow file of one table's rows of a batch, sorted by key. The partition of a batch's first table is
-written last and has the batch's counts. A shard is the next so many rows, partition after partition. If the partitions
-are not in the order of their keys, as those of links and of hashed ids, DuckDB first sorts all rows into new ones.
+written last and has the batch's counts. If the partitions are not in the order of their keys, as those of links and of
+hashed ids, DuckDB sorts all rows into new ones. A shard is the next so many rows, partition after partition.
 """
 
 import functools
 import hashlib
 import itertools
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
@@ -37,7 +36,6 @@ _METADATA = b"dupq"  # key in the schema of a partition
 _ARROW_ROWS = 2_048  # per Arrow batch
 _SORTED_BYTES = 16 << 20  # per partition that was sorted
 _ROW_GROUP_BYTES = 64 << 20  # at least, without the last Arrow batch
-_ACCEPTED = pa.schema([pa.field("answer_id", pa.int64(), nullable=False)])
 
 
 def begin(folder: str, inputs: object) -> str:
@@ -175,50 +173,43 @@ def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> t
     If the table's spec is unique, only the last row of each key stays. Files are numbered as those of the site.
     """
     spec, folder = SPECS[table], storage.join(work, "sorted")
-    dropped: dict[int, int] = {}
+    rows = [partition.rows for partition in partitions]
+    is_kept = _is_last(partitions, spec.key) if spec.is_unique else np.ones(sum(rows), np.bool_)
+    files = np.repeat([int(storage.name(partition.uri).split("-")[0]) for partition in partitions], rows)
     ordered: list[Partition] = []
     with database(f"{table} in {work}") as connection:
-        rows = connection.from_arrow(_numbered(partitions, spec.schema))
         order = ", ".join([*(f"{name} NULLS LAST" for name in spec.order), "row_number"])
-        record_batches = rows.order(order).to_arrow_reader(_ARROW_ROWS)
-        kept = _last_of_each_key(record_batches, spec.key, dropped) if spec.is_unique else record_batches
-        for joined in _joined((pa.Table.from_batches([batch]) for batch in kept), _SORTED_BYTES):
+        numbered = connection.from_arrow(_numbered(partitions, spec.schema, is_kept)).order(order)
+        tables = map(pa.table, numbered.to_arrow_reader(_ARROW_ROWS))
+        for joined in _joined(tables, _SORTED_BYTES):
             sorted_rows = conform(joined.select(spec.schema.names), spec.schema, folder)
             ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows, {}))
-    return ordered, dropped
+    return ordered, Counter(files[~is_kept].tolist())
 
 
-def _numbered(partitions: Sequence[Partition], schema: pa.Schema) -> pa.RecordBatchReader:
-    """Read all rows, with their numbers and the index of the site's file that each is from."""
+def _is_last(partitions: Sequence[Partition], key: str) -> np.ndarray:
+    """Return for each row whether no later row has its key. Memory: 40 bytes per row."""
+    keys = np.concatenate([all_rows(partition.uri).column(key).to_numpy() for partition in partitions])
+    _, from_end = np.unique(keys[::-1], return_index=True)
+    is_last = np.zeros(len(keys), np.bool_)
+    is_last[len(keys) - 1 - from_end] = True
+    return is_last
+
+
+def _numbered(partitions: Sequence[Partition], schema: pa.Schema, is_kept: np.ndarray) -> pa.RecordBatchReader:
+    """Read the rows that are kept, with their numbers among all rows."""
+    number_field = pa.field("row_number", pa.int64())
 
     def record_batches() -> Iterator[pa.RecordBatch]:
-        number = 0
+        start = 0
         for partition in partitions:
-            file = int(storage.name(partition.uri).split("-")[0])
             for batch in all_rows(partition.uri).to_batches(_ARROW_ROWS):
-                numbers = pa.array(np.arange(number, number + len(batch)))
-                columns = [*batch.columns, pa.array(np.full(len(batch), file)), numbers]
-                yield pa.record_batch(columns, schema=numbered)
-                number += len(batch)
+                stop = start + len(batch)
+                numbered = batch.append_column(number_field, pa.array(np.arange(start, stop)))
+                yield numbered.filter(pa.array(is_kept[start:stop]))
+                start = stop
 
-    numbered = schema.append(pa.field("file", pa.int64())).append(pa.field("row_number", pa.int64()))
-    return pa.RecordBatchReader.from_batches(numbered, record_batches())
-
-
-def _last_of_each_key(
-    record_batches: Iterable[pa.RecordBatch], key: str, dropped: dict[int, int]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the last of the sorted rows with each key. Count the others by their file in `dropped`."""
-    before: pa.RecordBatch | None = None
-    for batch in itertools.chain(filter(len, record_batches), [None]):
-        if before is not None:
-            following = pa.array([None], pa.int64()) if batch is None else batch.column(key).slice(0, 1)
-            keys = pa.concat_arrays([before.column(key), following])
-            is_last = pc.fill_null(pc.not_equal(keys.slice(0, len(before)), keys.slice(1)), True)
-            for file in before.filter(pc.invert(is_last)).column("file").to_pylist():
-                dropped[file] = dropped.get(file, 0) + 1
-            yield before.filter(is_last)
-        before = batch
+    return pa.RecordBatchReader.from_batches(schema.append(number_field), record_batches())
 
 
 def _joined(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
@@ -248,44 +239,29 @@ class Shard(NamedTuple):
     ranges: tuple[RowRange, ...]
 
 
-class ShardPlanner:
-    """Plans shards of `rows` rows from the partitions of a table as these come in."""
+def are_ordered(partitions: Sequence[Partition]) -> bool:
+    """Return whether the keys of each partition are above those of the partitions before it."""
+    filled = [partition for partition in partitions if partition.rows]
+    return all(before.last < after.first for before, after in itertools.pairwise(filled))
 
-    def __init__(self, rows: int, is_sorted: bool = False) -> None:
-        """`rows` is at least 1. With `is_sorted` two partitions may share a key, for they are known to be in order."""
-        self._rows, self._is_sorted = rows, is_sorted
-        self._ranges: list[RowRange] = []
-        self._shards = self._filled = 0
-        self._last = -1
-        self.is_ordered = True  # until a partition has a key that should have come before
 
-    def add(self, partition: Partition) -> list[Shard]:
-        """Return the shards that are now complete; none once the partitions are out of order."""
-        if not partition.rows or not self.is_ordered:
-            return []
-        if partition.first <= self._last and not self._is_sorted:
-            self.is_ordered = False
-            return []
-        self._last = partition.last
-        shards, start = [], 0
+def plan_shards(partitions: Sequence[Partition], rows: int) -> list[Shard]:
+    """Return the shards of `rows` rows that ordered partitions make; the last may be smaller, and empty if it is alone.
+
+    `rows` is at least 1.
+    """
+    shards: list[list[RowRange]] = [[]]
+    room = rows
+    for partition in partitions:
+        start = 0
         while start < partition.rows:
-            rows = min(partition.rows - start, self._rows - self._filled)
-            self._ranges.append(RowRange(partition.uri, start, rows))
-            self._filled += rows
-            start += rows
-            if self._filled == self._rows:
-                shards.append(self._end())
-        return shards
-
-    def finish(self) -> list[Shard]:
-        """Return the last shard if it has rows, or if there is no other."""
-        return [self._end()] if self._ranges or not self._shards else []
-
-    def _end(self) -> Shard:
-        shard = Shard(self._shards, tuple(self._ranges))
-        self._ranges, self._filled = [], 0
-        self._shards += 1
-        return shard
+            if not room:
+                shards.append([])
+                room = rows
+            taken = min(partition.rows - start, room)
+            shards[-1].append(RowRange(partition.uri, start, taken))
+            start, room = start + taken, room - taken
+    return [Shard(number, tuple(ranges)) for number, ranges in enumerate(shards)]
 
 
 def shard_uri(folder: str, number: int, suffix: str = "") -> str:
@@ -317,19 +293,18 @@ def _with_accepted(row_groups: Iterable[pa.Table], accepted: str) -> Iterator[pa
 def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
     """Write the ids of the accepted answers of all `questions` (Parquet files), sorted, to one file.
 
-    Memory: 16 bytes per id.
+    Memory: 24 bytes per id.
     """
     columns = [storage.read_table(file, columns=["accepted_answer_id"]).column(0).drop_null() for file in questions]
     ids = np.sort(np.concatenate([np.empty(0, np.int64), *(column.to_numpy() for column in columns)]))
-    with storage.open_output(uri) as sink, pa.ipc.new_file(sink, _ACCEPTED) as writer:
-        writer.write_batch(pa.record_batch([pa.array(ids)], schema=_ACCEPTED))
+    storage.write_bytes(uri, ids.tobytes())
 
 
 @functools.lru_cache(maxsize=1)
 def read_accepted_ids(uri: str) -> np.ndarray:
     """Return the ids of `write_accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
     with storage.open_mapped(uri) as stream:
-        return pa.ipc.open_file(stream).get_batch(0).column(0).to_numpy()
+        return np.frombuffer(stream.read_buffer(), np.int64)
 
 
 def reject_repeated(partitions: Sequence[Partition], uri: str) -> tuple[int, str]:

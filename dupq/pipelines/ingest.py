@@ -1,7 +1,7 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Tasks read a site's dump into small files, called partitions (`dupq/dump/steps.py`); while these arrive, other tasks
-write shards from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
+Tasks read a site's dump into small files, called partitions (`dupq/dump/steps.py`); then other tasks write shards from
+them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
 
 All this happens in `_parts/SITE`. When a site is whole and all its rows are accounted for, its shards move next to the
 earlier ones, under new names; then one write of the site's record, `ingest/SITE.json`, replaces the earlier shards by
@@ -28,15 +28,8 @@ from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account, check_rejects
 from dupq.dump.reading import FileRange, Ingest, file_ranges
-from dupq.dump.steps import (
-    Partition,
-    Shard,
-    ShardPlanner,
-    WrittenBatch,
-    rejects_uri,
-    sort_partitions,
-    write_accepted_ids,
-)
+from dupq.dump.sites import Failure
+from dupq.dump.steps import Partition, WrittenBatch
 from dupq.errors import FAULT, DupqError
 from dupq.job import cluster
 from dupq.job.cluster import versions
@@ -51,7 +44,6 @@ _log = logging.getLogger(__name__)
 _AHEAD = 2  # ranges per CPU that are read ahead of their turn
 
 Result = TypeVar("Result")
-Failure = tuple[str, DupqError]  # a site, and why it failed
 
 
 def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:
@@ -129,13 +121,9 @@ class _SiteIngest:
         self._site, self._job, self._shared = site, job, shared
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
-        tables = job.tables(site)
-        self._planners = {table: ShardPlanner(job.settings.shard_rows) for table in tables}
-        self._partitions: dict[str, list[Partition]] = {table: [] for table in tables}
-        self._sorted: set[str] = set()  # tables whose partitions were out of order and are sorted
-        self._shards: dict[str, int] = dict.fromkeys(tables, 0)
+        self._partitions: dict[str, list[Partition]] = {table: [] for table in job.tables(site)}
+        self._shards: dict[str, int] = {}  # the number of shards of each table that was written
         self._rejects: set[str] = set()
-        self._writes: list[Any] = []  # the tasks that write shards
         self._record = archive.record_of(job.output, site.site)
         self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
         self._lease: lease.Lease | None = None
@@ -145,17 +133,13 @@ class _SiteIngest:
 
     def run(self) -> float:
         """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
-        self._shared.enter(1)
-        try:
-            with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
-                made_from = self._call(steps.inputs_of, self._site, self._job)
-                if not self._is_done(made_from):
-                    self._work = steps.begin(self._unfinished, made_from["parts"])
-                    self._write_tables()
-                    self._publish(made_from)
-            self._shared.add(packed_bytes(self._site) - self._read)
-        finally:
-            self._shared.enter(-1)
+        with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
+            made_from = self._call(steps.inputs_of, self._site, self._job)
+            if not self._is_done(made_from):
+                self._work = steps.begin(self._unfinished, made_from["parts"])
+                self._write_tables()
+                self._publish(made_from)
+        self._shared.add(packed_bytes(self._site) - self._read)
         return self._peak
 
     def _is_done(self, made_from: dict[str, object]) -> bool:
@@ -174,7 +158,6 @@ class _SiteIngest:
 
     def _write_tables(self) -> None:
         """Write the shards of all tables. Raises DupqError if too many rows are rejected, or there is no question."""
-        answers: list[Shard] = []
         repeated = 0
         try:
             with contextlib.closing(self._read_batches()) as batches:
@@ -184,27 +167,17 @@ class _SiteIngest:
                         self._rejects.add(batch.rejects)
                     for table, partition in batch.partitions.items():
                         self._partitions[table].append(partition)
-                        shards = self._planners[table].add(partition)
-                        if table == "answers":  # only when all questions are read is it known which are accepted
-                            answers += shards
-                        else:
-                            self._write(table, shards)
             if self._site.is_table:
                 repeated = self._reject_repeated()
         finally:
             self._publish_rejects()
         self._account.check_rejects(self._job.settings, self._folder("rejects"), repeated)
         self._account.check_questions(self._folder("rejects"))
-        for table in self._partitions.keys() - {"answers"}:
-            self._write(table, self._rest(table))
-        if self._job.answers:
-            self._collect()
-            accepted = storage.join(self._work, "accepted.arrow")
-            questions = self._shard_uris(self._staged("questions"), "questions")
-            self._call(write_accepted_ids, questions, accepted)
-            rest = self._rest("answers")
-            self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
-        self._collect()
+        self._write([table for table in self._partitions if table != "answers"])
+        if self._job.answers:  # the questions say which are accepted
+            accepted = storage.join(self._work, "accepted")
+            self._call(steps.write_accepted_ids, self._shard_uris(self._staged("questions"), "questions"), accepted)
+            self._write(["answers"], accepted)
         if self._site.is_table:
             self._account.reject_repeated()
 
@@ -213,7 +186,7 @@ class _SiteIngest:
         waiting, started = deque(file_ranges(self._site)), deque[tuple[FileRange, Any]]()
         try:
             while waiting or started:
-                while waiting and len(started) < self._shared.ahead():
+                while waiting and len(started) < _AHEAD * cluster.cpus():
                     file_range = waiting.popleft()
                     stream = start_stream(steps.read_range, file_range, self._job, self._work, retries=RETRIES)
                     started.append((file_range, stream))
@@ -232,7 +205,7 @@ class _SiteIngest:
 
     def _reject_repeated(self) -> int:
         """Reject rows whose id a later row has, and return their number."""
-        uri = rejects_uri(self._work, "doubled")
+        uri = steps.rejects_uri(self._work, "doubled")
         count, first = self._call(steps.reject_repeated, self._partitions["ids"], uri)
         if count:
             self._rejects.add(uri)
@@ -253,16 +226,25 @@ class _SiteIngest:
             storage.write_table(files[0], REJECTS.empty_table(), REJECTS)
         storage.clear(folder, files)
 
-    def _rest(self, table: str) -> list[Shard]:
-        """Return a table's shards that are not yet written; if its partitions were out of order, all shards, sorted."""
-        if self._planners[table].is_ordered:
-            return self._planners[table].finish()
-        partitions, dropped = self._call(sort_partitions, self._partitions[table], table, self._work)
+    def _write(self, tables: Sequence[str], accepted: str | None = None) -> None:
+        """Write the shards of `tables`."""
+        tasks = []
+        for table in tables:
+            shards = steps.plan_shards(self._ordered(table), self._job.settings.shard_rows)
+            self._shards[table] = len(shards)
+            tasks += [self._start(steps.write_shard, shard, table, self._staged(table), accepted) for shard in shards]
+        for task in tasks:
+            self._result(task)
+
+    def _ordered(self, table: str) -> list[Partition]:
+        """Return a table's partitions if they are in the order of their keys, else new ones."""
+        partitions = self._partitions[table]
+        if steps.are_ordered(partitions):
+            return partitions
+        ordered, dropped = self._call(steps.sort_partitions, partitions, table, self._work)
         for file, rows in dropped.items():
             self._account.leave_out(file, table, rows)
-        self._sorted.add(table)
-        planner = ShardPlanner(self._job.settings.shard_rows, is_sorted=True)
-        return [*itertools.chain.from_iterable(map(planner.add, partitions)), *planner.finish()]
+        return ordered
 
     def _publish(self, made_from: dict[str, object]) -> None:
         """Replace the site's earlier shards by the new ones, and write its record."""
@@ -304,8 +286,7 @@ class _SiteIngest:
 
     def _staged(self, table: str) -> str:
         """Return the folder of a table's shards until all are written."""
-        order = "-sorted" * (table in self._sorted)
-        return storage.join(self._work, f"shards-of-{self._job.settings.shard_rows}{order}", table)
+        return storage.join(self._work, f"shards-{self._job.settings.shard_rows}", table)
 
     def _uri(self, path: str) -> str:
         """Return the URI of the file TABLE/NAME."""
@@ -314,17 +295,6 @@ class _SiteIngest:
 
     def _shard_uris(self, folder: str, table: str, suffix: str = "") -> list[str]:
         return [steps.shard_uri(folder, number, suffix) for number in range(self._shards.get(table, 0))]
-
-    def _write(self, table: str, shards: Sequence[Shard], accepted: str | None = None) -> None:
-        for shard in shards:
-            self._writes.append(self._start(steps.write_shard, shard, table, self._staged(table), accepted))
-            self._shards[table] = shard.number + 1
-
-    def _collect(self) -> None:
-        """Wait until all shards are written."""
-        for task in self._writes:
-            self._result(task)
-        self._writes = []
 
     def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
         return start(measured, work, *arguments, retries=RETRIES)
@@ -354,20 +324,11 @@ class _Shared:
         """Begin the progress line of a job whose files have `size` bytes."""
         self.stop = threading.Event()
         self._line = Line("MB of the dump", size >> 20)
-        self._read = self._sites = 0
+        self._read = 0
         self._lock = threading.Lock()
-
-    def enter(self, sites: int) -> None:
-        """Add to the number of sites that are being read."""
-        with self._lock:
-            self._sites += sites
 
     def add(self, read: int) -> None:
         """Show that `read` more bytes of the files are done."""
         with self._lock:
             self._read += read
             self._line.show(self._read >> 20)
-
-    def ahead(self) -> int:
-        """Return how many ranges a site may read ahead: its share of the CPUs."""
-        return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))

@@ -11,9 +11,10 @@ from dupq.dump.parsing import SPECS, ParsedRows, sort_rows
 from dupq.dump.steps import (
     Partition,
     RowRange,
-    ShardPlanner,
     all_rows,
+    are_ordered,
     find_partitions,
+    plan_shards,
     sort_partitions,
     write_partitions,
     write_shard,
@@ -48,20 +49,18 @@ def test_a_batch_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
     assert find_partitions("0000-a", str(tmp_path), ["questions", "links"]) is None
 
 
-def test_shards_are_planned_as_partitions_come_in(tmp_path: Path) -> None:
+def test_a_shard_is_the_next_rows_of_ordered_partitions() -> None:
     a, b, none = Partition("a", 3, 1, 3), Partition("b", 5, 4, 9), Partition("none", 0, 0, 0)
-    cutter = ShardPlanner(4)
 
-    assert cutter.add(a) == []
-    assert cutter.add(none) == []
-    assert [shard.ranges for shard in cutter.add(b)] == [
+    assert [shard.ranges for shard in plan_shards([a, none, b], 4)] == [
         (RowRange("a", 0, 3), RowRange("b", 0, 1)),
         (RowRange("b", 1, 4),),
     ]
-    assert cutter.finish() == []
-    assert [shard.ranges for shard in ShardPlanner(4).finish()] == [()]
-    assert cutter.add(Partition("c", 1, 9, 9)) == []
-    assert not cutter.is_ordered
+    assert [shard.ranges for shard in plan_shards([b], 3)] == [(RowRange("b", 0, 3),), (RowRange("b", 3, 2),)]
+    assert [shard.ranges for shard in plan_shards([none], 4)] == [()]
+    assert are_ordered([a, none, b])
+    assert not are_ordered([b, none, a])
+    assert not are_ordered([a, b, Partition("c", 1, 9, 9)])
 
 
 def test_rows_in_any_order_are_sorted_and_of_the_same_id_the_last_stays(tmp_path: Path) -> None:
@@ -94,10 +93,9 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     ]
     links = pa.Table.from_pylist([{**row, "creation_date": generator.choice([None, 1, 2])} for row in rows], LINKS)
     parts = written(tmp_path, [links.slice(at, rows_of_a_part) for at in range(0, 60, rows_of_a_part)], "links")
-    cutter = ShardPlanner(7, is_sorted=True)
 
     found, left_out = sort_partitions(parts, "links", str(tmp_path))
-    shards = [shard for part in found for shard in cutter.add(part)] + cutter.finish()
+    shards = plan_shards(found, 7)
 
     assert left_out == {}
     for shard in shards:

@@ -255,16 +255,16 @@ import os, signal
 from dupq.cli import command
 from dupq.pipelines import ingest
 
-collect = ingest._SiteIngest._collect
+write = ingest._SiteIngest._write
 
-def interrupt(site):
-    collect(site)  # the shards are written, and not yet in their place
+def interrupt(site, *arguments):
+    write(site, *arguments)  # the shards are written, and not yet in their place
     is_over = False
     while not is_over:  # Python drops what a signal raises in a destructor: as a person would, press it again
         os.kill(os.getpid(), signal.SIGINT)
-        is_over = site._run.stop.wait(60)
+        is_over = site._shared.stop.wait(60)
 
-ingest._SiteIngest._collect = interrupt
+ingest._SiteIngest._write = interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
 command()
 """
@@ -275,7 +275,7 @@ def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive:
     command = [sys.executable, "-c", _INTERRUPTED, "ingest", "--dump", str(dump), "--output", str(output)]
     ended = subprocess.run([*command, "--answers", "--set", SHARD_ROWS, "--ray", "local"], check=False)
     assert ended.returncode == 130
-    finished = list((output / "_parts").rglob("shards-of-*/*/part-*.parquet"))
+    finished = list((output / "_parts").rglob("shards-*/*/part-*.parquet"))
     assert finished
     kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
     assert start(str(dump), output, *HERE).wait() == 0
