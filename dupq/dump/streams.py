@@ -126,7 +126,8 @@ def local_copy(member: Member) -> Iterator[str]:
         else:
             with open_member(member) as stream, open(path, "wb") as copy:
                 try:
-                    shutil.copyfileobj(stream, copy, _LOCAL_BUFFER)
+                    while content := stream.read(_LOCAL_BUFFER):
+                        copy.write(content)
                 except OSError as error:
                     remedy = "TMPDIR names another folder"
                     raise DupqError(f"{folder}: cannot hold {member.source} ({error.strerror}); {remedy}") from error
