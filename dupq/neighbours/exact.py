@@ -47,9 +47,8 @@ class Rule(NamedTuple):
 
 
 def gpu_can_search(measure: Measure) -> bool:
-    """Return whether GPUs search by this measure. CPUs take negative weights, and distances with a weight."""
-    rule = rule_of(measure)
-    return rule.is_distance or (rule.kind == COSINE and rule.dense >= 0 and rule.lexical >= 0)
+    """Return whether GPUs search by this measure. CPUs take distances and negative weights."""
+    return measure.kind == "cosine" and measure.dense >= 0 and measure.lexical >= 0
 
 
 def rule_of(measure: Measure) -> Rule:
