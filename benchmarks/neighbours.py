@@ -24,6 +24,7 @@ dupq[bench]`.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -38,6 +39,7 @@ from typing import Any
 import faiss
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from dupq import storage
 from dupq.archive import Shard
@@ -45,13 +47,13 @@ from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report, peak_mb, reset_peak
-from dupq.neighbours.candidates import Nearest, merge, nearest_in
+from dupq.neighbours.candidates import Nearest, empty_nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.products import Bfloat16Products, fastest_products
 from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_per_question
 from dupq.neighbours.steps.search_all import stored_lists
-from dupq.neighbours.tiles import Pairs, Search, all_pairs, block, search_tile
+from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
@@ -103,7 +105,23 @@ def warm_up() -> None:
 def search_all(archive: Embeddings, search: Search) -> tuple[list[Nearest], Pairs]:
     rows = block_rows(len(archive.keys), bytes_per_question(archive.vectors.shape[1], K, False), 8 << 30, THREADS)
     made = [block(piece, COSINE) for piece in blocks(archive, rows)]
-    return all_pairs(made, search, THREADS)
+    nearest, pairs, numbers = [empty_nearest(len(some.keys), search.k) for some in made], [], range(len(made))
+    pool = ThreadPoolExecutor(THREADS, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
+    with threadpool_limits(1, "blas"), pool:
+        # each block with itself first, as the job's waves do: this raises the bounds of the other tiles
+        for tiles in ([(number, number) for number in numbers], [*itertools.combinations(numbers, 2)]):
+            known = [own.scores[:, -1].copy() if search.k else None for own in nearest]
+            calls = [(made[left], made[right], search, True, (known[left], known[right])) for left, right in tiles]
+            for (left, right), (of_left, of_right, above) in zip(tiles, pool.map(_search, calls), strict=True):
+                merge(nearest[left], of_left)
+                if left != right:
+                    merge(nearest[right], of_right)
+                pairs.append(above)
+    return nearest, Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
+
+
+def _search(call: tuple[Block, Block, Search, bool, tuple[Any, Any]]) -> tuple[Nearest, Nearest, Pairs]:
+    return search_tile(*call)
 
 
 def seconds(work: Callable[[], Any], rounds: int = ROUNDS) -> float:

@@ -272,9 +272,6 @@ SCORED = pa.schema(
     ]
 )
 
-# Pairs over the threshold.
-SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
-
 # The nearest neighbours of each question, the best first by their exact scores, ties by key.
 NEAREST = pa.schema(_columns(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64())))
 

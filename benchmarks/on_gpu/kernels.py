@@ -12,7 +12,7 @@ from dupq.neighbours.gpu import kernels, plain
 from dupq.neighbours.gpu.device_questions import Lists, empty_lists, quick_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.products import Matrix
-from dupq.neighbours.tiles import Search, all_pairs, block
+from dupq.neighbours.tiles import Search, block, search_tile
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
@@ -77,7 +77,8 @@ def unlike_the_cpu(measure: Measure, questions: int, dimensions: int, device: to
     """How many lists differ from the CPU's in a neighbour, or in a bit of a score."""
     made = archive(questions, dimensions, measure.lexical != 0, device)
     ((_, found),) = nearest_of_all([made], measure, 10, device)
-    (expected,), _ = all_pairs([block(made, measure)], Search(measure, 10))
+    whole = block(made, measure)
+    expected = search_tile(whole, whole, Search(measure, 10))[0]
     return int(((found.others != expected.others) | (found.scores != expected.scores)).any(axis=1).sum())
 
 

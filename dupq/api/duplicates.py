@@ -2,7 +2,7 @@
 
     texts      ──near_pairs──▶     verified pairs; one text represents its near duplicates
     texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these texts' words
-    embeddings ──all_pairs──▶      the k nearest of each, exactly
+    embeddings ──search_tile──▶    the k nearest of each, exactly
     neighbours ──scored_table──▶   pairs with a probability, by the priors that ship with dupq
     pairs      ──cosines──▶        with a teacher: its cosines of likely pairs
     pairs      ──decide──▶         clusters

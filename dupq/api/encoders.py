@@ -23,7 +23,7 @@ from dupq.errors import DupqError
 from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
-from dupq.neighbours.tiles import Search, all_pairs, block
+from dupq.neighbours.tiles import Search, block, search_tile
 from dupq.text.keys import RowsByKey
 from dupq.text.questions import texts_table
 
@@ -153,7 +153,7 @@ class Comparison:
         self._embedded, self.alone = embedded, alone
         self._measure, k = search
         whole = block(embedded, self._measure)
-        nearest = all_pairs([whole], Search(self._measure, k))[0][0]
+        nearest = search_tile(whole, whole, Search(self._measure, k))[0]
         directed = ranked(whole.keys, nearest, self._measure)
         queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
         self._around = around(queries, title_cosines(words.titles, queries, others, rarity))

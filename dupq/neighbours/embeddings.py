@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from dupq.errors import DupqError
+
 if TYPE_CHECKING:
     from scipy import sparse
 
@@ -17,19 +19,25 @@ Kind = Literal["cosine", "manhattan", "euclidean"]
 
 @dataclass(frozen=True)
 class Measure:
-    """score = dense * s_kind(dense vectors) + lexical * cosine(bags of words). Higher is more alike.
+    """The score of two embeddings; higher is more alike. Of two dense vectors a and b, by kind, it is
 
-    s_kind of two dense vectors a and b is
-    cosine     a b / (|a| |b|), 0 where one of them is zero (Bogdanova et al. 2015, section 4.2)
+    cosine     dense * a b / (|a| |b|) + lexical * cosine of the bags of words; a cosine is 0 if one side is zero
+               (Bogdanova et al. 2015, section 4.2; the weights are beta_2 and beta_1 of dos Santos et al. 2015)
     manhattan  exp(-|a - b|_1) (Othman et al. 2021, equation 7)
     euclidean  exp(-|a - b|_2): Othman et al. compare with it and give no equation; this is theirs with the
                Euclidean norm, so that it is between 0 and 1 too
-    The two weights are the beta_2 and beta_1 of dos Santos et al. 2015, section 2.4.
     """
 
     kind: Kind = "cosine"
     dense: float = 1.0
     lexical: float = 0.0  # 0: the encoder has no bag of words
+
+    def __post_init__(self) -> None:
+        """Raise DupqError for weights of a distance: only cosines have them."""
+        if self.kind != "cosine" and (self.dense, self.lexical) != (1.0, 0.0):
+            raise DupqError(
+                f"a measure of kind {self.kind} has no weights, but {self.dense} and {self.lexical} are given"
+            )
 
     @property
     def highest(self) -> float:

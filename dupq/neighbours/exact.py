@@ -23,26 +23,25 @@ _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
 
 
 class Rule(NamedTuple):
-    """A Measure for compiled code. A distance alone has no weights, and pairs are ordered by -distance.
+    """A Measure for compiled code. Distances order pairs by -distance.
 
     exp(-distance) underflows float32 for most distances above 88, which still differ.
     """
 
     kind: int
-    is_distance: bool
     dense: float
     lexical: float
 
     def similarities(self, scores: np.ndarray) -> np.ndarray:
         """Return the measure's similarities (float32) for scores (float64) that neighbours are ordered by."""
-        return (np.exp(scores) if self.is_distance else scores).astype(np.float32)
+        return (scores if self.kind == COSINE else np.exp(scores)).astype(np.float32)
 
     def lowest_score(self, similarity: float) -> float:
         """Return a lower bound on the score of any pair whose similarity in float32 is at least `similarity`."""
         if np.isinf(similarity):
             return similarity
         with np.errstate(divide="ignore"):
-            score = float(np.log(max(similarity, 0.0))) if self.is_distance else similarity
+            score = similarity if self.kind == COSINE else float(np.log(max(similarity, 0.0)))
         return score - 1e-6 * max(1.0, abs(score)) if np.isfinite(score) else -np.inf
 
 
@@ -53,8 +52,7 @@ def gpu_can_search(measure: Measure) -> bool:
 
 def rule_of(measure: Measure) -> Rule:
     """Return the rule of a measure."""
-    is_distance = measure.kind != "cosine" and (measure.dense, measure.lexical) == (1.0, 0.0)
-    return Rule(_KINDS[measure.kind], is_distance, float(measure.dense), float(measure.lexical))
+    return Rule(_KINDS[measure.kind], float(measure.dense), float(measure.lexical))
 
 
 class Side(NamedTuple):
@@ -116,7 +114,7 @@ def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.nda
     """Return the measure's score (float64, (m,)) of row i of `left` and row i of `right`, for each i."""
     rule, rows = rule_of(measure), np.arange(len(left.keys), dtype=np.int32)
     scores = exact_scores(scoring(side_of(left, rule), side_of(right, rule), rule), rows, rows)
-    return np.exp(scores) if rule.is_distance else scores
+    return scores if rule.kind == COSINE else np.exp(scores)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -137,7 +135,7 @@ def exact_scores(sides: Scoring, rows: np.ndarray, columns: np.ndarray) -> np.nd
 def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndarray) -> None:
     """Write the scores of a row of the left side with rows `columns` of the right to `scores`."""
     left, right, rule, spread = sides
-    kind, is_distance, dense, lexical = rule
+    kind, dense, lexical = rule
     x, square, bag_square = left.vectors[row], left.squares[row], left.bag_squares[row]
     # arrays are taken out of their tuples before the loop: numba counts a reference to each at every access
     vectors, squares, starts, words, weights, bag_squares = right
@@ -148,14 +146,13 @@ def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndar
             spread[own_words[index]] = own_weights[index]
     for index in range(len(columns)):
         column, score = columns[index], 0.0
-        if dense != 0.0:
-            y = vectors[column]
-            if kind == COSINE:
-                lengths = square * squares[column]
-                score = dense * (_product(x, y) / np.sqrt(lengths)) if lengths > 0.0 else 0.0
-            else:
-                distance = _manhattan(x, y) if kind == MANHATTAN else _euclidean(x, y)
-                score = -distance if is_distance else dense * np.exp(-distance)
+        lengths = square * squares[column]
+        if kind == MANHATTAN:
+            score = -_manhattan(x, vectors[column])
+        elif kind == EUCLIDEAN:
+            score = -_euclidean(x, vectors[column])
+        elif lengths > 0.0:
+            score = dense * (_product(x, vectors[column]) / np.sqrt(lengths))
         bag_lengths = bag_square * bag_squares[column]
         if lexical != 0.0 and bag_lengths > 0.0:
             common = 0.0

@@ -1,5 +1,4 @@
-"""The exact search: of a tile (each question of one block with each of another), of queries among targets, and of all
-pairs of an archive in one process.
+"""The exact search: of a tile (each question of one block with each of another), and of queries among targets.
 
 Scores are symmetric, so each product of two blocks serves the questions of both: half the work of a plain search.
 Quick scores only choose candidates (products.py). Those that may be among the k best, or above the threshold, are
@@ -7,13 +6,10 @@ scored again in float64 (exact.py), which decides. So the answer depends on the 
 or order.
 """
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dupq.neighbours.candidates import (
     Candidates,
@@ -57,14 +53,13 @@ class Block(NamedTuple):
 class Search(NamedTuple):
     """What to search for: the k best of each question (0: none), and all pairs whose similarity reaches the threshold.
 
-    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept, whichever
-    come first; all are counted.
+    Similarities are compared in float32, as they are stored. Without `keeps_pairs`, pairs are only counted.
     """
 
     measure: Measure
     k: int
     threshold: float = np.inf
-    pair_limit: int = 1 << 62
+    keeps_pairs: bool = True
 
 
 # For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
@@ -121,7 +116,6 @@ class _Tile:
             self._of_right = empty_candidates(len(right.keys), search.k if both else 0)
         self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
         self._pairs: list[Pairs] = []
-        self._kept_pairs = 0
         self._serves_right = both or self._is_diagonal
         self._margin = 0.0
 
@@ -140,7 +134,7 @@ class _Tile:
             width = padded(len(bounds))
             column_bounds = np.full(width, np.inf, np.float32)
             column_bounds[: len(bounds)] = bounds
-            scores, rest = quick.scores(rows, columns, width), quick.lists.between(rows, columns)
+            scores, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
             start = 0
             while start < len(scores):
                 count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
@@ -191,18 +185,16 @@ class _Tile:
             self._count(rows[near], columns[near])
 
     def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Count the pairs that are above the threshold, and keep them up to the limit."""
+        """Count the pairs that are above the threshold, and keep them if they are searched for."""
         scores = exact_scores(self._sides, rows, columns)
         similarities = self._rule.similarities(scores)
         above = similarities >= np.float32(self._search.threshold)
         rows, columns, similarities = rows[above], columns[above], similarities[above]
         self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
         self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
-        room = self._search.pair_limit - self._kept_pairs
-        if room:  # an empty slice would keep all of the batch in memory
-            left, right = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
-            self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities[:room]))
-            self._kept_pairs += len(left)
+        if self._search.keeps_pairs:
+            left, right = self._left.keys[rows], self._right.keys[columns]
+            self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities))
 
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
@@ -234,35 +226,6 @@ def top_k(
     for target in targets:
         merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
     return as_neighbours(left.keys, nearest, measure)
-
-
-def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tuple[list[Nearest], Pairs]:
-    """Return the k best of each block's questions among all, and all pairs above the threshold, sorted by keys.
-
-    No two blocks have a key in common.
-    """
-    nearest = [empty_nearest(len(block.keys), search.k) for block in blocks]
-    pairs = []
-
-    def search_two(tile: tuple[int, int], scores: Sequence[np.ndarray | None]) -> tuple[Nearest, Nearest, Pairs]:
-        left, right = tile
-        return search_tile(blocks[left], blocks[right], search, known=(scores[left], scores[right]))
-
-    pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
-    with threadpool_limits(1, "blas"), pool:
-        numbers = range(len(blocks))
-        # each block with itself first: this raises the bounds of the other tiles, and spares most of their candidates
-        for tiles in ([(number, number) for number in numbers], [*itertools.combinations(numbers, 2)]):
-            scores = [own.scores[:, -1].copy() if search.k else None for own in nearest]
-            results = pool.map(search_two, tiles, [scores] * len(tiles))
-            for (left, right), (of_left, of_right, above) in zip(tiles, results, strict=True):
-                merge(nearest[left], of_left)
-                if left != right:
-                    merge(nearest[right], of_right)
-                pairs.append(above)
-    every = Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
-    order = np.lexsort((every.right, every.left))
-    return nearest, Pairs(*(column[order] for column in every))
 
 
 def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:

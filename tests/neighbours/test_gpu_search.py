@@ -17,7 +17,7 @@ from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
 from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_of, slack_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block, top_k
+from dupq.neighbours.tiles import Search, as_neighbours, block, search_tile, top_k
 
 HOST = torch.device("cpu")
 HYBRID = Measure("cosine", 0.7, 1.3)
@@ -136,7 +136,8 @@ def test_a_thousand_near_copies_of_one_question_are_told_apart() -> None:
     vectors = made.vectors.astype(np.float32)
     vectors[100:1_100] = vectors[100] + 1e-3 * generator.normal(size=(1_000, 48))
     archive = made._replace(vectors=vectors.astype(np.float16), words=None)
-    (expected,), _ = all_pairs([block(archive, Measure())], Search(Measure(), 10))
+    whole = block(archive, Measure())
+    expected = search_tile(whole, whole, Search(Measure(), 10))[0]
     ((_, found),) = nearest_of_all([archive], Measure(), 10, HOST)
     np.testing.assert_array_equal(found.others, expected.others)
     np.testing.assert_array_equal(found.scores, expected.scores)

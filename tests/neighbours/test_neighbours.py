@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.slow_neighbours import archives, as_rows, assert_all_are_found, exact_order, random_bags, slow_top_k
+from oracles.slow_neighbours import (
+    all_pairs,
+    archives,
+    as_rows,
+    assert_all_are_found,
+    exact_order,
+    random_bags,
+    slow_top_k,
+)
 from scipy import sparse
 
+from dupq.errors import DupqError
 from dupq.neighbours.candidates import complete
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
 from dupq.neighbours.exact import fingerprints, pair_scores, rule_of
 from dupq.neighbours.products import Bfloat16Products, Products, padded
-from dupq.neighbours.tiles import Block, Pairs, Search, all_pairs, block, search_tile, top_k
+from dupq.neighbours.tiles import Block, Search, block, search_tile, top_k
 
 COSINE = Measure()
 MEASURES = [
@@ -20,8 +29,6 @@ MEASURES = [
     Measure("euclidean"),
     Measure("cosine", 0.7, 1.3),
     Measure("cosine", 0.5, -0.25),
-    Measure("manhattan", 0.6, 0.4),
-    Measure("euclidean", 1.0, 0.5),
 ]
 
 
@@ -29,14 +36,10 @@ def slow_scores(archive: Embeddings, measure: Measure) -> tuple[np.ndarray, np.n
     """The scores of all pairs in float64, straight from Measure, and what they are ordered by."""
     vectors = archive.vectors.astype(np.float64)
     differences = vectors[:, None, :] - vectors[None, :, :]
-    if measure.kind == "cosine":
-        order = scores = slow_cosines(vectors)
-    else:
+    if measure.kind != "cosine":
         distances = np.abs(differences).sum(axis=2) if measure.kind == "manhattan" else np.sqrt((differences**2).sum(2))
-        scores, order = np.exp(-distances), -distances
-    if (measure.dense, measure.lexical) == (1, 0):
-        return scores, order
-    scores = measure.dense * scores
+        return np.exp(-distances), -distances
+    scores = measure.dense * slow_cosines(vectors)
     if archive.words is not None:
         scores = scores + measure.lexical * slow_cosines(archive.words.toarray().astype(np.float64))
     return scores, scores
@@ -130,7 +133,7 @@ def test_quick_scores_are_within_their_margin_with_torch_and_without(
     exact = slow_scores(archive, measure)[1]
     for rows, columns in ((slice(3, 203), slice(50, 300)), (np.array([0, 7, 9]), np.arange(5, 95))):
         width = padded(len(exact[0][columns]))
-        quickly, rest = quick.scores(rows, columns, width), quick.lists.between(rows, columns)
+        quickly, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
         scores = np.empty(quickly.shape, np.float32)
         for row, buffer in enumerate(scores):
             complete(quickly, rest, row, buffer)
@@ -145,7 +148,7 @@ def test_all_pairs_equal_a_full_sort_and_every_pair_over_the_threshold_is_found(
     data: st.DataObject, measure: Measure, k: int, rows: int, threshold: float
 ) -> None:
     archive = data.draw(archives(is_lexical=bool(measure.lexical)))
-    assert_all_are_found(archive, rows, Search(measure, k, threshold), threads=2)
+    assert_all_are_found(archive, rows, Search(measure, k, threshold))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3_500])
@@ -161,7 +164,7 @@ def test_large_archives_equal_a_full_sort(count: int, kind: str) -> None:
     archive = Embeddings(np.arange(count), vectors.astype(np.float16))
     measure = Measure()
     made = [block(piece, measure) for piece in blocks(archive, 2_300)]
-    nearest, pairs = all_pairs(made, Search(measure, 10, 0.97), threads=2)
+    nearest, pairs = all_pairs(made, Search(measure, 10, 0.97))
     exact = np.array([]) if not count else exact_order(archive, measure)
     np.fill_diagonal(exact, -np.inf) if count else None
     for b, n in zip(made, nearest, strict=True):
@@ -174,16 +177,13 @@ def test_large_archives_equal_a_full_sort(count: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("is_diagonal", [True, False])
-def test_pairs_are_kept_up_to_the_limit_and_all_are_counted(is_diagonal: bool) -> None:
+def test_pairs_that_are_not_kept_are_counted(is_diagonal: bool) -> None:
     left, right = two_blocks(is_diagonal)
-    whole = search_tile(left, right, Search(COSINE, 0, 0.2))
-    total = len(whole[2].left)
-    for limit in (0, 1, total - 1, total, total + 1):
-        of_left, of_right, pairs = search_tile(left, right, Search(COSINE, 0, 0.2, limit))
-        assert len(pairs.left) == min(limit, total)
-        assert set(rows_of(pairs)) <= set(rows_of(whole[2]))
-        assert (of_left.above == whole[0].above).all()
-        assert (of_right.above == whole[1].above).all()
+    whole, counted = (search_tile(left, right, Search(COSINE, 0, 0.2, keeps)) for keeps in (True, False))
+    assert len(whole[2].left) > len(counted[2].left) == 0
+    for side in (0, 1):
+        assert (counted[side].above == whole[side].above).all()
+    assert whole[0].above.sum() == len(whole[2].left) * (1 + is_diagonal)
 
 
 def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:
@@ -193,5 +193,6 @@ def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:
     return left, left if is_same else block(Embeddings(np.arange(count) * 3, vectors[count:]), COSINE)
 
 
-def rows_of(pairs: Pairs) -> list[tuple[int, int, float]]:
-    return list(zip(*(column.tolist() for column in pairs), strict=True))
+def test_a_distance_has_no_weights() -> None:
+    with pytest.raises(DupqError, match="a measure of kind manhattan has no weights, but"):
+        Measure("manhattan", 0.5)

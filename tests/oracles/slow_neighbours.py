@@ -1,12 +1,16 @@
 """The all-pairs search as a full sort of all exact scores, and archives to search."""
 
+from collections.abc import Sequence
+from itertools import combinations
+
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
+from dupq.neighbours.candidates import Nearest, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours, blocks
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
-from dupq.neighbours.tiles import Search, all_pairs, as_neighbours, block
+from dupq.neighbours.tiles import Block, Pairs, Search, as_neighbours, block, search_tile
 
 
 def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
@@ -60,11 +64,27 @@ def archives(draw: st.DrawFn, is_lexical: bool = False) -> Embeddings:
     return Embeddings(generator.permutation(count).astype(np.int64) * 3, vectors.astype(np.float16), words)
 
 
-def assert_all_are_found(archive: Embeddings, rows: int, search: Search, threads: int = 1) -> None:
+def all_pairs(blocks: Sequence[Block], search: Search) -> tuple[list[Nearest], Pairs]:
+    """The k best of each block's questions among all, and all pairs above the threshold, sorted by keys."""
+    nearest, pairs = [empty_nearest(len(block.keys), search.k) for block in blocks], []
+    numbers = range(len(blocks))
+    for left, right in [*zip(numbers, numbers, strict=True), *combinations(numbers, 2)]:
+        known = [nearest[side].scores[:, -1] if search.k else None for side in (left, right)]
+        of_left, of_right, above = search_tile(blocks[left], blocks[right], search, known=(known[0], known[1]))
+        merge(nearest[left], of_left)
+        if left != right:
+            merge(nearest[right], of_right)
+        pairs.append(above)
+    every = Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
+    order = np.lexsort((every.right, every.left))
+    return nearest, Pairs(*(column[order] for column in every))
+
+
+def assert_all_are_found(archive: Embeddings, rows: int, search: Search) -> None:
     """The nearest, the pairs above the threshold and their counts, in blocks of `rows`, are those of a full sort."""
     archive, measure = archive.take(np.argsort(archive.keys)), search.measure
     made = [block(piece, measure) for piece in blocks(archive, rows)]
-    nearest, pairs = all_pairs(made, search, threads)
+    nearest, pairs = all_pairs(made, search)
     found = [as_rows(as_neighbours(b.keys, n, measure)) for b, n in zip(made, nearest, strict=True)]
     assert sorted(row for one in found for row in one) == slow_top_k(archive, search.k, measure)
     there = np.flatnonzero(~archive.is_empty)

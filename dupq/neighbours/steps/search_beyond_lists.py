@@ -2,11 +2,8 @@
 
     tiles/all-full   task per file of lists  the questions whose k neighbours are all above the floor, in one partition
     tiles/chosen     task per block          their embeddings
-    tiles/pieces     task per tile           how many pairs above the floor it has; and these, if a task can hold them
-    directed/beyond  task per tile           the pairs as rows for `pairs`, unless there are too many
-    directed/again   task per range of rows  the same for a tile with more pairs
-
-A task holds some four million pairs, 0.6 GB. A tile with more is only counted, and searched again in ranges of rows.
+    tiles/pieces     task per tile           ranges of rows with some four million pairs above the floor each
+    directed/beyond  task per range          its pairs as rows for `pairs`, unless there are too many: 0.6 GB in memory
 
 Other questions are in no such pair: whatever a list of k lacks scores no more than its k-th. Usually very few questions
 are compared again.
@@ -27,16 +24,16 @@ from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest, blocks_of, one_thread, select, with_left
 from dupq.system import side_by_side
-from dupq.tables import KEYS, NEIGHBOURS, PIECES, SIMILAR_PAIRS
+from dupq.tables import KEYS, NEIGHBOURS, PIECES
 
 if TYPE_CHECKING:
-    from dupq.neighbours.tiles import Block, Pairs
+    from dupq.neighbours.tiles import Block
 
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
 PAIRS_PER_QUESTION = 100  # on average; with more, any two questions score above the floor, which says nothing
 LEFT_OUT = "pairs above the floor, more than the limit per question"
-_AT_ONCE = 1 << 22  # pairs of a tile in memory
+_AT_ONCE = 1 << 22  # pairs of a tile in memory, and at most those of a row besides
 
 
 def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: float) -> None:
@@ -56,24 +53,19 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     others = [(left, right) for left, right in combinations(selected, 2) if left.group == right.group]
     tiles = [*zip(selected, selected, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
-    pairs = run.table("tiles/pairs", SIMILAR_PAIRS, len(tiles))
-    counted = run.map("tiles/pieces", count_pairs, *sides, request.measure, floor, into=PIECES, second=pairs)
-    ranges = side_by_side(counted.read, range(counted.partitions))
-    counts = [pc.sum(table["pairs"]).as_py() or 0 for table in ranges]
-    total = sum(count // (1 + (left is right)) for count, (left, right) in zip(counts, tiles, strict=True))
+    counted = run.map("tiles/pieces", count_pairs, *sides, request.measure, floor, into=PIECES)
+    total = run.report.counts[ABOVE_FLOOR]
     too_many = total > PAIRS_PER_QUESTION * questions
     run.report.caps[LEFT_OUT] = total if too_many else 0
-    if too_many:
+    if too_many or not total:
         return
-    spread = {"into": NEIGHBOURS, "partitions": request.partitions, "by": "left"}
-    run.report.rows_out = run.shuffle("directed/beyond", unranked, pairs, **spread).rows
-    again = [
-        (*tile, rows) for tile, table in zip(tiles, ranges, strict=True) if len(table) > 1 for rows in table.to_pylist()
-    ]
-    if again:
-        columns = map(PerTask, zip(*again, strict=True))
-        more = run.shuffle("directed/again", pairs_of_rows, *columns, request.measure, floor, **spread)
-        run.report.rows_out += more.rows
+    ranges = side_by_side(counted.read, range(counted.partitions))
+    pieces = [(*tile, rows) for tile, table in zip(tiles, ranges, strict=True) for rows in table.to_pylist()]
+    inputs = *map(PerTask, zip(*pieces, strict=True)), request.measure, floor
+    made = run.shuffle(
+        "directed/beyond", pairs_of_rows, *inputs, into=NEIGHBOURS, partitions=request.partitions, by="left"
+    )
+    run.report.rows_out = made.rows
 
 
 def full_in(nearest: pa.Table, measure: Measure, k: int, floor: float) -> Counted:
@@ -87,43 +79,37 @@ def full_in(nearest: pa.Table, measure: Measure, k: int, floor: float) -> Counte
 
 
 def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -> Counted:
-    """Return ranges of the rows of `left` with about _AT_ONCE pairs each (PIECES), and the pairs of a single range.
+    """Return ranges of the rows of `left` with about _AT_ONCE pairs each (PIECES).
 
-    The pairs are the second table. Memory: two blocks, their tile without k (tiles.search_tile), and some four million
-    pairs.
+    Memory: two blocks, and their tile without k (tiles.search_tile).
     """
-    from dupq.neighbours.tiles import NO_PAIRS, Search, search_tile
+    from dupq.neighbours.tiles import Search, search_tile
 
     one_thread()
-    search = Search(measure, 0, floor, _AT_ONCE + len(right.keys))  # a range ends with a row
-    of_left, _, pairs = search_tile(left, right, search)
-    counts = of_left.above
+    counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[0].above
     starts = np.flatnonzero(np.diff((np.cumsum(counts) - counts) // _AT_ONCE, prepend=-1))
     sums = np.add.reduceat(counts, starts) if len(starts) else starts
     ranges = pa.table([starts, np.append(starts[1:], len(counts))[: len(starts)], sums], schema=PIECES)
-    total = int(counts.sum()) // (1 + (left is right))
-    return Counted(ranges, {ABOVE_FLOOR: total}, pairs_table(pairs if len(starts) == 1 else NO_PAIRS))
+    return Counted(
+        ranges.filter(pc.greater(ranges["pairs"], 0)), {ABOVE_FLOOR: int(counts.sum()) // (1 + (left is right))}
+    )
 
 
 def pairs_of_rows(left: "Block", right: "Block", rows: dict[str, int], measure: Measure, floor: float) -> pa.Table:
-    """Return the pairs of a range (a row of PIECES) of `left` as rows for `pairs`. Memory: as `count_pairs`."""
+    """Return the pairs of a range (a row of PIECES) of `left` as rows for `pairs`, each once.
+
+    Memory: two blocks, their tile without k (tiles.search_tile), and the pairs.
+    """
     from dupq.neighbours.tiles import Search, search_tile
 
     one_thread()
     start, stop = rows["start"], rows["stop"]
     others = right.between(start, len(right.keys)) if left is right else right
-    return unranked(pairs_table(search_tile(left.between(start, stop), others, Search(measure, 0, floor))[2]))
-
-
-def pairs_table(pairs: "Pairs") -> pa.Table:
-    """Return distinct pairs, sorted by their keys (SIMILAR_PAIRS)."""
+    pairs = search_tile(left.between(start, stop), others, Search(measure, 0, floor))[2]
     order = np.lexsort((pairs.right, pairs.left))
-    left, right, similarities = (column[order] for column in pairs)
-    is_new = (np.diff(left, prepend=-1) != 0) | (np.diff(right, prepend=-1) != 0)
-    return pa.table([column[is_new] for column in (left, right, similarities)], schema=SIMILAR_PAIRS)
-
-
-def unranked(similar: pa.Table) -> pa.Table:
-    """Return pairs that are in no list as rows for `pairs` (NEIGHBOURS), with their left key."""
-    zeros = pa.array(np.zeros(len(similar), np.float32))
-    return with_left(pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), zeros], schema=NEIGHBOURS))
+    smaller, larger, similarities = (column[order] for column in pairs)
+    is_new = (np.diff(smaller, prepend=-1) != 0) | (np.diff(larger, prepend=-1) != 0)
+    columns = [pa.array(column[is_new]) for column in (smaller, larger, similarities)]
+    count = int(is_new.sum())
+    lifts = pa.array(np.zeros(count, np.float32))
+    return with_left(pa.table([*columns, pa.nulls(count, pa.int32()), lifts], schema=NEIGHBOURS))
