@@ -3,8 +3,9 @@
 Each worker keeps the blocks of its last tile for its next one. The neighbours that are found do not depend on the plan.
 """
 
+import functools
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,10 +17,10 @@ from dupq.clusters.decision import ranked
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
-from dupq.job.table import PerTask, Readable, Table
+from dupq.job.table import Readable, ReadWith, Table
 from dupq.job.tasks import at_next_step
 from dupq.neighbours.candidates import Nearest, nearest_table
-from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import EMPTY
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.records import DEDUP_VERSIONS
@@ -40,8 +41,6 @@ _WORD_BYTES = 82  # of a word in a tile: 6,000 for the 73 stems of a question of
 Tiles = list[tuple[int, int]]  # pairs of blocks
 
 FINGERPRINTS = ("site", "question_id", "fingerprint")
-_CACHED_QUESTIONS = 1 << 17  # of more than two blocks
-_cache: dict[Hashable, "Block"] = {}  # the block that was used last is the last
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,6 @@ class Span(NamedTuple):
     start: int
     stop: int
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return self.stop - self.start
-
 
 @dataclass(frozen=True)
 class Questions(Readable):
@@ -92,54 +86,41 @@ class Questions(Readable):
     @property
     def size(self) -> int:
         """The number of questions, with those that are excluded."""
-        return sum(span.rows for span in self.spans)
+        return sum(span.stop - span.start for span in self.spans)
 
     def read(self) -> "Block":
         """Return the block, cached."""
-        return cached(self, self._block)
+        return read_block(self)
 
-    def _block(self) -> "Block":
-        from dupq.neighbours.tiles import block
-
+    def embeddings(self) -> Embeddings:
+        """Return the embeddings of the questions."""
         read = embeddings_of(self.rows(), Sites([*self.sites]), "embeddings")
-        if self.excluded is not None:
-            read = read.take(~are_among(self.excluded.read(0)["key"].to_numpy(), read.keys))
-        pa.default_memory_pool().release_unused()  # Arrow would keep 300 MB of the tables of a block of 89,000
-        return block(read, self.measure)
+        if self.excluded is None:
+            return read
+        return read.take(~are_among(self.excluded.read(0)["key"].to_numpy(), read.keys))
 
     def rows(self, *columns: str) -> pa.Table:
         """Return the rows of the questions, with all columns if none are named."""
         tables = (storage.read_table(span.file, columns=[*columns] or None) for span in self.spans)
         return pa.concat_tables(
-            [table.slice(span.start, span.rows) for table, span in zip(tables, self.spans, strict=True)]
+            [table.slice(span.start, span.stop - span.start) for table, span in zip(tables, self.spans, strict=True)]
         )
 
 
-@dataclass(frozen=True)
-class NonEmptyKeys(Readable):
-    """The keys (int64, ascending) of the questions whose embeddings are not empty."""
+@functools.lru_cache(maxsize=2)  # so that the tiles of a wave, row by row, read about one block each
+def read_block(questions: Questions) -> "Block":
+    """Return the block of questions; on one thread, as each core has a task."""
+    import torch
 
-    questions: Questions
+    from dupq.neighbours.tiles import block
 
-    def read(self) -> np.ndarray:
-        """Return the keys."""
-        return np.sort(fingerprints_in(self.questions.rows(*FINGERPRINTS), self.questions.sites)[0])
+    torch.set_num_threads(1)
+    made = block(questions.embeddings(), questions.measure)
+    pa.default_memory_pool().release_unused()  # Arrow would keep 300 MB of the tables of a block of 89,000
+    return made
 
 
-@dataclass(frozen=True)
-class SelectedRows(Readable):
-    """The rows of the questions that are among `keys`. If none are, only keys are read."""
-
-    questions: Questions
-    keys: Table
-
-    def read(self) -> pa.Table:
-        """Return the rows."""
-        selected = np.sort(self.keys.read(0)["key"].to_numpy())
-        is_selected = are_among(selected, keys_in(self.questions.rows("site", "question_id"), self.questions.sites))
-        if is_selected.any():
-            return self.questions.rows().filter(pa.array(is_selected))
-        return storage.read_schema(self.questions.spans[0].file).empty_table()
+forget_blocks = at_next_step(read_block.cache_clear)
 
 
 def keys_in(table: pa.Table, sites: Sequence[str]) -> np.ndarray:
@@ -231,13 +212,21 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
     if not blocks:
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
-    selected = PerTask(tuple(SelectedRows(block, keys) for block in blocks))
-    made = run.map(name, as_is, selected, into=schema)
+    made = run.map(name, as_is, ReadWith(_selected_rows, (blocks, keys), len(blocks)), into=schema)
     rows = [counts["rows_out"] for counts in side_by_side(made.counts, range(made.partitions))]
     spans = [Span(made.file(number), 0, count) for number, count in enumerate(rows)]
     return [
         replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in pack(blocks, rows)
     ]
+
+
+def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.Table:
+    """Return the rows of a block's questions that are among `keys`. If none are, only keys are read."""
+    block, selected = blocks[number], np.sort(keys.read(0)["key"].to_numpy())
+    is_selected = are_among(selected, keys_in(block.rows("site", "question_id"), block.sites))
+    if is_selected.any():
+        return block.rows().filter(pa.array(is_selected))
+    return storage.read_schema(block.spans[0].file).empty_table()
 
 
 def pack(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
@@ -253,32 +242,6 @@ def pack(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
         result[-1].append(number)
         free -= count
     return result
-
-
-def cached(key: Hashable, make: Callable[[], "Block"]) -> "Block":
-    """Return the block of this key from this worker's cache, or from `make`.
-
-    The cache holds the two blocks that were used last, and more if they are small. So a wave's tiles, row by row, read
-    about one block each, and the cache takes no more memory than a tile.
-    """
-    if key not in _cache:
-        while len(_cache) > 1 and sum(len(block.keys) for block in _cache.values()) > _CACHED_QUESTIONS:
-            _cache.pop(next(iter(_cache)))
-    block = _cache[key] = _cache.pop(key) if key in _cache else make()
-    return block
-
-
-def one_thread() -> None:
-    """Let torch compute on one thread, as each core has a task."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-@at_next_step
-def forget_blocks() -> None:
-    """Empty this worker's cache before other work."""
-    _cache.clear()
 
 
 def lists_as_pairs(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:

@@ -16,7 +16,6 @@ If a GPU is faster, it replaces all steps after the plan. With an earlier run on
 (search_beyond_lists.py).
 """
 
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.candidates import Nearest, merged, nearest_in, nearest_table, nonempty_table
-from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.steps.blocks import (
     Questions,
@@ -46,15 +45,12 @@ from dupq.neighbours.steps.blocks import (
     bytes_per_question,
     groups_of,
     lists_as_pairs,
-    one_thread,
     plan_blocks,
     waves,
 )
-from dupq.runs.question_tables import read_embeddings
 from dupq.runs.records import RunFiles
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
-from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
@@ -65,7 +61,7 @@ if TYPE_CHECKING:
 
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
-_FILES_AT_ONCE = 8  # that are read or written, by as many threads
+_BLOCKS_AT_ONCE = 8  # that are read or written, by as many threads
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
@@ -100,28 +96,25 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
 
 
 def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
-    """Make the partitions of a group's blocks. Memory of the host: some files of embeddings, and some blocks' lists."""
+    """Make the partitions of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
     measure = group[0][1].measure
+
+    def write(number: int, keys: np.ndarray, lists: Nearest) -> tuple[int, dict[str, Written]]:
+        order = np.argsort(keys)
+        pairs = lists_as_pairs(keys[order], Nearest(*(column[order] for column in lists)), measure)
+        with recording() as written:  # by this thread
+            storage.write_table(nearest.file(number), pairs.second, NEAREST)
+            write_shuffled(directed, number, pairs.table)
+        return len(keys), written
 
     def make() -> Counts:
         from dupq.neighbours.gpu.search import nearest_of_all
 
-        device = system.usable(system.GPU if has_gpu() else system.CPU)
-        results = nearest_of_all(_embeddings_of([block for _, block in group]), measure, k, device)
-
-        def write(number: int, of_spans: list[tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
-            keys = np.concatenate([keys for keys, _ in of_spans])
-            order = np.argsort(keys)
-            columns = (np.concatenate(column)[order] for column in zip(*(lists for _, lists in of_spans), strict=True))
-            pairs = lists_as_pairs(keys[order], Nearest(*columns), measure)
-            with recording() as written:  # by this thread
-                storage.write_table(nearest.file(number), pairs.second, NEAREST)
-                write_shuffled(directed, number, pairs.table)
-            return len(keys), written
-
-        rows = 0
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            calls = ((number, [next(results) for _ in block.spans]) for number, block in group)
+        device, rows = system.usable(system.GPU if has_gpu() else system.CPU), 0
+        with ThreadPoolExecutor(_BLOCKS_AT_ONCE) as pool:
+            embeddings = _map_ahead(pool, Questions.embeddings, ((block,) for _, block in group))
+            lists = nearest_of_all(embeddings, measure, k, device)
+            calls = ((number, *of_block) for (number, _), of_block in zip(group, lists, strict=True))
             for count, written in _map_ahead(pool, write, calls):
                 note(written)
                 rows += count
@@ -130,24 +123,13 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
     return unless_finished(directed.files[group[-1][0]], make)
 
 
-def _embeddings_of(blocks: Sequence[Questions]) -> Iterator[Embeddings]:
-    """Yield the embeddings of each span of each block. Each file is read once."""
-    by_file = itertools.groupby((span for block in blocks for span in block.spans), key=lambda span: span.file)
-    spans = {file: list(of_file) for file, of_file in by_file}
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        tables = _map_ahead(pool, read_embeddings, ((file, Sites([*blocks[0].sites])) for file in spans))
-        for of_file, whole in zip(spans.values(), tables, strict=True):
-            for span in of_file:
-                yield whole.take(slice(span.start, span.stop))
-
-
 def _map_ahead(
     pool: ThreadPoolExecutor, work: Callable[..., Result], calls: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
-    """Yield the result of `work` for each call, in order, with at most _FILES_AT_ONCE calls under way."""
+    """Yield the result of `work` for each call, in order, with at most _BLOCKS_AT_ONCE calls under way."""
     waiting: deque[Future[Result]] = deque()
     for call in calls:
-        if len(waiting) == _FILES_AT_ONCE:
+        if len(waiting) == _BLOCKS_AT_ONCE:
             yield waiting.popleft().result()
         waiting.append(pool.submit(work, *call))
     while waiting:
@@ -238,7 +220,6 @@ def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
     """Return the lists of a block's questions among themselves (NEAREST). Memory: the block and tiles.search_tile's."""
     from dupq.neighbours.tiles import Search, search_tile
 
-    one_thread()
     return nearest_table(block.keys, search_tile(block, block, Search(measure, k))[0])
 
 
@@ -252,7 +233,6 @@ def search_tile(
     """
     from dupq.neighbours.tiles import Search, search_tile
 
-    one_thread()
     known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
     in_right, in_left, _ = search_tile(left, right, Search(measure, k), known=known)
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))

@@ -22,7 +22,7 @@ from dupq.job.step import Counted
 from dupq.job.table import Files, PerTask
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.steps.blocks import SearchRequest, blocks_of, one_thread, select, with_left
+from dupq.neighbours.steps.blocks import SearchRequest, blocks_of, select, with_left
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEIGHBOURS, PIECES
 
@@ -85,7 +85,6 @@ def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -
     """
     from dupq.neighbours.tiles import Search, search_tile
 
-    one_thread()
     counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[0].above
     starts = np.flatnonzero(np.diff((np.cumsum(counts) - counts) // _AT_ONCE, prepend=-1))
     sums = np.add.reduceat(counts, starts) if len(starts) else starts
@@ -102,7 +101,6 @@ def pairs_of_rows(left: "Block", right: "Block", rows: dict[str, int], measure: 
     """
     from dupq.neighbours.tiles import Search, search_tile
 
-    one_thread()
     start, stop = rows["start"], rows["stop"]
     others = right.between(start, len(right.keys)) if left is right else right
     pairs = search_tile(left.between(start, stop), others, Search(measure, 0, floor))[2]

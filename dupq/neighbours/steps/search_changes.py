@@ -26,11 +26,10 @@ from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError, StorageError
 from dupq.job.run import Run
 from dupq.job.step import Counted
-from dupq.job.table import Each, Files, Partition, PerTask, Table, Whole
+from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
 from dupq.neighbours.candidates import empty_nearest, nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import (
     FINGERPRINTS,
-    NonEmptyKeys,
     Questions,
     SearchRequest,
     fingerprints_in,
@@ -113,7 +112,7 @@ def _search_changes(
     run: Run, blocks: Sequence[Questions], request: SearchRequest, changes: Table, earlier: "EarlierLists"
 ) -> None:
     queries = search_each(run, select(run, "tiles/queries", blocks, changes), request)
-    keys = PerTask(tuple(NonEmptyKeys(block) for block in blocks))
+    keys = ReadWith(_keys_of, (blocks,), len(blocks))
     kept = run.map("tiles/earlier", earlier_lists, keys, Whole(changes), earlier, request.settings.k, into=NEAREST)
     rest = [Side(replace(block, excluded=changes), Partition(kept, number)) for number, block in enumerate(blocks)]
     sides = [*queries, *rest]
@@ -124,6 +123,11 @@ def _search_changes(
         if sides[left].questions.group == sides[right].questions.group
     ]
     search_in_waves(run, sides, [tiles], request)
+
+
+def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:
+    """Return the keys (int64, ascending) of a block's questions whose embeddings are not empty."""
+    return np.sort(fingerprints_in(blocks[number].rows(*FINGERPRINTS), blocks[number].sites)[0])
 
 
 def _why_unusable(previous: RunFiles, request: SearchRequest) -> str | None:

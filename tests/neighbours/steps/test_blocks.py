@@ -4,21 +4,28 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 import ray
 from searched import MIX, made_up
 
-from dupq import storage
 from dupq.job import cluster, tasks
-from dupq.neighbours.steps import blocks
-from dupq.neighbours.steps.blocks import Questions, Span, cached, forget_blocks
-from dupq.runs.question_tables import embeddings_table
-from dupq.text.keys import Sites
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.steps.blocks import forget_blocks, read_block
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
 BLOCKS, TASKS = 5, 4
+
+
+class MadeUp(NamedTuple):
+    """In place of Questions."""
+
+    seed: int
+    measure: Measure = MIX
+
+    def embeddings(self) -> Embeddings:
+        return made_up([20], seed=self.seed)
 
 
 @pytest.fixture(autouse=True)
@@ -28,63 +35,33 @@ def _nothing_kept() -> Iterator[None]:
     forget_blocks()
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The names of the files that are read, and how many blocks are kept meanwhile."""
-    found = []
-
-    def read_table(uri: str, **_: object) -> pa.Table:
-        found.append((uri[-1], len(blocks._cache)))
-        return embeddings_table(made_up([20], seed=int(uri[-1])), Sites(["a"]))
-
-    monkeypatch.setattr(storage, "read_table", read_table)
-    return found
-
-
-def tiles_in_order(run: str) -> None:
+def test_blocks_are_kept_for_one_tile_and_each_tile_reads_one() -> None:
     numbers = range(BLOCKS)
     for tile in [*zip(numbers, numbers, strict=True), *itertools.combinations(numbers, 2)]:
-        for number in tile:
-            Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX, "").read()
-
-
-def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
-    read: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "_CACHED_QUESTIONS", 0)
-    tiles_in_order("run")
-    assert max(others for _, others in read) == 1
-    assert len(blocks._cache) == 2
+        left, right = (read_block(MadeUp(number)) for number in tile)  # type: ignore[arg-type]
+        assert (left is right) == (tile[0] == tile[1])
+    kept = read_block.cache_info()
+    assert kept.currsize == 2
     diagonal, pairs = BLOCKS, BLOCKS * (BLOCKS - 1) // 2
     rows = BLOCKS - 1  # each begins with two that are not there, but for the last one
-    assert len(read) <= diagonal + pairs + rows
+    assert kept.misses <= diagonal + pairs + rows
 
 
-def test_small_blocks_are_read_once(read: list[tuple[str, int]]) -> None:
-    tiles_in_order("run")
-    assert [name for name, _ in read] == [str(number) for number in range(BLOCKS)]
-    tiles_in_order("another run")
-    assert len(read) == 2 * BLOCKS
-    forget_blocks()
-    tiles_in_order("run")
-    assert len(read) == 3 * BLOCKS
-
-
-def keeping(name: str) -> dict[str, int]:
+def keeping(seed: int) -> dict[str, int]:
     """Counts the tasks of this process, and how often it made what it keeps."""
-    made = []
-    cached(name, lambda: made.append("block"))
-    return {f"tasks of {os.getpid()}": 1, f"made by {os.getpid()}": len(made)}
+    before = read_block.cache_info().misses
+    read_block(MadeUp(seed))  # type: ignore[arg-type]
+    return {f"tasks of {os.getpid()}": 1, f"made by {os.getpid()}": read_block.cache_info().misses - before}
 
 
-def looking(_name: str) -> dict[str, int]:
+def looking(_seed: int) -> dict[str, int]:
     """Counts what this process has kept."""
-    return {f"kept by {os.getpid()}": len(blocks._cache)}
+    return {f"kept by {os.getpid()}": read_block.cache_info().currsize}
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("in a worker", marks=pytest.mark.ray)])
 def test_what_is_kept_is_freed_with_the_step(where: str) -> None:
-    calls = [("block",)] * TASKS
+    calls = [(7,)] * TASKS
     found = [
         tasks.run_tasks("step", work, calls, cpus=cluster.cpus()).counts  # one at a time, and so in one process
         for work in (keeping, looking, keeping)
@@ -99,6 +76,6 @@ def test_steps_that_the_runner_calls_are_told_apart() -> None:
     were_kept = []
     for step in (keeping, keeping, looking):
         tasks.begin(tasks.run_tasks, 3, step)
-        were_kept.append("block" in blocks._cache)
-        keeping("block")
-    assert were_kept == [False, True, False]
+        were_kept.append(read_block.cache_info().currsize)
+        keeping(7)
+    assert were_kept == [0, 1, 0]
