@@ -114,7 +114,7 @@ class Started:
 def await_it(condition: Callable[[], object]) -> bool:
     end = time.monotonic() + LIMIT_SECONDS
     while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
+        time.sleep(0.2)
     return bool(condition())
 
 

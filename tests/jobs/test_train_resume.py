@@ -86,7 +86,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
     epochs = dice.randrange(1, 4)
     job = start_job(archive, output, "local")
     while epochs_done(output) < epochs and job.poll() is None:
-        time.sleep(0.02)
+        time.sleep(0.1)
     time.sleep(dice.random() * 0.5)
     os.killpg(job.pid, signal.SIGKILL)
     job.communicate()
@@ -204,10 +204,10 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
 
     def kill() -> None:
         while not epochs_done(tmp_path / "killed"):
-            time.sleep(0.02)
+            time.sleep(0.1)
         time.sleep(dice.random() * (workers - 1))  # a task goes on at once, and is soon done
         while not (victims := sorted(workers_of_this_process(title))) and not is_trained.is_set():
-            time.sleep(0.02)  # between two tasks there may be none
+            time.sleep(0.05)  # between two tasks there may be none
         if victims:
             killed.append(dice.choice(victims))
             os.kill(killed[0], signal.SIGKILL)
