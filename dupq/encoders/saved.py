@@ -221,7 +221,8 @@ def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
     return float((nearest.neighbours == nearest.queries + 1).sum() / len(keys))
 
 
-_NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16"}  # in a file's order
+# of types, in a file's order
+_NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16", "uint8": "U8"}
 _ALIGNMENT = 8  # bytes that the header is padded to
 
 

@@ -82,14 +82,6 @@ class TokenIds:
         """Return the column that `from_lists` reads. The ids are not copied."""
         return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.ids))
 
-    @classmethod
-    def concatenated(cls, batches: Iterable["TokenIds"]) -> "TokenIds":
-        """Return the texts of all batches in their order."""
-        batches = list(batches)
-        lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths for batch in batches)])
-        ids = np.concatenate([np.zeros(0, np.int32), *(batch.ids for batch in batches)])
-        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]))
-
     def take(self, rows: np.ndarray) -> "TokenIds":
         """Return the texts `rows` (int64, repeats allowed)."""
         lengths = self.lengths[rows]

@@ -1,16 +1,15 @@
-"""Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
+"""Checkpoints: the state of training after an epoch, on disk, as safetensors; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network and the optimizer's state;
-                          for an older best epoch, the network alone
-latest.json               the epoch of the newest checkpoint and the learning curve up to it; written after it
+The file has the trained tensors of the network, also as they were after the best epoch if that was an earlier one, the
+state of the optimizer, and the learning curve (JSON in UTF-8). It is replaced as a whole, so they belong together.
 
 Not every epoch is saved, because an epoch of a small archive takes less time than writing its checkpoint. A training
 that is killed repeats at most `training.checkpoint_seconds` of work. Random generators have no state to save: each
 epoch seeds them by its number, so an interrupted epoch is repeated exactly.
 """
 
+import json
 import math
-import re
 import time
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
@@ -24,9 +23,8 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import write_tensors
 from dupq.errors import DupqError
-from dupq.storage import read_as
 
-_FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
+_CURVE = "curve"
 
 
 class Epoch(TypedDict):
@@ -40,12 +38,6 @@ class Epoch(TypedDict):
 
 
 MEASURES = ("development_map", "development_body_map")  # the first one that is not None decides
-
-
-class _Pointer(TypedDict):
-    """latest.json."""
-
-    curve: list[Epoch]
 
 
 def quality(row: Epoch) -> float | None:
@@ -81,14 +73,11 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one training: the newest one and that of the best epoch.
-
-    Memory: the trained tensors of the network after the best epoch.
-    """
+    """The newest checkpoint of one training. Memory: the trained tensors of the network after the best epoch."""
 
     def __init__(self, folder: str, seconds: float = 0.0) -> None:
-        """Keep checkpoints in `folder`, local or on S3, saved at least `seconds` apart."""
-        self._folder, self._seconds = folder, seconds
+        """Keep the checkpoint in `folder`, local or on S3; save one at least `seconds` after another."""
+        self._uri, self._seconds = storage.join(folder, "checkpoint.safetensors"), seconds
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
 
@@ -99,57 +88,42 @@ class Checkpoints:
         progress: Progress,
         is_last: bool = False,
     ) -> None:
-        """Write the state after the curve's last epoch, if it is time or the epoch `is_last`.
-
-        Then delete older checkpoints that are no longer needed. Newer ones stay: they belong to an attempt that
-        replaced this one when it was taken for dead.
-        """
-        epoch = len(progress.curve)
-        if progress.best == epoch:
-            self._best = {f"network/{name}": tensor.copy() for name, tensor in trained_tensors(network).items()}
+        """Replace the checkpoint by the state after the curve's last epoch, if it is time or the epoch `is_last`."""
+        trained = trained_tensors(network)
+        is_best = progress.best == len(progress.curve)
+        if is_best:
+            self._best = {name: tensor.copy() for name, tensor in trained.items()}
         if not is_last and time.monotonic() - self._saved_at < self._seconds:
             return
-        if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
-            write_tensors(self._file(progress.best), self._best)
-        tensors = {f"network/{name}": tensor for name, tensor in trained_tensors(network).items()}
+        tensors = {_CURVE: np.frombuffer(storage.json_bytes(progress.curve), np.uint8)}
+        tensors |= _below("network", trained) | ({} if is_best else _below("best", self._best))
         if optimizer is not None:
-            tensors |= {f"optimizer/{name}": value for name, value in _optimizer_state(optimizer).items()}
-        write_tensors(self._file(epoch), tensors)
-        storage.write_json(storage.join(self._folder, "latest.json"), {"epoch": epoch, "curve": progress.curve})
-        for file in storage.list_files(self._folder, ".safetensors"):
-            number = _FILE.fullmatch(file.relative)
-            if number and int(number[1]) < epoch and int(number[1]) != progress.best:
-                storage.delete(file.uri)
+            tensors |= _below("optimizer", _optimizer_state(optimizer))
+        write_tensors(self._uri, tensors)
         self._saved_at = time.monotonic()
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
-        """Load the newest checkpoint, if there is one, into network and optimizer, and return its progress."""
-        pointer = storage.join(self._folder, "latest.json")
-        if not storage.exists(pointer):
+        """Load the checkpoint, if there is one, into network and optimizer, and return its progress."""
+        if not storage.exists(self._uri):
             return Progress()
-        remedy = "remove the folder that it is in to start the training anew"
-        progress = Progress(read_as(pointer, _Pointer, remedy)["curve"])
-        if not all(storage.exists(self._file(epoch)) for epoch in (len(progress.curve), progress.best)):
-            return Progress()  # a newer attempt deleted them before an older one overwrote its pointer
-        tensors = self._read(len(progress.curve))
-        restore(network, _below("network/", tensors))
+        try:
+            tensors = safetensors.numpy.load(storage.read_bytes(self._uri))
+            progress = Progress(json.loads(tensors.pop(_CURVE).tobytes()))
+        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training anew") from error
+        parts: dict[str, dict[str, np.ndarray]] = {}
+        for name, tensor in tensors.items():
+            part, _, name_in_part = name.partition("/")
+            parts.setdefault(part, {})[name_in_part] = tensor
+        restore(network, parts["network"])
         if optimizer is not None:
-            _load_optimizer_state(optimizer, _below("optimizer/", tensors))
+            _load_optimizer_state(optimizer, parts.get("optimizer", {}))
+        self._best = parts.get("best", parts["network"])
         return progress
 
-    def restore_best(self, network: torch.nn.Module, progress: Progress) -> None:
-        """Load the weights of the best epoch into the network."""
-        restore(network, _below("network/", self._best or self._read(progress.best)))
-
-    def _file(self, epoch: int) -> str:
-        return storage.join(self._folder, f"epoch-{epoch:05d}.safetensors")
-
-    def _read(self, epoch: int) -> dict[str, np.ndarray]:
-        uri = self._file(epoch)
-        try:
-            return safetensors.numpy.load(storage.read_bytes(uri))
-        except safetensors.SafetensorError as error:
-            raise DupqError(f"{uri}: not readable ({error}); remove it to start the training anew") from error
+    def restore_best(self, network: torch.nn.Module) -> None:
+        """Load the weights of the best epoch, saved or resumed, into the network."""
+        restore(network, self._best)
 
 
 def trained_tensors(network: torch.nn.Module) -> dict[str, np.ndarray]:
@@ -163,8 +137,8 @@ def restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, strict=False)
 
 
-def _below(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _below(folder: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{folder}/{name}": value for name, value in tensors.items()}
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:

@@ -178,20 +178,11 @@ class _Scattered(torch.autograd.Function):
 
 
 def sum_over_workers(values: np.ndarray, device: torch.device) -> np.ndarray:
-    """Return the sum over all workers of arrays of one shape (float64)."""
+    """Return the sum over all workers of arrays of one shape and type."""
     if not is_shared():
         return values
     tensor = torch.from_numpy(values).to(device)
     distributed.all_reduce(tensor)
-    return tensor.cpu().numpy()
-
-
-def from_first_worker(values: np.ndarray, device: torch.device) -> np.ndarray:
-    """Return the first worker's `values`; the other workers give an array of the same shape and type."""
-    if not is_shared():
-        return values
-    tensor = torch.from_numpy(np.ascontiguousarray(values)).to(device)
-    distributed.broadcast(tensor, 0)
     return tensor.cpu().numpy()
 
 

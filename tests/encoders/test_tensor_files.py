@@ -17,6 +17,7 @@ TENSORS = {
     "half": np.array([0.5], np.float16),
     "turned": np.arange(6, dtype=np.float32).reshape(2, 3).T,
     "d": np.array([3], np.int64),
+    "text": np.frombuffer(b"[1, 2]", np.uint8),
 }
 
 

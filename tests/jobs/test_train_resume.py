@@ -1,6 +1,7 @@
 """Workers and jobs that are killed at random moments, and a training with every kind of input."""
 
 import functools
+import json
 import os
 import random
 import signal
@@ -65,8 +66,8 @@ def encoder_file(output: Path, name: str) -> bytes:
 
 
 def epochs_done(output: Path) -> int:
-    found = list(output.glob("work/*/checkpoints/latest.json"))
-    return storage.read_json(str(found[0]))["epoch"] if found else 0
+    found = list(output.glob("work/*/checkpoints/checkpoint.safetensors"))
+    return len(json.loads(safetensors.numpy.load(found[0].read_bytes())["curve"].tobytes())) if found else 0
 
 
 def start_job(archive: Archive, output: Path, ray: str) -> "subprocess.Popen[str]":

@@ -5,7 +5,6 @@ too few of these, titles that training does not read must find their own bodies.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -45,32 +44,6 @@ class HeldOut(NamedTuple):
     bodies: TokenIds  # first those of the titles, in their order
 
 
-@dataclass(frozen=True)
-class Development:
-    """The data that epochs are measured on: development questions, or else titles and bodies, or nothing."""
-
-    known: Known
-    sequences: Mapping[int, np.ndarray]  # token ids by key
-    held_out: HeldOut | None
-    settings: Settings
-
-    @property
-    def is_measurable(self) -> bool:
-        """Whether there is enough data to compare epochs."""
-        return self.held_out is not None or has_questions(self.known)
-
-    @property
-    def measure_name(self) -> str:
-        """The measure's name in the learning curve."""
-        return "development_map" if self.held_out is None else "development_body_map"
-
-    def measure(self, network: "Encoder") -> float:
-        """Return the measure of the network, between 0 and 1."""
-        if self.held_out is not None:
-            return body_map(network, self.held_out, self.settings)
-        return development_map(network, self.sequences, self.known, self.settings)
-
-
 def has_questions(known: Known) -> bool:
     """Return whether there are enough development questions to compare epochs."""
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
@@ -94,9 +67,9 @@ def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.
 def hold_out(buckets: Iterable["TitlesAndBodies"], titled: np.ndarray, others: np.ndarray) -> HeldOut:
     """Return the texts of the questions of `held_out_keys`, in the order of the buckets."""
     selected = [(bucket.among(titled), bucket.among(others)) for bucket in buckets]
-    titles = TokenIds.concatenated(texts.titles for texts, _ in selected)
-    bodies = TokenIds.concatenated(texts.bodies for side in zip(*selected, strict=True) for texts in side)
-    return HeldOut(titles, bodies)
+    titles = (title for texts, _ in selected for title in texts.titles)
+    bodies = (body for side in zip(*selected, strict=True) for texts in side for body in texts.bodies)
+    return HeldOut(TokenIds.of(titles), TokenIds.of(bodies))
 
 
 def body_map(network: "Encoder", held_out: HeldOut, settings: Settings) -> float:

@@ -29,7 +29,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
 from dupq.training.pairs import Sequences, positives, title_body_examples
-from dupq.training.steps.development import Development, TitleBuckets, development_map, has_questions, network_at
+from dupq.training.steps.development import TitleBuckets, body_map, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
 from dupq.training.steps.teach import targets_of
 from dupq.training.steps.words_and_ids import sequences_in, vocabulary_of
@@ -204,8 +204,6 @@ class _Worker:
         self.optimizer = optimizer_for(self.network, training) if self.network.trainable else None
         self.positives = positives(known.links, known.split, training).pairs
         self.pool = negative_pool(np.array(list(self.sequences), np.int64), known.split)
-        held_out = self.titles.held_out if self.titles else None
-        self.development = Development(known, self.sequences, held_out, settings)
         self.progress = Progress()
         # a network without gradients has a single epoch
         before = settings.title_body.epochs + (settings.teacher.epochs if tables else 0)
@@ -263,91 +261,88 @@ def _one_epoch(worker: _Worker) -> None:
     from dupq.training import optimisation
     from dupq.training.loop import Losses
 
-    progress, development = worker.progress, worker.development
-    epoch = len(progress.curve) + 1
+    curve = worker.progress.curve
+    epoch = len(curve) + 1
     optimisation.seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
     examples, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
-    # `map` drops a phase before it takes the next one, so that one is in memory at a time
-    for phase_examples, phase_losses in map(functools.partial(_train_phase, worker), _phases(worker, epoch)):
-        examples += phase_examples
-        losses += phase_losses
+    for count, of_steps in _train_epoch(worker, epoch):
+        examples += count
+        losses += of_steps
     loss = Losses(*map(np.concatenate, zip(*losses, strict=True))).mean
-    measure = None
-    if development.is_measurable:
-        value = np.array([development.measure(worker.network) if worker.is_first else 0.0])
-        measure = float(optimisation.from_first_worker(value, worker.network.words.weight.device)[0])
-    row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": examples}
-    row[development.measure_name] = measure
-    progress.curve.append(cast("Epoch", row))
+    row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": examples, **_measured(worker)}
+    curve.append(cast("Epoch", row))
 
 
-class _Phase(NamedTuple):
-    """The examples of an epoch or of one bucket, and how to train on them; see train_epoch."""
+def _measured(worker: _Worker) -> dict[str, float]:
+    """Return the measure of the network by its name in the curve; none if there is too little data to compare epochs.
 
-    sequences: Sequences
-    examples: "Examples"
-    settings: TrainingSettings
-    rates: tuple[float, float]
+    The first worker measures for all.
+    """
+    from dupq.training.optimisation import sum_over_workers
 
-
-def _train_phase(worker: _Worker, phase: _Phase) -> "tuple[int, list[Losses]]":
-    """Train a phase; return its number of examples, and its losses if there are any."""
-    from dupq.training.loop import train_epoch
-
-    count = len(phase.examples.left)
-    if worker.optimizer is None or not count:
-        return count, []
-    for group in worker.optimizer.param_groups:
-        group["lr"] = phase.settings.learning_rate
-    return count, [train_epoch(worker.network, worker.optimizer, *phase[:3], worker.share, phase.rates)]
+    held_out = worker.titles.held_out if worker.titles else None
+    if held_out is None and not has_questions(worker.known):
+        return {}
+    value = np.zeros(1)  # of other workers
+    if worker.is_first and held_out is not None:
+        value[0] = body_map(worker.network, held_out, worker.settings)
+    elif worker.is_first:
+        value[0] = development_map(worker.network, worker.sequences, worker.known, worker.settings)
+    name = "development_map" if held_out is None else "development_body_map"
+    return {name: float(sum_over_workers(value, worker.network.words.weight.device)[0])}
 
 
-def _phases(worker: _Worker, epoch: int) -> Iterator[_Phase]:
-    """Yield the phases of an epoch: one for each bucket of titles and bodies, else a single one."""
-    titles_end, before = worker.settings.title_body.epochs, worker.epochs_before
-    if epoch > before:
-        yield _known_phase(worker, epoch - before)
-    elif epoch > titles_end:
-        yield _teacher_phase(worker, epoch - titles_end)
+def _train_epoch(worker: _Worker, epoch: int) -> "Iterator[tuple[int, list[Losses]]]":
+    """Train an epoch of the phase that it belongs to; yield what `_train_on` returns, for each bucket of titles."""
+    from dupq.training.loop import epoch_examples
+    from dupq.training.optimisation import decay, linear_decay, phase_settings
+    from dupq.training.pairs import BATCH_SIZE, targets_in_order
+
+    settings, training = worker.settings, worker.settings.training
+    if epoch > worker.epochs_before:
+        epoch -= worker.epochs_before
+        mined = _mined_negatives(worker, epoch)
+        pairs, known = worker.positives, worker.known
+        examples = epoch_examples(pairs, worker.pool, known.split, training, epoch, mined, known.wrong)
+        yield _train_on(worker, worker.sequences, examples, training, decay(epoch, training))
+    elif epoch > settings.title_body.epochs:
+        assert worker.taught is not None
+        epoch -= settings.title_body.epochs
+        targets = targets_in_order(worker.taught, training.seed, epoch)
+        phase = phase_settings(training, BATCH_SIZE, settings.teacher.learning_rate)
+        yield _train_on(worker, worker.sequences, targets, phase, linear_decay(epoch, settings.teacher.epochs))
     else:
         assert worker.titles is not None
-        for bucket in worker.titles.order(worker.settings.training.seed, epoch):
-            yield _title_body_phase(worker, worker.titles, epoch, *bucket)
+        for bucket in worker.titles.order(training.seed, epoch):
+            yield _train_on_bucket(worker, worker.titles, epoch, *bucket)
 
 
-def _title_body_phase(
+def _train_on_bucket(
     worker: _Worker, titles: TitleBuckets, epoch: int, bucket: int, done: float, until: float
-) -> _Phase:
-    """Return the phase of a bucket that has the questions between the shares `done` and `until` of the epoch."""
+) -> "tuple[int, list[Losses]]":
+    """Train on the titles and bodies of a bucket, which lie between the shares `done` and `until` of the epoch."""
     from dupq.training.loop import LEARNING_RATE
     from dupq.training.optimisation import linear_decay, phase_settings
 
     settings, training = worker.settings.title_body, worker.settings.training
     sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
     start, end = np.interp((done, until), (0, 1), linear_decay(epoch, settings.epochs)).tolist()
-    return _Phase(sequences, examples, phase_settings(training, settings.batch_size, LEARNING_RATE), (start, end))
+    phase = phase_settings(training, settings.batch_size, LEARNING_RATE)
+    return _train_on(worker, sequences, examples, phase, (start, end))
 
 
-def _teacher_phase(worker: _Worker, epoch: int) -> _Phase:
-    from dupq.training.optimisation import linear_decay, phase_settings
-    from dupq.training.pairs import BATCH_SIZE, targets_in_order
+def _train_on(
+    worker: _Worker, sequences: Sequences, examples: "Examples", settings: TrainingSettings, rates: tuple[float, float]
+) -> "tuple[int, list[Losses]]":
+    """Train on examples as `train_epoch` does; return their number, and the losses if there are any."""
+    from dupq.training.loop import train_epoch
 
-    settings, training = worker.settings.teacher, worker.settings.training
-    assert worker.taught is not None
-    examples = targets_in_order(worker.taught, training.seed, epoch)
-    phase = phase_settings(training, BATCH_SIZE, settings.learning_rate)
-    return _Phase(worker.sequences, examples, phase, linear_decay(epoch, settings.epochs))
-
-
-def _known_phase(worker: _Worker, epoch: int) -> _Phase:
-    from dupq.training.loop import epoch_examples
-    from dupq.training.optimisation import decay
-
-    training, mined = worker.settings.training, _mined_negatives(worker, epoch)
-    examples = epoch_examples(
-        worker.positives, worker.pool, worker.known.split, training, epoch, mined, worker.known.wrong
-    )
-    return _Phase(worker.sequences, examples, training, decay(epoch, training))
+    count = len(examples.left)
+    if worker.optimizer is None or not count:
+        return count, []
+    for group in worker.optimizer.param_groups:
+        group["lr"] = settings.learning_rate
+    return count, [train_epoch(worker.network, worker.optimizer, sequences, examples, settings, worker.share, rates)]
 
 
 def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
@@ -358,11 +353,11 @@ def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
     training = worker.settings.training
     if not (training.mined_negatives and worker.network.trainable):
         return None
-    negatives = np.zeros((len(worker.positives), training.mined_negatives), np.int64)
+    negatives = np.zeros((len(worker.positives), training.mined_negatives), np.int64)  # of other workers
     if worker.is_first:
         inputs = worker.positives, worker.pool, worker.known.split, worker.settings, epoch
         negatives = mine_negatives(worker.network, worker.sequences, *inputs)
-    return optimisation.from_first_worker(negatives, worker.network.words.weight.device)
+    return optimisation.sum_over_workers(negatives, worker.network.words.weight.device)
 
 
 def _finish(worker: _Worker, checkpoints: "Checkpoints") -> None:
@@ -370,7 +365,7 @@ def _finish(worker: _Worker, checkpoints: "Checkpoints") -> None:
     from dupq.encoders.saved import weights
 
     files, network = TrainingFiles(worker.job.work), worker.network
-    checkpoints.restore_best(network, worker.progress)
+    checkpoints.restore_best(network)
     quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)
     network.tune(quality if has_questions(worker.known) else None)
     storage.write_bytes(files.weights, weights(network))
