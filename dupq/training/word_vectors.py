@@ -267,8 +267,7 @@ def vocabulary_and_vectors(texts: pa.Table, settings: Settings) -> tuple[Vocabul
 #
 # Such files, and teachers, have vectors of written words; a `Spelling` is a written word of a form in the vocabulary.
 
-_LONGEST_LINE = 1 << 20  # bytes
-_BUFFER = 1 << 20
+_LONGEST_LINE, _BUFFER = 1 << 20, 1 << 20  # bytes
 
 
 def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors:
@@ -286,10 +285,10 @@ def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors
     with storage.open_input(uri) as raw:
         stream = io.BufferedReader(gzip.GzipFile(fileobj=raw) if uri.endswith(".gz") else raw, _BUFFER)
         try:
-            for number, word, values in _lines(stream, uri, dimensions):
+            for line, word, values in _lines(stream, uri, dimensions):
                 row = rows.get(word.decode(errors="replace"))
                 if row is not None and not vectors.is_found[row]:
-                    vectors.table[row] = _parsed(values, f"{uri}: line {number}")
+                    vectors.table[row] = _parsed(values, line)
                     vectors.is_found[row] = True
         except (OSError, EOFError) as error:  # gzip
             raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
@@ -306,48 +305,32 @@ def _parsed(values: list[bytes], line: str) -> np.ndarray:
     return vector
 
 
-def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[int, bytes, list[bytes]]]:
-    """Yield the number, the word and the values of every line. Raises DupqError for a wrong number of values."""
-    header, number = None, 0
+def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
+    """Yield the name, the word and the values of every line. Raises DupqError for too few values."""
+    number, words = 0, None
     while line := stream.readline(_LONGEST_LINE):
         number += 1
-        if len(line) == _LONGEST_LINE:
-            raise DupqError(f"{uri}: line {number} is longer than {_LONGEST_LINE:,} bytes; not a file of word vectors")
-        line = line.rstrip(b" \r\n")
-        count = line.count(b" ")
+        name, line = f"{uri}: line {number}", line.rstrip(b" \r\n")
         if number == 1:
-            header = _header(line)
-            length = header[1] if header else count
+            first = line.split(b" ")
+            is_header = len(first) == 2 and all(map(bytes.isdigit, first))
+            length = int(first[1]) if is_header else len(first) - 1
             if length != dimensions:
                 raise DupqError(
-                    f"{uri}: line 1 says {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
+                    f"{name} says {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
                     "to those of the file, if it is one of word vectors"
                 )
-            if header:
+            if is_header:
+                words = int(first[0])
                 continue
-        word, *values = line.rsplit(b" ", dimensions)
-        # GloVe has words with spaces, but none that ends in a number
-        if len(values) != dimensions or (b" " in word and _is_number(word.rsplit(b" ", 1)[1])):
-            raise DupqError(f"{uri}: line {number} has {count} values after its word; {dimensions} expected")
-        yield number, word, values
+        word, *values = line.rsplit(b" ", dimensions)  # GloVe has words with spaces
+        if len(values) != dimensions:
+            raise DupqError(f"{name} has {len(values)} values after its word; {dimensions} expected")
+        yield name, word, values
     if not number:
         raise DupqError(f"{uri}: the file is empty")
-    if header and header[0] != number - 1:
-        raise DupqError(f"{uri}: line 1 says {header[0]} words, but {number - 1} lines follow; it was cut or joined")
-
-
-def _header(line: bytes) -> tuple[int, int] | None:
-    """Return the numbers of words and dimensions if a first line has these, else None."""
-    fields = line.split()
-    return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    if words not in (None, number - 1):
+        raise DupqError(f"{uri}: line 1 says {words} words, but {number - 1} lines follow; it was cut or joined")
 
 
 class Spelling(NamedTuple):

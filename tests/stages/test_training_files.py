@@ -12,6 +12,7 @@ from oracles.slow_ids import slow_ids
 from dupq import storage
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
+from dupq.job.step import as_is
 from dupq.job.table import Each, Files, Table, Total, Whole
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -30,7 +31,6 @@ from dupq.training.steps.words_and_ids import (
     TITLES,
     WORD_COUNTS,
     Words,
-    bucket_of_titles,
     chosen_words,
     count_words,
     each_text,
@@ -183,7 +183,7 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     run, limit = Run(str(tmp_path), "prepare"), hash_limit(np.arange(1200), 1000)
     spread = run.shuffled("spread", TITLES, made.partitions, 5, to="bucket")
     run.map("ids", ids_of, made, COUNTED, limit, 5, STEMS, into=IDS, second=spread)
-    titles = TitleBuckets(run.map("titles", bucket_of_titles, spread, into=TITLES), STEMS, is_measured)
+    titles = TitleBuckets(run.map("titles", as_is, spread, into=TITLES), STEMS, is_measured)
     orders = [[bucket for bucket, _, _ in titles.order(1, epoch)] for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == list(range(5))

@@ -25,7 +25,7 @@ from dupq import storage
 from dupq.encoders.saved import FITNESS_QUESTIONS
 from dupq.errors import DupqError
 from dupq.job.run import Run
-from dupq.job.step import Counted
+from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, Files, ReadWith, Table, Total, Whole
 from dupq.links import FEWEST_SETS, Known, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.runs.question_tables import pairs_in, sorted_keys
@@ -41,7 +41,6 @@ from dupq.training.steps.words_and_ids import (
     SENTENCES,
     TITLES,
     WORD_COUNTS,
-    bucket_of_titles,
     chosen_words,
     count_words,
     each_text,
@@ -151,7 +150,7 @@ def prepare(
     buckets = limits["buckets"]
     spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
     ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, second=spread)
-    titles = run.map("titles", bucket_of_titles, spread, into=TITLES)
+    titles = run.map("titles", as_is, spread, into=TITLES)
     examples = run.map("examples", rows_with_uses, ids, Whole(uses.only("key", "is_example")), into=IDS)
     picked = run.map(
         "picked", rows_with_uses, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS

@@ -172,13 +172,8 @@ def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings:
     both = titles_and_bodies(texts.filter(pa.array(is_read)), vocabulary, settings)
     bucket = (key_hashes(both.keys) % np.uint64(max(1, buckets))).astype(np.int64)
     titles = pa.table([pa.array(both.keys), both.titles.lists(), both.bodies.lists()], schema=TITLES)
-    counts = {f"{CAP}texts cut at encoder.maximum_tokens": truncated}
+    counts = {f"{CAP}texts cut at encoder.maximum_tokens": truncated, "titles with bodies": len(both.keys)}
     return Counted(pa.table([keys, ids.lists()], schema=IDS), counts, titles.append_column("bucket", pa.array(bucket)))
-
-
-def bucket_of_titles(titles: pa.Table) -> Counted:
-    """Return the table and count its rows."""
-    return Counted(titles, {"titles with bodies": len(titles)})
 
 
 def titles_in(table: pa.Table) -> TitlesAndBodies:
