@@ -66,29 +66,22 @@ def read_start(name: str) -> Start:
 
 def check_start(settings: Settings) -> None:
     """Raise SettingError if an encoder with `settings` cannot begin with the weights of `word_vectors.start`."""
-    name = settings.word_vectors.start
+    name, text, shape = settings.word_vectors.start, settings.text, _shape(settings)
     start = read_start(name)
-    for field in ("word_form", "language"):  # the words of both must mean the same
-        value, start_value = getattr(settings.text, field), getattr(start.settings.text, field)
-        if value not in (start_value, "auto"):  # the language is detected later
+    values = [  # the words of both must mean the same, and their weights have the same shapes
+        ("text.word_form", text.word_form, start.settings.text.word_form),
+        ("text.language", text.language, start.settings.text.language),
+        *((f"encoder.{field}", shape.get(field, "not set"), value) for field, value in _shape(start.settings).items()),
+        ("word_vectors.dimensions", settings.word_vectors.dimensions, start.tensors[_WORD_VECTORS].shape[1]),
+    ]
+    # the language is detected later, and the length of vectors is the other encoder's
+    undecided = {"text.language": "auto", "word_vectors.dimensions": WordVectorSettings().dimensions}
+    for setting, value, start_value in values:
+        if value not in (start_value, undecided.get(setting)):
             raise SettingError(
-                f"setting 'text.{field}' is {value!r}, but the encoder word_vectors.start={name} reads "
-                f"{start_value!r}; set it alike, or train from nothing with word_vectors.algorithm=random"
+                f"setting '{setting}' is {value!r}, but the encoder word_vectors.start={name} has {start_value!r}; "
+                "set it alike, or train from nothing with word_vectors.algorithm=random"
             )
-    shape = _shape(start.settings)
-    if _shape(settings) != shape:
-        described = ", ".join(f"encoder.{field}={value}" for field, value in shape.items())
-        raise SettingError(
-            f"setting 'encoder': word_vectors.start={name} has {described}; set it alike, or train from "
-            "nothing with word_vectors.algorithm=random"
-        )
-    length = start.tensors[_WORD_VECTORS].shape[1]
-    if settings.word_vectors.dimensions not in (WordVectorSettings().dimensions, length):
-        raise SettingError(
-            f"setting 'word_vectors.dimensions' is {settings.word_vectors.dimensions}, but the vectors of "
-            f"word_vectors.start={name} have {length}; leave it out, or train from nothing with "
-            "word_vectors.algorithm=random"
-        )
 
 
 def _shape(settings: Settings) -> dict[str, Any]:

@@ -92,11 +92,11 @@ def test_in_another_language_words_that_the_start_lacks_have_vectors_of_their_ow
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("text.language=german", "setting 'text.language' is 'german', but the encoder .* reads 'english'"),
+        ("text.language=german", "setting 'text.language' is 'german', but the encoder .* has 'english'"),
         ("text.word_form=written", "setting 'text.word_form' is 'written'"),
-        ("encoder.units=5", "setting 'encoder': .* has .*encoder.kind=word_bag_cnn.* encoder.units=4"),
-        ("encoder.kind=bow_cnn", "setting 'encoder'"),
-        ("word_vectors.dimensions=50", "'word_vectors.dimensions' is 50, but the vectors of .* have 6"),
+        ("encoder.units=5", "setting 'encoder.units' is 5, but the encoder .* has 4"),
+        ("encoder.kind=bow_cnn", "setting 'encoder.kind' is 'bow_cnn', but the encoder .* has 'word_bag_cnn'"),
+        ("word_vectors.dimensions=50", "'word_vectors.dimensions' is 50, but the encoder .* has 6"),
     ],
 )
 def test_what_does_not_fit_the_start_is_named(saved: str, assignment: str, message: str) -> None:
