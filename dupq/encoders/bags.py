@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dupq.errors import DupqError
 from dupq.kernel_cache import numba
 from dupq.neighbours.embeddings import Measure
 from dupq.text.questions import FIRST_WORD
@@ -42,17 +41,13 @@ class Bag:
     rarities: np.ndarray  # r_w (float32, (ids,))
     power: float  # p
     lexical: float  # beta
+    trainable = False  # this form of the encoder has no gradients
 
     @classmethod
-    def of(cls, weights: Mapping[str, np.ndarray], path: str) -> "Bag":
-        """Return the bag with saved weights. Raises DupqError naming `path` if they are not those of a WordBag."""
-        shapes = {name: value.shape for name, value in weights.items() if value.dtype == np.float32}
-        count, dimensions = shapes.get("words.weight", (0, 0))
-        expected = {"words.weight": (count, dimensions), "log_weights.weight": (count, 1), "rarities": (count,)}
-        if shapes != {**expected, "power": (), "lexical": ()} or len(weights) != len(shapes):
-            raise DupqError(f"{path}: not the weights of a network of kind {KIND}; train the encoder anew")
-        table, logs, rarities, power, lexical = (weights[name] for name in (*expected, "power", "lexical"))
-        return cls(table, logs[:, 0], rarities, float(power), float(lexical))
+    def of(cls, weights: Mapping[str, np.ndarray]) -> "Bag":
+        """Return the bag with the saved weights of a WordBag, by name."""
+        log_weights, power, lexical = weights["log_weights.weight"][:, 0], weights["power"], weights["lexical"]
+        return cls(weights["words.weight"], log_weights, weights["rarities"], float(power), float(lexical))
 
     @property
     def dimensions(self) -> int:
@@ -63,11 +58,6 @@ class Bag:
     def measure(self) -> Measure:
         """How two embeddings are scored."""
         return Measure("cosine", 1.0, self.lexical)
-
-    @property
-    def trainable(self) -> bool:
-        """False: this form of the encoder has no gradients."""
-        return False
 
     def encode(self, texts: TokenIds) -> Encoded:
         """Return the network's embeddings, up to rounding. The row of an empty text is zero."""

@@ -245,14 +245,6 @@ def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
             sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
 
 
-def vocabulary_of(content: bytes, settings: Settings, path: str) -> Vocabulary:
-    """Return the words of vocabulary.txt. Raises DupqError naming `path` if it is not a list of distinct words."""
-    try:
-        return Vocabulary.from_bytes(content, settings.text)
-    except (UnicodeDecodeError, DupqError) as error:
-        raise DupqError(f"{path}: not a list of words in UTF-8, each once ({error}); train the encoder anew") from error
-
-
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
 
@@ -318,7 +310,7 @@ def load_reader(uri: str) -> Reader:
         require("torch", f"{uri}, an encoder of kind {kind},")
         return load(uri)
     _, settings, weights, vocabulary = _read(uri)
-    return Reader(Bag.of(weights, storage.join(uri, "model.safetensors")), vocabulary, settings)
+    return Reader(Bag.of(weights), vocabulary, settings)
 
 
 def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocabulary]:
@@ -331,26 +323,18 @@ def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocab
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = settings_of(description, uri)  # of the description just read: the file may have been replaced
     tensors = read_weights(model, storage.join(uri, "model.safetensors"))
-    vocabulary = vocabulary_of(words, settings, storage.join(uri, "vocabulary.txt"))
-    vectors = len(tensors["words.weight"])
-    if vectors != len(vocabulary):
-        raise DupqError(f"{uri}: {vectors} word vectors, but {len(vocabulary)} ids; train the encoder anew")
-    return description, settings, tensors, vocabulary
+    return description, settings, tensors, Vocabulary.from_bytes(words, settings.text)
 
 
 def read_weights(content: bytes, path: str) -> dict[str, np.ndarray]:
     """Return the weights by name that `weights` wrote.
 
-    Raises DupqError naming `path` if they are not readable, have no word vectors, or are not all finite, as after a
-    training that diverged.
+    Raises DupqError naming `path` if they are not readable, or not all finite, as after a training that diverged.
     """
     try:
         tensors = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # also for types unknown to numpy
         raise DupqError(f"{path}: not readable ({error}); {_REMEDY}") from error
-    vectors = tensors.get("words.weight")
-    if vectors is None or vectors.ndim != 2 or vectors.dtype != np.float32:
-        raise DupqError(f"{path}: no table of word vectors (words.weight, float32); train the encoder anew")
     for name, value in tensors.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise DupqError(

@@ -25,19 +25,11 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_settings, vocabulary_of
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_settings
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
-from dupq.job.earlier import (
-    LEFT_OUT,
-    Earlier,
-    earlier_embeddings,
-    find_contents,
-    find_embeddings,
-    hashes_in,
-    read_embeddings,
-)
+from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in, read_embeddings
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished
@@ -51,7 +43,7 @@ from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, sample_by_hash
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash
 from dupq.text.questions import Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
 
@@ -221,38 +213,37 @@ def _write_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder) 
         represented = _represented(context.representatives, storage.version(context.representatives))
         table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
     keys, sites = table["key"].to_numpy(), Sites(context.sites)
-    files, reused, left_out = _reusable(context, shard, keys)
+    earlier, left_out = _reusable(context, shard, keys)
+    ids = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
+    reused = ids | (keys[:1] & ~np.int64(MAXIMUM_ID))  # all of one site
     is_new = ~np.isin(keys, reused)
     texts, truncated = token_ids(table.filter(pa.array(is_new)), *_vocabulary(context.encoder, context.fingerprint))
     embeddings = embeddings_table(Embeddings(keys[is_new], *embedder(texts)), sites)
-    if context.earlier is not None and len(reused):
-        earlier = read_embeddings(context.earlier, files, reused & MAXIMUM_ID)
-        both = pa.concat_tables([embeddings, earlier.cast(embeddings.schema)])
-        rows = np.argsort(sites.pack_columns(both["site"], both["question_id"], "embeddings"), kind="stable")
-        embeddings = both.take(pa.array(rows[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
+    if len(reused):
+        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in earlier)])
+        embeddings = both.take(pa.array(RowsByKey(np.concatenate([keys[is_new], reused])).find(keys)))
     storage.write_table(shard.output, embeddings, embeddings.schema)
     counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
     return {"rows_in": len(table), **counts, "rows_out": len(embeddings)}
 
 
-def _reusable(context: EncodeContext, shard: ShardFiles, keys: np.ndarray) -> tuple[list[str], np.ndarray, int]:
-    """Return the files of the earlier run with embeddings of unchanged questions among `keys`, which are of one site.
+def _reusable(context: EncodeContext, shard: ShardFiles, keys: np.ndarray) -> tuple[list[pa.Table], int]:
+    """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.
 
-    Also the keys of these questions, and how many files that may have more of them were not read.
+    Also the number of files that may have more of them and were not read.
     """
     if context.earlier is None or not len(keys):
-        return [], np.zeros(0, np.int64), 0
+        return [], 0
     site, contents = Sites(context.sites).names[int(keys[0]) >> ID_BITS], hashes_in([shard.contents])
     files, earlier, left_out = find_contents(context.earlier, site, contents.ids)
     same = contents.ids[earlier.are_same(contents.ids, contents.hashes)]
-    ids = find_embeddings(context.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID))
-    return files, ids | (keys[0] & ~np.int64(MAXIMUM_ID)), left_out
+    return read_embeddings(context.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
 
 
 @lru_cache(maxsize=1)
 def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
     path, settings = storage.join(encoder, "vocabulary.txt"), read_settings(encoder)
-    return vocabulary_of(storage.read_bytes(path), settings, path), settings
+    return Vocabulary.from_bytes(storage.read_bytes(path), settings.text), settings
 
 
 @lru_cache(maxsize=1)

@@ -221,17 +221,10 @@ def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch]).set_column(0, QUESTION_TEXTS.field("key"), pa.array(keys))
 
 
-def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table:
-    """Return the rows of embeddings of the questions `ids` in these files, of which there is at least one."""
+def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> list[pa.Table]:
+    """Return the rows of embeddings of the questions `ids` in each of these files; not all may have some."""
     tables = []
     for name in names:
         table = storage.read_table(storage.join(earlier.embeddings, name)).replace_schema_metadata(None)
         tables.append(table.filter(pc.is_in(table["question_id"], pa.array(ids))))
-    return pa.concat_tables(tables)
-
-
-def find_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> np.ndarray:
-    """Return those of the questions `ids` (int64) that have embeddings in these files."""
-    uris = [storage.join(earlier.embeddings, name) for name in names]
-    embedded = [storage.read_table(uri, columns=["question_id"])["question_id"].to_numpy() for uri in uris]
-    return np.intersect1d(ids, np.concatenate([np.zeros(0, np.int64), *embedded]))
+    return tables

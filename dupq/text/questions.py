@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.errors import DupqError
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
@@ -66,15 +65,10 @@ class Vocabulary:
     """A fixed list of words, and the normaliser that reads stored texts into them."""
 
     def __init__(self, words: list[str], settings: TextSettings | None = None) -> None:
-        """Take `words` in the order of their ids. Raises DupqError if one is repeated.
-
-        Without settings, texts are read as they are stored.
-        """
+        """Take distinct `words` in the order of their ids. Without settings, texts are read as they are stored."""
         self.words = words
         self._normaliser = normaliser_of(settings or TextSettings())
         self._column = pa.array(words, pa.large_string())
-        if len(set(words)) != len(words):
-            raise DupqError("the vocabulary holds a word twice")
 
     def __len__(self) -> int:
         """Return the number of ids, padding and unknown included."""
@@ -129,7 +123,8 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
     titles = normaliser_of(settings).stored(pa.array(titles.to_pylist(), pa.large_string()))
     texts = titles
     if settings.fields != "title":
-        body_tokens = _tokens_of_html(bodies, settings)
+        plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
+        body_tokens = normaliser_of(settings).stored(pa.array(plain, pa.large_string()))
         texts = pc.ascii_trim(pc.binary_join_element_wise(titles, body_tokens, pa.scalar(" ", pa.large_string())), " ")
     return pa.table([keys, titles.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
 
@@ -143,17 +138,6 @@ def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tu
     for _ in range(times - 1):
         texts = pc.binary_join_element_wise(table["title"], texts, " ")
     return vocabulary.sequences(texts if times == 1 else pc.ascii_trim(texts, " "), settings.encoder.maximum_tokens)
-
-
-def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """Return the TEXTS table of answers, which have no title, in their order."""
-    texts = _tokens_of_html(bodies, settings).cast(pa.string())
-    return pa.table([keys, pa.array([""] * len(texts), pa.string()), texts], schema=TEXTS)
-
-
-def _tokens_of_html(bodies: pa.Array, settings: TextSettings) -> pa.Array:
-    plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
-    return normaliser_of(settings).stored(pa.array(plain, pa.large_string()))
 
 
 # Texts as sets of terms, which are hashed stems, so that two texts are compared by merging sorted numbers.

@@ -20,6 +20,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, ReadWith, Shards, Table
 from dupq.near_duplicates.asking import TitleComparer, signs_of
+from dupq.runs.question_tables import sorted_keys
 from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
@@ -29,7 +30,6 @@ from dupq.text.questions import (
     NO_TERMS,
     ContentHashes,
     Terms,
-    answer_texts_table,
     concatenated,
     content_hashes,
     lists_of,
@@ -143,7 +143,7 @@ def find_repeated(run: Run, texts: Table, sites: Sites) -> None:
 
 def no_repeated(texts: Iterator[pa.Table], sites: list[str]) -> Counted:
     """Return no row. Raises DupqError if a key appears twice."""
-    keys = np.sort(np.concatenate([np.zeros(0, np.int64), *(table["key"].to_numpy() for table in texts)]))
+    keys = sorted_keys(texts)
     repeated = keys[1:][keys[1:] == keys[:-1]]
     if len(repeated):
         raise DupqError(
@@ -163,9 +163,11 @@ def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings:
 
 
 def texts_of_answers(answers: Iterator[pa.RecordBatch], settings: TextSettings) -> pa.Table:
-    """Return TEXTS of answers."""
-    tables = (answer_texts_table(batch["key"], batch["body_html"], settings) for batch in answers)
-    return pa.concat_tables([TEXTS.empty_table(), *tables])
+    """Return TEXTS of answers, which have a body alone."""
+    whole, tables = settings.changed(fields="title+body"), [TEXTS.empty_table()]
+    for batch in answers:
+        tables.append(texts_table(batch["key"], pa.array([""] * len(batch)), batch["body_html"], whole))
+    return pa.concat_tables(tables)
 
 
 def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:

@@ -147,16 +147,6 @@ def weights(change: Callable[[dict[str, np.ndarray]], None]) -> Damage:
     return damage
 
 
-def words(new: bytes) -> Damage:
-    """An encoder that was saved with another vocabulary."""
-
-    def damage(world: Path) -> None:
-        (world / "encoder" / "vocabulary.txt").write_bytes(new)
-        _seal(world / "encoder")
-
-    return damage
-
-
 def table(place: str, change: Callable[[pa.Table], pa.Table]) -> Damage:
     """A Parquet file with other rows or columns."""
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dupq.encoders.bags import Bag, inverse_document_frequencies
 from dupq.encoders.encoding import build, encode, rebuild
 from dupq.encoders.saved import Fitness, SavedEncoder, load, load_reader, read_weights, save, weights
-from dupq.errors import DupqError
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
 from dupq.tables import TEXTS
@@ -39,7 +38,7 @@ def trained_like() -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
 
 def test_embeddings_and_measure_are_the_networks() -> None:
     tensors, texts = trained_like()
-    network, bag = rebuild(KIND, tensors, "here"), Bag.of(tensors, "here")
+    network, bag = rebuild(KIND, tensors, "here"), Bag.of(tensors)
     assert (bag.dimensions, bag.measure) == (network.dimensions, network.measure)
     expected, actual = encode(network, texts), bag.encode(TokenIds.of(texts))
     assert actual.vectors.dtype == np.float16
@@ -64,7 +63,7 @@ def test_what_is_counted_is_what_a_training_begins_with() -> None:
         np.testing.assert_allclose(actual.encode(table)[0].vectors, expected.encode(table)[0].vectors, atol=1e-3)
 
 
-def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refused(tmp_path: Path) -> None:
+def test_a_saved_bag_is_read_without_its_network(tmp_path: Path) -> None:
     tensors, texts = trained_like()
     uri, words = str(tmp_path), Vocabulary([f"word{number}" for number in range(38)])
     settings = config.load("dupq").changed(encoder=KIND)
@@ -77,12 +76,8 @@ def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refus
     reader = load_reader(uri)
     assert isinstance(reader.network, Bag)
     assert (reader.vocabulary.words, reader.settings) == (words.words, load(uri).settings)
-    actual, expected = (bag.encode(TokenIds.of(texts)).vectors for bag in (reader.network, Bag.of(tensors, "here")))
+    actual, expected = (bag.encode(TokenIds.of(texts)).vectors for bag in (reader.network, Bag.of(tensors)))
     assert np.array_equal(actual, expected)
-    of_others = ({"power": np.zeros(2, np.float32)}, {"more": np.zeros(2)}, {"lexical": np.zeros((), np.int64)})
-    for wrong in of_others:
-        with pytest.raises(DupqError, match="place: not the weights of a network of kind word_bag"):
-            Bag.of({**tensors, **wrong}, "place")
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8))

@@ -84,15 +84,6 @@ def test_an_encoder_whose_description_lacks_an_entry_is_refused(saved: str, tmp_
         load(saved)
 
 
-def test_a_word_list_of_another_length_is_refused(tmp_path: Path) -> None:
-    settings = config.load(assignments=["word_vectors.dimensions=6"])
-    network = build(settings.encoder, np.ones((4, 6), np.float32), seed=1)
-    encoder = SavedEncoder(network, Vocabulary(["a", "b", "c"]), settings, None, FITNESS, {})
-    save(str(tmp_path), encoder, run_id="r")
-    with pytest.raises(DupqError, match="4 word vectors, but 5 ids"):
-        load(str(tmp_path))
-
-
 def test_a_folder_without_an_encoder_and_one_of_another_format_are_refused(saved: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError, match="no encoder here"):
         load(str(tmp_path / "nowhere"))
