@@ -14,6 +14,7 @@ DUPQ_SHARED_DATA (default: ../shared/data).
 """
 
 import argparse
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -34,10 +35,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.encoding import build
-from dupq.encoders.saved import Fitness, SavedEncoder, load, read_description, save
-from dupq.encoders.steps import Embedder, EncodeContext, ShardFiles, encode_shard
+from dupq.encoders.saved import Fitness, SavedEncoder, load, save
+from dupq.encoders.steps import Embedder, EncodeContext, encode_shard
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
+from dupq.runs.records import Encoding
 from dupq.settings import config
 from dupq.tables import TEXTS
 
@@ -78,7 +80,7 @@ def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str,
     start: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name, _, _ in kinds}
     for turn in range(options.rounds):
-        bare.append(bare_seconds(work, [ShardFiles(f"{folder}/texts/{name}", "", "") for name in names]))
+        bare.append(bare_seconds(work, [f"{folder}/texts/{name}" for name in names]))
         start.append(pipeline_seconds(work, str(folder), "start", f"start {turn}", TINY, CORES))
         for name, actors, where in kinds:
             seconds[name].append(pipeline_seconds(work, where, "texts", f"{name} {turn}", names, actors))
@@ -118,8 +120,8 @@ def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[En
         write_texts(f"{folder}/texts/{name}", sample.texts, keys)
     for number, name in enumerate(TINY):
         write_texts(f"{folder}/start/{name}", sample.texts, rows[number : number + 1])
-    fingerprint = read_description(encoder)["fingerprint"]
-    return EncodeContext(encoder, fingerprint, ["a"], None, settings.encode.batch_size, gpu=False), names
+    files = Encoding(f"{folder}/texts", "", encoder, None, "", "")
+    return EncodeContext(files, ["a"], settings.encode.batch_size, gpu=False), names
 
 
 def write_texts(uri: str, texts: pa.Array, keys: np.ndarray) -> None:
@@ -135,7 +137,7 @@ def copied(folder: Path, bucket: str, names: list[str]) -> None:
         storage.write_bytes(f"{bucket}/texts/{name}", storage.read_bytes(f"{folder}/texts/{name}"))
 
 
-def bare_seconds(work: EncodeContext, places: list[ShardFiles]) -> float:
+def bare_seconds(work: EncodeContext, places: list[str]) -> float:
     """The time of one process a core, from texts in memory to embeddings in memory."""
     context = multiprocessing.get_context("spawn")
     barrier, queue = context.Barrier(CORES + 1), context.Queue()
@@ -154,10 +156,10 @@ def bare_seconds(work: EncodeContext, places: list[ShardFiles]) -> float:
     return seconds
 
 
-def encode_alone(work: EncodeContext, places: list[ShardFiles], barrier: Any, queue: Any) -> None:
+def encode_alone(work: EncodeContext, places: list[str], barrier: Any, queue: Any) -> None:
     """A process of `bare_seconds`."""
     torch.set_num_threads(1)
-    tables, reader = [storage.read_table(place.texts, TEXTS) for place in places], load(work.encoder)
+    tables, reader = [storage.read_table(place, TEXTS) for place in places], load(work.files.encoder)
     reader.encode(tables[0].slice(0, 10))
     barrier.wait()
     for table in tables:
@@ -167,23 +169,27 @@ def encode_alone(work: EncodeContext, places: list[ShardFiles], barrier: Any, qu
 
 def pipeline_seconds(work: EncodeContext, where: str, texts: str, output: str, names: list[str], actors: int) -> float:
     """The time of Ray Data, from its start to its last file."""
-    places = [ShardFiles(f"{where}/{texts}/{name}", "", f"{where}/{output}/{name}") for name in names]
+    work = _between(work, f"{where}/{texts}", f"{where}/{output}")
     began = time.perf_counter()
-    calls, outputs = [(work, place) for place in places], [place.output for place in places]
+    calls, outputs = [(work, name) for name in names], [f"{where}/{output}/{name}" for name in names]
     pool = Pool(actors, 0.5 * min(1.0, CORES / actors), 0)
     run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
     return time.perf_counter() - began
 
 
+def _between(work: EncodeContext, texts: str, output: str) -> EncodeContext:
+    """The same work on other folders."""
+    return work._replace(files=dataclasses.replace(work.files, texts=texts, output=output))
+
+
 def check_bytes(work: EncodeContext, folder: Path, names: list[str], outputs: list[str]) -> None:
     """Stop with an error where a file is not that of one process that takes all steps."""
     for name in (names[0], names[-1]):
-        alone = ShardFiles(f"{folder}/texts/{name}", "", f"{folder}/alone/{name}")
-        encode_shard(work, alone)
-        expected = storage.read_bytes(alone.output)
+        encode_shard(_between(work, f"{folder}/texts", f"{folder}/alone"), name)
+        expected = storage.read_bytes(f"{folder}/alone/{name}")
         for output in outputs:
             if storage.read_bytes(f"{output}/{name}") != expected:
-                raise SystemExit(f"{output}/{name} differs from {alone.output}")
+                raise SystemExit(f"{output}/{name} differs from that of one process")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description, read_settings
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
@@ -38,17 +38,15 @@ from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.question_tables import embeddings_table, sorted_keys
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
-from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash
-from dupq.text.questions import Vocabulary, token_ids
-from dupq.text.token_arrays import TokenIds
+from dupq.text.questions import token_ids
 
 if TYPE_CHECKING:
-    from dupq.encoders.protocol import Encoder
+    from dupq.encoders.saved import SavedEncoder
 
 _log = logging.getLogger(__name__)
 # limits of fitness: more unknown words, and the share of bodies found, relative to the archive of the training
@@ -155,21 +153,11 @@ _TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings a
 class EncodeContext(NamedTuple):
     """The inputs that all shards of a job share."""
 
-    encoder: str
-    fingerprint: str  # the encoder's
+    files: Encoding
     sites: list[str]
-    representatives: str | None  # the file of questions that others represent; None encodes all
     batch_size: int
     gpu: bool
     earlier: Earlier | None = None
-
-
-class ShardFiles(NamedTuple):
-    """The files of a shard."""
-
-    texts: str
-    contents: str  # hashes of the questions' contents
-    output: str  # embeddings
 
 
 class Embedder:
@@ -180,70 +168,72 @@ class Embedder:
 
     def __init__(self, context: EncodeContext) -> None:
         """Read nothing yet."""
-        self._context, self._network, self._lock = context, cache(self._read), threading.Lock()
+        self._context, self._encoder, self._lock = context, cache(self._read), threading.Lock()
 
-    def _read(self) -> "Encoder":
+    def _read(self) -> "SavedEncoder":
         import torch
 
         from dupq.encoders.saved import load
 
         torch.set_num_threads(1)
-        return load(self._context.encoder).network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
+        encoder = load(self._context.files.encoder)
+        encoder.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
+        return encoder
 
-    def __call__(self, texts: TokenIds) -> Encoded:
-        """Return the embeddings of texts."""
+    def __call__(self, table: pa.Table) -> tuple[Encoded, int]:
+        """Return the embeddings of rows of TEXTS, and how many texts were truncated."""
         from dupq.encoders.encoding import encode
 
         with self._lock:
-            return encode(self._network(), texts, self._context.batch_size)
+            encoder = self._encoder()
+        texts, truncated = token_ids(table, encoder.vocabulary, encoder.settings)
+        with self._lock:
+            return encode(encoder.network, texts, self._context.batch_size), truncated
 
 
-def encode_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder | None = None) -> Counts:
-    """Write the embeddings of a shard, unless they are finished.
+def encode_shard(context: EncodeContext, name: str, embedder: Embedder | None = None) -> Counts:
+    """Write the embeddings of a shard, a file of texts of that name, unless they are finished.
 
     A task reads the encoder each time: kept in the process, it would take memory during later stages.
     """
-    return unless_finished(shard.output, lambda: _write_shard(context, shard, embedder or Embedder(context)))
+    output = storage.join(context.files.output, name)
+    return unless_finished(output, lambda: _write_shard(context, name, output, embedder or Embedder(context)))
 
 
-def _write_shard(context: EncodeContext, shard: ShardFiles, embedder: Embedder) -> Counts:
+def _write_shard(context: EncodeContext, name: str, output: str, embedder: Embedder) -> Counts:
     """Write the embeddings of a shard: those that the encoder gives, and those of the earlier run."""
-    table = storage.read_table(shard.texts, TEXTS, TEXTS.names)
-    if context.representatives is not None:
-        represented = _represented(context.representatives, storage.version(context.representatives))
+    table = storage.read_table(storage.join(context.files.texts, name), TEXTS, TEXTS.names)
+    representatives = context.files.representatives
+    if representatives is not None:
+        represented = _represented(representatives, storage.version(representatives))
         table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
     keys, sites = table["key"].to_numpy(), Sites(context.sites)
-    earlier, left_out = _reusable(context, shard, keys)
+    earlier, left_out = _reusable(context, name, keys)
     ids = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
     reused = ids | (keys[:1] & ~np.int64(MAXIMUM_ID))  # all of one site
     is_new = ~np.isin(keys, reused)
-    texts, truncated = token_ids(table.filter(pa.array(is_new)), *_vocabulary(context.encoder, context.fingerprint))
-    embeddings = embeddings_table(Embeddings(keys[is_new], *embedder(texts)), sites)
+    encoded, truncated = embedder(table.filter(pa.array(is_new)))
+    embeddings = embeddings_table(Embeddings(keys[is_new], *encoded), sites)
     if len(reused):
         both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in earlier)])
         embeddings = both.take(pa.array(RowsByKey(np.concatenate([keys[is_new], reused])).find(keys)))
-    storage.write_table(shard.output, embeddings, embeddings.schema)
+    storage.write_table(output, embeddings, embeddings.schema)
     counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
     return {"rows_in": len(table), **counts, "rows_out": len(embeddings)}
 
 
-def _reusable(context: EncodeContext, shard: ShardFiles, keys: np.ndarray) -> tuple[list[pa.Table], int]:
+def _reusable(context: EncodeContext, name: str, keys: np.ndarray) -> tuple[list[pa.Table], int]:
     """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.
 
     Also the number of files that may have more of them and were not read.
     """
     if context.earlier is None or not len(keys):
         return [], 0
-    site, contents = Sites(context.sites).names[int(keys[0]) >> ID_BITS], hashes_in([shard.contents])
+    contents = hashes_in([storage.join(context.files.contents, name)])
+    site = Sites(context.sites).names[int(keys[0]) >> ID_BITS]
     files, earlier, left_out = find_contents(context.earlier, site, contents.ids)
     same = contents.ids[earlier.are_same(contents.ids, contents.hashes)]
     return read_embeddings(context.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
-
-
-@lru_cache(maxsize=1)
-def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
-    path, settings = storage.join(encoder, "vocabulary.txt"), read_settings(encoder)
-    return Vocabulary.from_bytes(storage.read_bytes(path), settings.text), settings
 
 
 @lru_cache(maxsize=1)
@@ -257,20 +247,20 @@ def _represented(representatives: str, version: str) -> np.ndarray:
 _AT_ONCE = 4  # shards that a process with a GPU reads, encodes and writes
 
 
-def encode_shards(context: EncodeContext, shards: Sequence[ShardFiles]) -> Counts:
+def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     """Encode shards with one network; threads read and write some while one is encoded.
 
     Memory of the host: four shards, and the encoder.
     """
     embedder = Embedder(context)
 
-    def encode(shard: ShardFiles) -> tuple[Counts, dict[str, Written]]:
+    def encode(name: str) -> tuple[Counts, dict[str, Written]]:
         with recording() as written:  # by this thread
-            return encode_shard(context, shard, embedder), written
+            return encode_shard(context, name, embedder), written
 
     total: Counter[str] = Counter()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for counts, written in pool.map(encode, shards):
+        for counts, written in pool.map(encode, names):
             note(written)
             total.update(counts)
     return dict(total)
@@ -315,29 +305,25 @@ def encode_texts(
     Writes one file of embeddings for each file of texts. Embeddings of questions whose texts are unchanged since the
     run `since` are copied from it.
     """
-    names = [file.relative for file in storage.list_files(job.texts, ".parquet")]
-    folders = job.texts, job.contents, job.output
-    shards = [ShardFiles(*(storage.join(folder, name) for folder in folders)) for name in names]
+    shards = [file.relative for file in storage.list_files(job.texts, ".parquet")]
+    texts_of_shards, outputs = ([storage.join(at, name) for name in shards] for at in (job.texts, job.output))
     description = read_description(job.encoder)
-    fingerprint = description["fingerprint"]
-    made_by = {"encoder": fingerprint, "algorithm": DEDUP_VERSIONS["encode"]}
+    made_by = {"encoder": description["fingerprint"], "algorithm": DEDUP_VERSIONS["encode"]}
     made_by |= {"torch": importlib.metadata.version("torch")}
     if not storage.exists(job.made_as):
-        questions = sum(side_by_side(lambda shard: storage.read_counts(shard.texts)["rows_out"], shards))
+        questions = sum(side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], texts_of_shards))
         gpus = gpus_to_encode(description["settings"]["encoder"]["kind"], questions, gpus)
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
-    inputs = job.encoder, fingerprint, sites.names, job.representatives
-    context = EncodeContext(*inputs, settings.batch_size, bool(gpu_count), earlier)
+    context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
     pool = pool_for(settings, len(shards), gpu_count, cluster.cpus())
-    calls = [(context, shard) for shard in shards]
+    calls = [(context, name) for name in shards]
     if pool is not None:
-        outputs = [shard.output for shard in shards]
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
         if report is not None:
             return report
     if not gpu_count:
-        return run_tasks("encode", encode_shard, calls, names=[shard.texts for shard in shards])
+        return run_tasks("encode", encode_shard, calls, names=texts_of_shards)
     shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))]
-    names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
+    names = [f"{storage.join(job.texts, share[0])} and {len(share) - 1} more" for share in shares]
     return run_tasks("encode", encode_shards, [(context, share) for share in shares], gpus=gpu_count, names=names)

@@ -11,11 +11,12 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.saved import read_measure
-from dupq.encoders.steps import EncodeContext, ShardFiles, encode_shard
+from dupq.encoders.steps import EncodeContext, encode_shard
 from dupq.evaluation.measures import Ranker
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.evaluate import Archive, systems
 from dupq.runs.question_tables import read_embeddings
+from dupq.runs.records import Encoding
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
@@ -49,8 +50,8 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         columns = [pa.array(np.arange(start, stop)), pa.array(titles[start:stop]), pa.array(whole[start:stop])]
         storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
         if encoder is not None:
-            work = EncodeContext(encoder, encoder, SITES.names, None, 64, gpu=False)
-            encode_shard(work, ShardFiles(str(folder / "texts" / name), "", str(folder / "embeddings" / name)))
+            files = Encoding(str(folder / "texts"), "", encoder, None, "", str(folder / "embeddings"))
+            encode_shard(EncodeContext(files, SITES.names, 64, gpu=False), name)
     return Archive(str(folder / "texts"), str(folder / "embeddings"), encoder, SITES.names, "")
 
 

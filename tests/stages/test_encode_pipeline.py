@@ -17,8 +17,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders import steps
-from dupq.encoders.saved import read_description
-from dupq.encoders.steps import Embedder, EncodeContext, ShardFiles, encode_shard, encode_shards, gpus_to_make, pool_for
+from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.gpus import NO_GPUS
@@ -30,6 +29,7 @@ from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
+NAMES = [f"{number}.parquet" for number in range(len(SHARDS))]
 WITH_GPUS = """
 import pickle, sys
 import ray
@@ -42,7 +42,7 @@ ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_
 context, shards = pickle.load(open(sys.argv[1], "rb"))
 from dupq.system import recording
 with recording() as written:
-    calls, outputs = [(context, shard) for shard in shards], [shard.output for shard in shards]
+    calls, outputs = [(context, shard) for shard in shards], [f"{context.files.output}/{shard}" for shard in shards]
     pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus, gpus)
     report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
@@ -64,82 +64,85 @@ class Archive:
         represented = {"key": np.array([3, 35, 36]), "representative": np.array([3, 30, 31])}
         table = pa.table([pa.array(represented[field.name]) for field in REPRESENTATIVES], schema=REPRESENTATIVES)
         storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
-        fingerprint = read_description(encoder)["fingerprint"]
-        self.context = EncodeContext(encoder, fingerprint, ["a"], f"{folder}/representatives.parquet", 64, gpu=False)
+        self.encoder = encoder
 
-    def shards(self, output: str) -> list[ShardFiles]:
-        return [
-            ShardFiles(f"{self.folder}/texts/{number}.parquet", "", f"{self.folder}/{output}/{number}.parquet")
-            for number in range(len(SHARDS))
-        ]
+    def to(self, output: str) -> EncodeContext:
+        files = (f"{self.folder}/{name}" for name in ("representatives.parquet", "as.json", output))
+        return EncodeContext(Encoding(f"{self.folder}/texts", "", self.encoder, *files), ["a"], 64, gpu=False)
 
 
-def by_actors(context: EncodeContext, shards: list[ShardFiles], pool: Pool) -> Report:
-    calls, outputs = [(context, shard) for shard in shards], [shard.output for shard in shards]
-    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
+def outputs(context: EncodeContext) -> list[str]:
+    return [f"{context.files.output}/{name}" for name in NAMES]
+
+
+def by_actors(context: EncodeContext, pool: Pool) -> Report:
+    calls = [(context, name) for name in NAMES]
+    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs(context), pool)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     made = Archive(tmp_path_factory.mktemp("archive"))
-    for shard in made.shards("alone"):
-        encode_shard(made.context, shard)
+    for name in NAMES:
+        encode_shard(made.to("alone"), name)
     return made
 
 
-def check(archive: Archive, shards: list[ShardFiles], report: Report, written: Iterable[str]) -> None:
+def check(archive: Archive, context: EncodeContext, report: Report, written: Iterable[str]) -> None:
     """All is written, as by one process, and told."""
     assert report.rows_out == sum(SHARDS) - 2
     assert report.peak_memory_mb > 0
-    assert set(written) == {shard.output for shard in shards}
-    for shard, alone in zip(shards, archive.shards("alone"), strict=True):
-        assert storage.read_bytes(shard.output) == storage.read_bytes(alone.output)
+    assert set(written) == set(outputs(context))
+    check_bytes(archive, context)
+
+
+def check_bytes(archive: Archive, context: EncodeContext) -> None:
+    for output, alone in zip(outputs(context), outputs(archive.to("alone")), strict=True):
+        assert storage.read_bytes(output) == storage.read_bytes(alone)
 
 
 def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
-    shards = archive.shards("by threads")
-    encode_shard(archive.context, shards[1])
+    context = archive.to("by threads")
+    encode_shard(context, NAMES[1])
     with recording() as written:
-        counts = encode_shards(archive.context, shards)
-    check(archive, shards, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+        counts = encode_shards(context, NAMES)
+    check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
 
 
 @pytest.mark.ray
 def test_files_of_several_workers_are_those_of_one_process(archive: Archive, ray_started: None) -> None:
-    shards = archive.shards("by three")
+    context = archive.to("by three")
     with recording() as written:
-        report = by_actors(archive.context, shards, Pool(3, 0.2, 0))
-    check(archive, shards, report, written)
+        report = by_actors(context, Pool(3, 0.2, 0))
+    check(archive, context, report, written)
 
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and the encoder stays on the CPU: the steps are those with a real one."""
-    shards = archive.shards("with a gpu")
-    (tmp_path / "call").write_bytes(pickle.dumps((archive.context, shards)))
+    context = archive.to("with a gpu")
+    (tmp_path / "call").write_bytes(pickle.dumps((context, NAMES)))
     run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    check(archive, shards, *pickle.loads((tmp_path / "call").read_bytes()))
+    check(archive, context, *pickle.loads((tmp_path / "call").read_bytes()))
 
 
 @pytest.mark.ray
 def test_what_is_whole_is_left_out_and_the_rest_made_again(
     archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards, folder = archive.shards("again"), archive.folder
-    gpus_to_make(f"{folder}/as.json", f"{folder}/again", NO_GPUS, {})
-    for shard in shards[:4]:  # what a job that was killed has left
-        encode_shard(archive.context, shard)
-    storage.write_bytes(shards[0].output, b"damaged")
-    storage.delete(shards[3].output)
-    whole = [storage.version(shard.output) for shard in shards[1:3]]
-    job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.context.encoder, archive.context.representatives,
-                   f"{folder}/as.json", f"{folder}/again")  # fmt: skip
-    report = steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
-    assert [storage.version(shard.output) for shard in shards[1:3]] == whole
+    context = archive.to("again")
+    gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
+    for name in NAMES[:4]:  # what a job that was killed has left
+        encode_shard(context, name)
+    first, *kept, lost = outputs(context)[:4]
+    storage.write_bytes(first, b"damaged")
+    storage.delete(lost)
+    whole = list(map(storage.version, kept))
+    report = steps.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    assert list(map(storage.version, kept)) == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
-    for shard, alone in zip(shards, archive.shards("alone"), strict=True):
-        assert storage.read_bytes(shard.output) == storage.read_bytes(alone.output)
+    check_bytes(archive, context)
 
 
 @pytest.mark.ray
@@ -148,9 +151,9 @@ def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path:
     archive = Archive(tmp_path)
     storage.write_bytes(f"{tmp_path}/{damaged}", b"damaged")
     with pytest.raises(DupqError) as alone:
-        encode_shard(archive.context, archive.shards("alone")[5])
+        encode_shard(archive.to("alone"), NAMES[5])
     with pytest.raises(DupqError) as caught:
-        by_actors(archive.context, archive.shards("embeddings"), Pool(1, 0.2, 0))
+        by_actors(archive.to("embeddings"), Pool(1, 0.2, 0))
     assert str(caught.value) == str(alone.value)
     wanted = ray.cluster_resources()["CPU"]
     for _ in range(600):  # actors end when nothing holds them, soon after
