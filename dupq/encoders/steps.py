@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, read_description
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
@@ -44,9 +44,6 @@ from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash
 from dupq.text.questions import token_ids
-
-if TYPE_CHECKING:
-    from dupq.encoders.saved import SavedEncoder
 
 _log = logging.getLogger(__name__)
 # limits of fitness: more unknown words, and the share of bodies found, relative to the archive of the training
@@ -95,8 +92,6 @@ def texts_of(texts: pa.Table, keys: pa.Table) -> pa.Table:
 def fitness_on(texts: pa.Table, encoder: str) -> Counted:
     """Return the fitness of the encoder on a sample of texts."""
     import torch
-
-    from dupq.encoders.saved import fitness, load
 
     torch.set_num_threads(1)
     measured = fitness(load(encoder), texts.sort_by("key").combine_chunks())
@@ -170,10 +165,8 @@ class Embedder:
         """Read nothing yet."""
         self._context, self._encoder, self._lock = context, cache(self._read), threading.Lock()
 
-    def _read(self) -> "SavedEncoder":
+    def _read(self) -> SavedEncoder:
         import torch
-
-        from dupq.encoders.saved import load
 
         torch.set_num_threads(1)
         encoder = load(self._context.files.encoder)

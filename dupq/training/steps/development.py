@@ -5,32 +5,46 @@ too few of these, titles that training does not read must find their own bodies.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from dupq import storage
-from dupq.encoders.saved import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
-from dupq.evaluation.known_duplicates import RANKED
+from dupq.encoders.encoding import encode, rebuild
+from dupq.encoders.protocol import Encoder
+from dupq.encoders.saved import (
+    FILES,
+    FITNESS_QUESTIONS,
+    PARTS,
+    SPLIT,
+    Reader,
+    SavedEncoder,
+    fitness,
+    read_description,
+    read_weights,
+    save,
+)
+from dupq.evaluation.known_duplicates import RANKED, retrieval
 from dupq.evaluation.measures import best_accuracy
+from dupq.evaluation.rankers import EncoderRanker
 from dupq.job.step import Counts
 from dupq.job.table import Each, Table
 from dupq.job.tasks import run_tasks
 from dupq.links import Known, Split
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.tiles import top_k
 from dupq.report import charts
 from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sample_by_hash
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
+from dupq.training.checkpoints import Progress, quality_measure
+from dupq.training.pairs import TitlesAndBodies, with_random_negatives
 from dupq.training.steps.prepare import Prepared, known_in
 from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
-
-if TYPE_CHECKING:
-    from dupq.encoders.protocol import Encoder
-    from dupq.encoders.saved import Reader
-    from dupq.training.pairs import TitlesAndBodies
 
 FEWEST_QUESTIONS = 10  # of the development part
 FEWEST_TITLES = 50  # as for bodies_found in dupq/encoders/saved.py
@@ -64,7 +78,7 @@ def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.
     return np.sort(titled), np.setdiff1d(sample_by_hash(keys, most), titled)
 
 
-def hold_out(buckets: Iterable["TitlesAndBodies"], titled: np.ndarray, others: np.ndarray) -> HeldOut:
+def hold_out(buckets: Iterable[TitlesAndBodies], titled: np.ndarray, others: np.ndarray) -> HeldOut:
     """Return the texts of the questions of `held_out_keys`, in the order of the buckets."""
     selected = [(bucket.among(titled), bucket.among(others)) for bucket in buckets]
     titles = (title for texts, _ in selected for title in texts.titles)
@@ -72,12 +86,8 @@ def hold_out(buckets: Iterable["TitlesAndBodies"], titled: np.ndarray, others: n
     return HeldOut(TokenIds.of(titles), TokenIds.of(bodies))
 
 
-def body_map(network: "Encoder", held_out: HeldOut, settings: Settings) -> float:
+def body_map(network: Encoder, held_out: HeldOut, settings: Settings) -> float:
     """Return the mean over all titles of 1 / the rank of their own body, which counts 0 beyond rank RANKED."""
-    from dupq.encoders.encoding import encode
-    from dupq.neighbours.embeddings import Embeddings
-    from dupq.neighbours.tiles import top_k
-
     rows = settings.encode.batch_size
     titles, bodies = (encode(network, texts, rows) for texts in held_out)
     numbers = np.arange(len(held_out.bodies))
@@ -86,13 +96,8 @@ def body_map(network: "Encoder", held_out: HeldOut, settings: Settings) -> float
     return float((1 / nearest.ranks[nearest.neighbours == nearest.queries + 1]).sum() / len(held_out.titles))
 
 
-def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
+def development_map(network: Encoder, sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
     """Return MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
-    from dupq.encoders.encoding import encode
-    from dupq.evaluation.known_duplicates import retrieval
-    from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Embeddings
-
     split, keys = known.split, np.array(sorted(sequences), np.int64)
     pool = np.union1d(sample_by_hash(keys, settings.training.development_pool), split.questions_of("development"))
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
@@ -126,7 +131,7 @@ class TitleBuckets:
         shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, sum(self._sizes))
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
-    def read(self, bucket: int) -> "TitlesAndBodies":
+    def read(self, bucket: int) -> TitlesAndBodies:
         """Return the titles and bodies of a bucket to train on."""
         texts = titles_in(self._titles.read(bucket))
         return texts.take(np.flatnonzero(~np.isin(texts.keys, self._left_out))) if len(self._left_out) else texts
@@ -153,11 +158,6 @@ def save_encoder(
 
     `questions` is the size of the archive; `language` names its language and how it is known.
     """
-    import torch
-
-    from dupq.encoders.saved import Reader, SavedEncoder, fitness, save
-    from dupq.training.checkpoints import Progress, quality_measure
-
     torch.set_num_threads(1)
     known = known_in(prepared.known.read(0), settings.training)
     vocabulary = vocabulary_of(prepared.words.read(0), settings)
@@ -186,11 +186,8 @@ def save_encoder(
     return {"rows_in": questions, "rows_out": 1}
 
 
-def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> "Encoder":
+def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> Encoder:
     """Return the network with the weights in a file."""
-    from dupq.encoders.encoding import rebuild
-    from dupq.encoders.saved import read_weights
-
     network = rebuild(settings.encoder, read_weights(storage.read_bytes(uri), uri), uri)
     network.set_vocabulary(vocabulary.words)
     return network
@@ -217,15 +214,11 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
     return reasons
 
 
-def _pair_threshold(texts: pa.Table, reader: "Reader", known: Known) -> tuple[float | None, float | None]:
+def _pair_threshold(texts: pa.Table, reader: Reader, known: Known) -> tuple[float | None, float | None]:
     """Return the score that best separates development links from as many random pairs, and the accuracy.
 
     Both are None without links. `texts` are those that the encoder is measured on, sorted by key.
     """
-    from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Embeddings
-    from dupq.training.pairs import with_random_negatives
-
     training = reader.settings.training
     links, keys = known.split.links_of("development", known.links), texts["key"].to_numpy()
     pool = np.union1d(sample_by_hash(keys, training.development_pool), known.split.questions_of("development"))

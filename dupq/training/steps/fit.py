@@ -12,33 +12,40 @@ import functools
 import logging
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import torch
 
 from dupq import storage, system
+from dupq.encoders.saved import weights
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import WORKERS, Gpus, if_faster
 from dupq.job.step import Counts
 from dupq.job.table import Table, Whole
-from dupq.job.tasks import RETRIES, Report, enter, lost, run_tasks
+from dupq.job.tasks import RETRIES, Report, enter, lost, peak_mb, reset_peak, run_tasks
 from dupq.report import charts
 from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
-from dupq.training.pairs import Sequences, positives, title_body_examples
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, quality, quality_measure
+from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
+from dupq.training.optimisation import (
+    decay,
+    linear_decay,
+    optimizer_for,
+    phase_settings,
+    seed_dropout,
+    sum_over_workers,
+    wait_for_workers,
+)
+from dupq.training.pairs import BATCH_SIZE, Sequences, positives, targets_in_order, title_body_examples
 from dupq.training.steps.development import TitleBuckets, body_map, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
 from dupq.training.steps.teach import targets_of
 from dupq.training.steps.words_and_ids import sequences_in, vocabulary_of
-
-if TYPE_CHECKING:
-    import torch
-
-    from dupq.training.checkpoints import Checkpoints, Epoch
-    from dupq.training.loop import Examples, Losses
 
 _log = logging.getLogger(__name__)
 # Pairs that a core trains per second, with a word bag and with another network (estimated).
@@ -120,10 +127,8 @@ def shown(curve: str) -> Iterator[None]:
         follow()
 
 
-def _quality(row: "Epoch", curve: list["Epoch"]) -> str:
+def _quality(row: Epoch, curve: list[Epoch]) -> str:
     """Return the measure of an epoch in words, and whether it is the best so far."""
-    from dupq.training.checkpoints import quality, quality_measure
-
     value, name = quality(row), quality_measure(row)
     if value is None or name is None:
         return ""
@@ -186,11 +191,8 @@ def _train_together(job: _Job, workers: int) -> None:
 class _Worker:
     """A worker's data and network, the same for all workers except rank and device."""
 
-    def __init__(self, job: _Job, share: tuple[int, int], device: "torch.device") -> None:
+    def __init__(self, job: _Job, share: tuple[int, int], device: torch.device) -> None:
         """Read the data; `share` is (rank, number of workers)."""
-        from dupq.training.checkpoints import Progress
-        from dupq.training.optimisation import optimizer_for
-
         settings, training, prepared, tables = job.settings, job.settings.training, job.prepared, job.taught
         self.job, self.settings, self.share, self.is_first = job, settings, share, share[0] == 0
         self.sequences = sequences_in(Whole(prepared.examples).read())
@@ -227,12 +229,6 @@ def train_worker(loop_config: dict[str, Any]) -> None:
 
 def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
     """Train all epochs with this worker's share of every batch. The first worker also measures and saves."""
-    import torch
-
-    from dupq.job.tasks import peak_mb, reset_peak
-    from dupq.training import optimisation
-    from dupq.training.checkpoints import Checkpoints
-
     device = system.usable(device_name)
     reset_peak()
     torch.set_num_threads(1)
@@ -241,7 +237,7 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
     worker, training, files = _Worker(job, share, device), job.settings.training, TrainingFiles(job.work)
     checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds)
     worker.progress = progress = checkpoints.resume(worker.network, worker.optimizer)
-    optimisation.wait_for_workers()  # so that all resume at the same checkpoint
+    wait_for_workers()  # so that all resume at the same checkpoint
     if worker.is_first:
         storage.write_json(files.curve, progress.curve)  # an attempt that died may have left a longer one
     while not progress.is_over(worker.epochs, training.patience, worker.epochs_before):
@@ -258,19 +254,16 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
 
 def _one_epoch(worker: _Worker) -> None:
     """Train the next epoch, measure it, and add its row to the curve, which is the same for all workers."""
-    from dupq.training import optimisation
-    from dupq.training.loop import Losses
-
     curve = worker.progress.curve
     epoch = len(curve) + 1
-    optimisation.seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
+    seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
     examples, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
     for count, of_steps in _train_epoch(worker, epoch):
         examples += count
         losses += of_steps
     loss = Losses(*map(np.concatenate, zip(*losses, strict=True))).mean
     row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": examples, **_measured(worker)}
-    curve.append(cast("Epoch", row))
+    curve.append(cast(Epoch, row))
 
 
 def _measured(worker: _Worker) -> dict[str, float]:
@@ -278,8 +271,6 @@ def _measured(worker: _Worker) -> dict[str, float]:
 
     The first worker measures for all.
     """
-    from dupq.training.optimisation import sum_over_workers
-
     held_out = worker.titles.held_out if worker.titles else None
     if held_out is None and not has_questions(worker.known):
         return {}
@@ -292,12 +283,8 @@ def _measured(worker: _Worker) -> dict[str, float]:
     return {name: float(sum_over_workers(value, worker.network.words.weight.device)[0])}
 
 
-def _train_epoch(worker: _Worker, epoch: int) -> "Iterator[tuple[int, list[Losses]]]":
+def _train_epoch(worker: _Worker, epoch: int) -> Iterator[tuple[int, list[Losses]]]:
     """Train an epoch of the phase that it belongs to; yield what `_train_on` returns, for each bucket of titles."""
-    from dupq.training.loop import epoch_examples
-    from dupq.training.optimisation import decay, linear_decay, phase_settings
-    from dupq.training.pairs import BATCH_SIZE, targets_in_order
-
     settings, training = worker.settings, worker.settings.training
     if epoch > worker.epochs_before:
         epoch -= worker.epochs_before
@@ -319,11 +306,8 @@ def _train_epoch(worker: _Worker, epoch: int) -> "Iterator[tuple[int, list[Losse
 
 def _train_on_bucket(
     worker: _Worker, titles: TitleBuckets, epoch: int, bucket: int, done: float, until: float
-) -> "tuple[int, list[Losses]]":
+) -> tuple[int, list[Losses]]:
     """Train on the titles and bodies of a bucket, which lie between the shares `done` and `until` of the epoch."""
-    from dupq.training.loop import LEARNING_RATE
-    from dupq.training.optimisation import linear_decay, phase_settings
-
     settings, training = worker.settings.title_body, worker.settings.training
     sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
     start, end = np.interp((done, until), (0, 1), linear_decay(epoch, settings.epochs)).tolist()
@@ -332,11 +316,9 @@ def _train_on_bucket(
 
 
 def _train_on(
-    worker: _Worker, sequences: Sequences, examples: "Examples", settings: TrainingSettings, rates: tuple[float, float]
-) -> "tuple[int, list[Losses]]":
+    worker: _Worker, sequences: Sequences, examples: Examples, settings: TrainingSettings, rates: tuple[float, float]
+) -> tuple[int, list[Losses]]:
     """Train on examples as `train_epoch` does; return their number, and the losses if there are any."""
-    from dupq.training.loop import train_epoch
-
     count = len(examples.left)
     if worker.optimizer is None or not count:
         return count, []
@@ -347,9 +329,6 @@ def _train_on(
 
 def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
     """Return the mined negatives of an epoch; the first worker searches for all."""
-    from dupq.training import optimisation
-    from dupq.training.loop import mine_negatives
-
     training = worker.settings.training
     if not (training.mined_negatives and worker.network.trainable):
         return None
@@ -357,13 +336,11 @@ def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
     if worker.is_first:
         inputs = worker.positives, worker.pool, worker.known.split, worker.settings, epoch
         negatives = mine_negatives(worker.network, worker.sequences, *inputs)
-    return optimisation.sum_over_workers(negatives, worker.network.words.weight.device)
+    return sum_over_workers(negatives, worker.network.words.weight.device)
 
 
-def _finish(worker: _Worker, checkpoints: "Checkpoints") -> None:
+def _finish(worker: _Worker, checkpoints: Checkpoints) -> None:
     """Write the weights of the best epoch and the curve, even if an earlier attempt did all epochs."""
-    from dupq.encoders.saved import weights
-
     files, network = TrainingFiles(worker.job.work), worker.network
     checkpoints.restore_best(network)
     quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.saved import FITNESS_QUESTIONS
+from dupq.encoders.saved import FITNESS_QUESTIONS, weights
 from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
@@ -34,6 +34,7 @@ from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct, hash_limit, sample_by_hash, without
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
+from dupq.training.start import new_network
 from dupq.training.steps.words_and_ids import (
     FREQUENT,
     IDS,
@@ -51,7 +52,15 @@ from dupq.training.steps.words_and_ids import (
     sequences_in,
     vocabulary_of,
 )
-from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, FlatMap, FrequentWords
+from dupq.training.word_vectors import (
+    OCCURRENCES,
+    OF_START,
+    SAME_LANGUAGE,
+    FlatMap,
+    FrequentWords,
+    read_spelt_vectors,
+    vectors_for,
+)
 
 _log = logging.getLogger(__name__)
 SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
@@ -244,10 +253,7 @@ def make_start(
 ) -> Counted:
     """Return the network (bytes) over word vectors, initialised from the archive (Encoder.prepare)."""
     from dupq.encoders.encoding import counts_training_texts_only
-    from dupq.encoders.saved import weights
-    from dupq.training.start import new_network
     from dupq.training.steps.teach import teacher_word_vectors
-    from dupq.training.word_vectors import read_spelt_vectors, vectors_for
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     columns = merge_counts(() if written is None else written)

@@ -12,13 +12,12 @@ its content: the teacher, the kind of device, and the questions with their texts
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system
-from dupq.encoders.saved import read_description
+from dupq.encoders.saved import SavedEncoder, load, read_description
 from dupq.encoders.steps import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
@@ -35,9 +34,6 @@ from dupq.training.pairs import DistillationTargets, distillation_targets
 from dupq.training.steps.prepare import Prepared
 from dupq.training.steps.words_and_ids import texts_among
 from dupq.training.word_vectors import mean_vectors, spellings
-
-if TYPE_CHECKING:
-    from dupq.encoders.saved import SavedEncoder
 
 FROM_EARLIER = "teacher embeddings from an earlier training"
 _QUESTIONS_PER_TASK = 500  # on average
@@ -139,10 +135,8 @@ def _text_settings(settings: TextSettings) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=1)
-def _teacher(uri: str) -> "SavedEncoder":
+def _teacher(uri: str) -> SavedEncoder:
     """Return the teacher, opened once per worker: each opening costs some 40 MB (measured with MiniLM)."""
-    from dupq.encoders.saved import load
-
     return load(uri)
 
 
