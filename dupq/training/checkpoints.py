@@ -11,7 +11,6 @@ epoch seeds them by its number, so an interrupted epoch is repeated exactly.
 import json
 import math
 import time
-from dataclasses import dataclass, field
 from typing import Any, NotRequired
 
 import numpy as np
@@ -52,24 +51,17 @@ def quality_measure(row: Epoch) -> str | None:
     return next((name for name in MEASURES if values.get(name) is not None), None)
 
 
-@dataclass
-class Progress:
-    """The epochs done so far: the curve has one row per epoch."""
+def best_epoch(curve: list[Epoch]) -> int:
+    """Return the epoch of highest quality, the first of equal ones; the last one if none is measured; 0 before any."""
+    if not curve or quality(curve[-1]) is None:
+        return len(curve)
+    return max(curve, key=lambda row: quality(row) or 0.0)["epoch"]
 
-    curve: list[Epoch] = field(default_factory=list)
 
-    @property
-    def best(self) -> int:
-        """The epoch of highest quality, the first of equal ones; the last epoch if none is measured; 0 before any."""
-        if self.curve and quality(self.curve[-1]) is None:
-            return len(self.curve)
-        best = max((quality(row) or 0.0 for row in self.curve), default=0.0)
-        return next((row["epoch"] for row in self.curve if quality(row) == best), 0)
-
-    def is_over(self, epochs: int, patience: int, least: int = 0) -> bool:
-        """Return whether all epochs are done, or `patience` (if not 0) epochs after `least` brought nothing better."""
-        waited = len(self.curve) - max(self.best, least)
-        return len(self.curve) >= epochs or (patience > 0 and waited >= patience)
+def is_over(curve: list[Epoch], epochs: int, patience: int, least: int = 0) -> bool:
+    """Return whether all epochs are done, or `patience` (if not 0) epochs after `least` brought nothing better."""
+    waited = len(curve) - max(best_epoch(curve), least)
+    return len(curve) >= epochs or (patience > 0 and waited >= patience)
 
 
 class Checkpoints:
@@ -85,30 +77,30 @@ class Checkpoints:
         self,
         network: torch.nn.Module,
         optimizer: torch.optim.Optimizer | None,
-        progress: Progress,
+        curve: list[Epoch],
         is_last: bool = False,
     ) -> None:
         """Replace the checkpoint by the state after the curve's last epoch, if it is time or the epoch `is_last`."""
         trained = trained_tensors(network)
-        is_best = progress.best == len(progress.curve)
+        is_best = best_epoch(curve) == len(curve)
         if is_best:
             self._best = {name: tensor.copy() for name, tensor in trained.items()}
         if not is_last and time.monotonic() - self._saved_at < self._seconds:
             return
-        tensors = {_CURVE: np.frombuffer(storage.json_bytes(progress.curve), np.uint8)}
+        tensors = {_CURVE: np.frombuffer(storage.json_bytes(curve), np.uint8)}
         tensors |= _below("network", trained) | ({} if is_best else _below("best", self._best))
         if optimizer is not None:
             tensors |= _below("optimizer", _optimizer_state(optimizer))
         write_tensors(self._uri, tensors)
         self._saved_at = time.monotonic()
 
-    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
-        """Load the checkpoint, if there is one, into network and optimizer, and return its progress."""
+    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> list[Epoch]:
+        """Load the checkpoint, if there is one, into network and optimizer, and return its curve."""
         if not storage.exists(self._uri):
-            return Progress()
+            return []
         try:
             tensors = safetensors.numpy.load(storage.read_bytes(self._uri))
-            progress = Progress(json.loads(tensors.pop(_CURVE).tobytes()))
+            curve: list[Epoch] = json.loads(tensors.pop(_CURVE).tobytes())
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training anew") from error
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -119,7 +111,7 @@ class Checkpoints:
         if optimizer is not None:
             _load_optimizer_state(optimizer, parts.get("optimizer", {}))
         self._best = parts.get("best", parts["network"])
-        return progress
+        return curve
 
     def restore_best(self, network: torch.nn.Module) -> None:
         """Load the weights of the best epoch, saved or resumed, into the network."""

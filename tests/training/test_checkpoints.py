@@ -18,7 +18,7 @@ from dupq.links import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, quality
+from dupq.training.checkpoints import Checkpoints, Epoch, best_epoch, is_over, quality
 from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
 from dupq.training.steps.fit import shown
@@ -52,14 +52,14 @@ def go_on(
     sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
     split = split_links(DUPLICATES, chosen.training)
     checkpoints = Checkpoints(folder, seconds)
-    progress = checkpoints.resume(network, rule)
-    while len(progress.curve) < epochs:
-        epoch = len(progress.curve) + 1
+    curve = checkpoints.resume(network, rule)
+    while len(curve) < epochs:
+        epoch = len(curve) + 1
         examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen.training, epoch)
         loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
         row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples.left)}
-        progress.curve.append(row)
-        checkpoints.save(network, rule, progress, is_last=epoch == len(maps))
+        curve.append(row)
+        checkpoints.save(network, rule, curve, is_last=epoch == len(maps))
     return network.state_dict()
 
 
@@ -87,7 +87,7 @@ def test_a_training_goes_on_from_s3(s3: str) -> None:
 
 def test_word_vectors_that_are_fixed_are_in_no_checkpoint(tmp_path: Path) -> None:
     _, network, rule = start("sgd", "fixed")
-    Checkpoints(str(tmp_path)).save(network, rule, Progress([{"epoch": 1, "development_map": 0.1}]))
+    Checkpoints(str(tmp_path)).save(network, rule, [{"epoch": 1, "development_map": 0.1}])
     held = safetensors.numpy.load((tmp_path / "checkpoint.safetensors").read_bytes())
     assert "network/convolution.weight" in held
     assert "network/words.weight" not in held
@@ -110,7 +110,7 @@ def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(tmp_
     rarely = tmp_path / "rarely"
     go_on(str(rarely), "adam", 3, maps, seconds=3600)  # killed: of its epochs only the first is saved
     _, network, rule = start("adam")
-    assert len(Checkpoints(str(rarely)).resume(network, rule).curve) == 1
+    assert len(Checkpoints(str(rarely)).resume(network, rule)) == 1
     actual = go_on(str(rarely), "adam", 4, maps, seconds=3600)
     assert all(torch.equal(whole[name], actual[name]) for name in whole)
     _, network, rule = start("adam")
@@ -129,24 +129,24 @@ def test_a_checkpoint_that_is_gone_starts_anew_and_one_that_is_damaged_is_an_err
     with pytest.raises(DupqError, match=r"checkpoint\.safetensors: not readable"):
         Checkpoints(str(tmp_path)).resume(network, rule)
     file.unlink()
-    assert Checkpoints(str(tmp_path)).resume(network, rule) == Progress()
+    assert Checkpoints(str(tmp_path)).resume(network, rule) == []
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 3))
 def test_patience_ends_a_training_that_gets_no_better(maps: list[int], patience: int) -> None:
-    progress = Progress([{"epoch": epoch, "development_map": value / 3} for epoch, value in enumerate(maps, 1)])
+    curve = [{"epoch": epoch, "development_map": value / 3} for epoch, value in enumerate(maps, 1)]
     since_best = len(maps) - 1 - maps.index(max(maps)) if maps else 0
-    assert progress.is_over(100, patience) == (patience > 0 and since_best >= patience)
-    assert progress.is_over(len(maps), patience)
-    assert progress.best == (maps.index(max(maps)) + 1 if maps else 0)
+    assert is_over(curve, 100, patience) == (patience > 0 and since_best >= patience)
+    assert is_over(curve, len(maps), patience)
+    assert best_epoch(curve) == (maps.index(max(maps)) + 1 if maps else 0)
 
 
 def test_where_nothing_is_measured_the_last_epoch_is_the_best_and_all_are_done() -> None:
-    progress = Progress([{"epoch": epoch, "development_map": None} for epoch in (1, 2, 3)])
-    assert progress.best == 3
-    assert not progress.is_over(4, patience=1)
-    assert progress.is_over(3, patience=1)
+    curve = [{"epoch": epoch, "development_map": None} for epoch in (1, 2, 3)]
+    assert best_epoch(curve) == 3
+    assert not is_over(curve, 4, patience=1)
+    assert is_over(curve, 3, patience=1)
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
@@ -186,7 +186,7 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
         {"epoch": epoch, "loss": 1.0, "development_map": None, "development_body_map": value, "examples": 9}
         for epoch, value in enumerate(values, 1)
     ]
-    assert Progress(curve).best == 2
-    assert Progress(curve).is_over(9, patience=1)
+    assert best_epoch(curve) == 2
+    assert is_over(curve, 9, patience=1)
     assert [quality(row) for row in curve] == values
     assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)

@@ -74,14 +74,14 @@ def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
     targets = distillation_targets(np.arange(40), [np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32)])
     optimizer = optimizer_for(network, chosen.training)
     checkpoints = Checkpoints(str(folder))
-    progress = checkpoints.resume(network, optimizer)
-    while len(progress.curve) < epochs:
-        epoch = len(progress.curve) + 1
+    curve = checkpoints.resume(network, optimizer)
+    while len(curve) < epochs:
+        epoch = len(curve) + 1
         examples = targets_in_order(targets, 1, epoch, 8)
         mean = train_epoch(network, optimizer, sequences, examples, chosen.training).mean
-        progress.curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
-        checkpoints.save(network, optimizer, progress)
-    return network, [row["loss"] for row in progress.curve]
+        curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
+        checkpoints.save(network, optimizer, curve)
+    return network, [row["loss"] for row in curve]
 
 
 def test_a_distillation_in_pieces_is_that_in_one(tmp_path: Path) -> None:

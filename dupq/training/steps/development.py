@@ -41,7 +41,7 @@ from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sample_by_hash
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.checkpoints import Progress, quality_measure
+from dupq.training.checkpoints import best_epoch, quality_measure
 from dupq.training.pairs import TitlesAndBodies, with_random_negatives
 from dupq.training.steps.prepare import Prepared, known_in
 from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
@@ -175,7 +175,7 @@ def save_encoder(
         "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,
-        "best_epoch": Progress(curve).best,
+        "best_epoch": best_epoch(curve),
         "best_epoch_by": quality_measure(curve[-1]),
         "not_measured": not_measured(known.split, quality_measure(curve[-1])),
         "learning_curve": curve,

@@ -30,7 +30,7 @@ from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress, quality, quality_measure
+from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality, quality_measure
 from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
 from dupq.training.optimisation import (
     decay,
@@ -206,7 +206,7 @@ class _Worker:
         self.optimizer = optimizer_for(self.network, training) if self.network.trainable else None
         self.positives = positives(known.links, known.split, training).pairs
         self.pool = negative_pool(np.array(list(self.sequences), np.int64), known.split)
-        self.progress = Progress()
+        self.curve: list[Epoch] = []
         # a network without gradients has a single epoch
         before = settings.title_body.epochs + (settings.teacher.epochs if tables else 0)
         self.epochs_before = before if self.network.trainable else 0
@@ -236,16 +236,16 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
         torch.cuda.set_device(device)  # the device that nccl uses
     worker, training, files = _Worker(job, share, device), job.settings.training, TrainingFiles(job.work)
     checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds)
-    worker.progress = progress = checkpoints.resume(worker.network, worker.optimizer)
+    worker.curve = curve = checkpoints.resume(worker.network, worker.optimizer)
     wait_for_workers()  # so that all resume at the same checkpoint
     if worker.is_first:
-        storage.write_json(files.curve, progress.curve)  # an attempt that died may have left a longer one
-    while not progress.is_over(worker.epochs, training.patience, worker.epochs_before):
+        storage.write_json(files.curve, curve)  # an attempt that died may have left a longer one
+    while not is_over(curve, worker.epochs, training.patience, worker.epochs_before):
         _one_epoch(worker)
         if worker.is_first:
-            is_last = progress.is_over(worker.epochs, training.patience, worker.epochs_before)
-            checkpoints.save(worker.network, worker.optimizer, progress, is_last)
-            storage.write_json(files.curve, progress.curve)
+            is_last = is_over(curve, worker.epochs, training.patience, worker.epochs_before)
+            checkpoints.save(worker.network, worker.optimizer, curve, is_last)
+            storage.write_json(files.curve, curve)
     if worker.is_first:
         _finish(worker, checkpoints)
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
@@ -254,7 +254,7 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
 
 def _one_epoch(worker: _Worker) -> None:
     """Train the next epoch, measure it, and add its row to the curve, which is the same for all workers."""
-    curve = worker.progress.curve
+    curve = worker.curve
     epoch = len(curve) + 1
     seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
     examples, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
@@ -346,4 +346,4 @@ def _finish(worker: _Worker, checkpoints: Checkpoints) -> None:
     quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)
     network.tune(quality if has_questions(worker.known) else None)
     storage.write_bytes(files.weights, weights(network))
-    storage.write_json(files.curve, worker.progress.curve)
+    storage.write_json(files.curve, worker.curve)
