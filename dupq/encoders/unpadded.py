@@ -38,8 +38,8 @@ def weighted_sums(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -
     """
     if table.is_cuda:
         return sums_on_gpu(table, words, weights)
-    ids, offsets = torch.from_numpy(words.ids), torch.from_numpy(words.offsets)
-    sums: torch.Tensor = _WeightedSums.apply(table, weights, ids, offsets)  # type: ignore[no-untyped-call]
+    ids, begins = torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))
+    sums: torch.Tensor = _WeightedSums.apply(table, weights, ids, begins)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -58,46 +58,12 @@ def sums_on_gpu(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -> 
     moved = torch.from_numpy(np.concatenate(columns, dtype=np.int64, casting="same_kind"))
     if table.is_cuda:
         moved = moved.pin_memory().to(table.device, non_blocking=True)
-    sums: torch.Tensor = _SumsOnGpu.apply(table, weights, *moved.split([*map(len, columns)]))  # type: ignore[no-untyped-call]
+    sums: torch.Tensor = _WeightedSums.apply(table, weights, *moved.split([*map(len, columns)]))  # type: ignore[no-untyped-call]
     return sums
 
 
 class _WeightedSums(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.save_for_backward(table, weights, ids, offsets)
-        begins = offsets[:-1].to(ids.dtype)
-        return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: BackwardCFunction, gradient: torch.Tensor
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
-        table, weights, *tensors = list(ctx.saved_tensors)
-        ids, offsets = (tensor.numpy() for tensor in tensors)
-        needs_table, needs_weights, *_ = list(ctx.needs_input_grad)
-        table_gradient = weight_gradient = None
-        sums = gradient.contiguous().numpy()
-        if needs_table:
-            distinct, rows = np.unique(ids, return_inverse=True)
-            values = np.zeros((len(distinct), table.shape[1]), sums.dtype)
-            _add_weighted(sums, weights.detach().numpy(), offsets, rows, values)
-            indices = torch.from_numpy(distinct.astype(np.int64))[None]
-            table_gradient = torch.sparse_coo_tensor(
-                indices, torch.from_numpy(values), table.shape, is_coalesced=True, check_invariants=False
-            )
-        if needs_weights:
-            products = np.empty(len(ids), sums.dtype)
-            _multiply(sums, table.detach().numpy(), ids, offsets, products)
-            weight_gradient = torch.from_numpy(products)
-        return table_gradient, weight_gradient, None, None
-
-
-class _SumsOnGpu(torch.autograd.Function):
-    """Weighted sums whose table gradient is a sum of bags too: for each distinct word, of the texts that have it."""
+    """Sums of bags. `by_word` says on a GPU where each distinct word is; on a CPU it is empty."""
 
     @staticmethod
     def forward(
@@ -106,32 +72,44 @@ class _SumsOnGpu(torch.autograd.Function):
         weights: torch.Tensor,
         ids: torch.Tensor,
         begins: torch.Tensor,
-        texts: torch.Tensor,
-        entries: torch.Tensor,
-        distinct: torch.Tensor,
-        starts: torch.Tensor,
+        *by_word: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.save_for_backward(table, weights, ids, texts, entries, distinct, starts)
+        ctx.save_for_backward(table, weights, ids, begins, *by_word)
         return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        table, weights, ids, texts, entries, distinct, starts = list(ctx.saved_tensors)
-        needs_table, needs_weights, *_ = list(ctx.needs_input_grad)
-        table_gradient = weight_gradient = None
-        gradient = gradient.contiguous()
-        if needs_table:
-            values = torch.nn.functional.embedding_bag(
-                texts, gradient, starts, mode="sum", per_sample_weights=weights[entries]
-            )
-            table_gradient = torch.sparse_coo_tensor(
-                distinct[None], values, table.shape, is_coalesced=True, check_invariants=False
-            )
-        if needs_weights:
-            products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
-            weight_gradient = torch.empty_like(products).index_copy_(0, entries, products)
-        return table_gradient, weight_gradient, None, None, None, None, None, None
+        table, weights, ids, begins, *by_word = list(ctx.saved_tensors)
+        needs_table, needs_weights, *others = list(ctx.needs_input_grad)
+        gradients = _gradients_on_gpu if by_word else _gradients_on_cpu
+        distinct, values, products = gradients(gradient.contiguous(), table, weights, ids, begins, *by_word)
+        of_table = torch.sparse_coo_tensor(
+            distinct[None], values, table.shape, is_coalesced=True, check_invariants=False
+        )
+        return of_table if needs_table else None, products if needs_weights else None, *(None for _ in others)
+
+
+def _gradients_on_cpu(
+    gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, begins: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the distinct words (U,), the gradients of their rows (U, d), and those of all weights (T,)."""
+    words, offsets, sums = ids.numpy(), np.append(begins.numpy(), len(ids)), gradient.numpy()
+    distinct, rows = np.unique(words, return_inverse=True)
+    values, products = np.zeros((len(distinct), table.shape[1]), sums.dtype), np.empty(len(words), sums.dtype)
+    _add_weighted(sums, weights.detach().numpy(), offsets, rows, values)
+    _multiply(sums, table.detach().numpy(), words, offsets, products)
+    return torch.from_numpy(distinct.astype(np.int64)), torch.from_numpy(values), torch.from_numpy(products)
+
+
+def _gradients_on_gpu(
+    gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, _: torch.Tensor,
+    texts: torch.Tensor, entries: torch.Tensor, distinct: torch.Tensor, starts: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Return what `_gradients_on_cpu` does. A word's gradient is a sum of bags too: of the texts that have it."""
+    values = nn.functional.embedding_bag(texts, gradient, starts, mode="sum", per_sample_weights=weights[entries])
+    products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
+    return distinct, values, torch.empty_like(products).index_copy_(0, entries, products)
 
 
 @numba.njit(nogil=True, cache=True)
