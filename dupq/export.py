@@ -19,42 +19,36 @@ from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
-from dupq.runs.reader import Run, TableRow, TableView, finished_run, stored
+from dupq.runs.reader import SITE, Run, TableRow, TableView, finished_run, stored
 from dupq.runs.records import check_output
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
-# Fields in braces are keys of `_OWN_IDS`.
+# `titled` has the questions' titles, and their ids in the user's own table. Without such a table no column of ids is
+# written.
 _TITLES = {
-    "pairs": """SELECT site_left, question_id_left, {left}one.title AS title_left,
-            site_right, question_id_right, {right}other.title AS title_right,
+    "pairs": """SELECT site_left, question_id_left, one.own_id AS own_id_left, one.title AS title_left,
+            site_right, question_id_right, other.own_id AS own_id_right, other.title AS title_right,
             p.* EXCLUDE (site_left, question_id_left, site_right, question_id_right)
         FROM pairs p
         LEFT JOIN titled one ON one.site = site_left AND one.question_id = question_id_left
         LEFT JOIN titled other ON other.site = site_right AND other.question_id = question_id_right
         ORDER BY site_left, question_id_left, site_right, question_id_right, source""",
-    "clusters": """SELECT site, question_id, {own}title, c.* EXCLUDE (site, question_id)
+    "clusters": """SELECT site, question_id, own_id, title, c.* EXCLUDE (site, question_id)
         FROM clusters c LEFT JOIN titled USING (site, question_id) ORDER BY site, question_id""",
 }
 # One question of each cluster is kept: its canonical one. A question in no cluster is kept too.
 _KEPT = {
-    "keep": """SELECT site, question_id, {own}title, cluster_id, cluster_size, canonical_reason AS reason
+    "keep": """SELECT site, question_id, own_id, title, cluster_id, cluster_size, canonical_reason AS reason
         FROM clusters LEFT JOIN titled USING (site, question_id) WHERE is_canonical ORDER BY site, question_id""",
-    "drop": """SELECT c.site, c.question_id, {dropped}one.title, canonical_site AS kept_site,
-            canonical_id AS kept_question_id, {kept}kept.title AS kept_title, cluster_id, canonical_reason AS reason
+    "drop": """SELECT c.site, c.question_id, one.own_id, one.title, canonical_site AS kept_site,
+            canonical_id AS kept_question_id, kept.own_id AS kept_own_id, kept.title AS kept_title, cluster_id,
+            canonical_reason AS reason
         FROM clusters c LEFT JOIN titled one USING (site, question_id)
         LEFT JOIN titled kept ON kept.site = canonical_site AND kept.question_id = canonical_id
         WHERE NOT is_canonical ORDER BY c.site, c.question_id""",
 }
-# The ids in the user's own table, if the archive was ingested from one and so has the table `ids`.
-_OWN_IDS = {
-    "left": "one.own_id AS own_id_left, ",
-    "right": "other.own_id AS own_id_right, ",
-    "own": "own_id, ",
-    "dropped": "one.own_id, ",
-    "kept": "kept.own_id AS kept_own_id, ",
-}
-_WITH_OWN_IDS = """SELECT * FROM questions
-    LEFT JOIN (SELECT site, question_id, any_value(id) AS own_id FROM ids GROUP BY ALL) USING (site, question_id)"""
+_TITLED = """WITH titled AS (SELECT site, question_id, title, own_id FROM questions
+    LEFT JOIN (SELECT site, question_id, any_value(id) AS own_id FROM ids GROUP BY ALL) USING (site, question_id))"""
 # As text, since 0.85 in a column of float32 is 0.8500000238418579 in Python.
 _NODES = f"""SELECT COLUMNS(*)::VARCHAR FROM (
     SELECT concat(site, '/', question_id) AS id, title, {LINK} AS url, site, question_id, cluster_id, cluster_size,
@@ -157,12 +151,10 @@ def _titled(selects: dict[str, str], run: Run, queries: Queries) -> dict[str, st
     """Return the queries with the titles of their questions, and with the ids of the user's own table, if any."""
     folder = storage.join(storage.parent(run.questions.source), "ids")
     files = storage.list_files(folder, ".parquet")
-    if not files:
-        own_ids, titled = dict.fromkeys(_OWN_IDS, ""), "FROM questions"
-    else:
-        queries.add("ids", stored(folder, tables.IDS, files).dataset)
-        own_ids, titled = _OWN_IDS, _WITH_OWN_IDS
-    return {name: f"WITH titled AS ({titled}) {sql.format(**own_ids)}" for name, sql in selects.items()}
+    ids = stored(folder, tables.IDS, files).dataset if files else tables.IDS.append(SITE).empty_table()
+    queries.add("ids", ids)
+    shown = "true" if files else "NOT contains(name, 'own_id')"
+    return {name: f"{_TITLED} SELECT COLUMNS(lambda name: {shown}) FROM ({sql})" for name, sql in selects.items()}
 
 
 def _write_csv(selects: dict[str, str], run: Run, queries: Queries, output: str) -> Iterator[Written]:

@@ -13,20 +13,28 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-import pyarrow as pa
 from markupsafe import Markup
 
-from dupq.archive import table_files
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page, summary
 from dupq.report.charts import at_thresholds, count_pairs
-from dupq.report.explorer import QUESTIONS_HELD, Evidence, Text, excerpt, least_probable, script_text, telling
+from dupq.report.explorer import (
+    MEANING,
+    ORDERS,
+    QUESTIONS_HELD,
+    Evidence,
+    Text,
+    excerpt,
+    in_turn,
+    open_tables,
+    script_text,
+    telling,
+)
 from dupq.report.page import environment
 from dupq.runs import queries
-from dupq.runs.queries import Queries, open_queries
+from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
-from dupq.tables import QUESTIONS
 
 PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions and pairs of one cluster
 _WORDS = 32  # of a search, at most
@@ -36,7 +44,6 @@ _MATCHES = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site
 _TITLED = _HAS.format("JOIN questions USING (site, question_id)", f"({_MATCHES})")
 _PAIRED = _HAS.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
-_MEANING = f"source = 'encoder' AND title_overlap < {explorer.TITLE_OVERLAP} AND text_overlap < {explorer.TEXT_OVERLAP}"
 FILTERS: dict[str, dict[str, str]] = {  # the explorer's form, as conditions on `cluster_stats`
     "size": {"two": "size = 2", "few": "size BETWEEN 3 AND 5", "many": "size BETWEEN 6 AND 20", "most": "size > 20"},
     "certainty": {
@@ -45,13 +52,10 @@ FILTERS: dict[str, dict[str, str]] = {  # the explorer's form, as conditions on 
     },
     "evidence": {name: _PAIRED.format(f"source = '{name}'") for name in ("exact", "near_duplicate", "encoder")},
     "change": {"any": _CHANGED.format("true"), **{kind: _CHANGED.format(f"kind = '{kind}'") for kind in KINDS}},
-    "meaning": {"true": _PAIRED.format(_MEANING)},
+    "meaning": {"true": _PAIRED.format(MEANING)},
 }
 FILTERS["evidence"]["known"] = _PAIRED.format("known_link")
-_BY = ("size DESC, cluster_id", "weakest_link, cluster_id", "weakest_link DESC, cluster_id")
-# "telling" takes the first cluster by each order in turn, then the second ones, and so on
-_IN_TURN = ", ".join(f"3 * row_number() OVER (ORDER BY {order}) + {number}" for number, order in enumerate(_BY))
-ORDERS = dict(zip(("telling", "largest", "least", "most"), (f"least({_IN_TURN})", *_BY), strict=True))
+SORTS = {"telling": in_turn(ORDERS.values()), **ORDERS}
 Parameters = Mapping[str, str]
 Shown = dict[str, object]
 # The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
@@ -67,7 +71,7 @@ class Contents:
     """The contents of a run. Each public method answers the request of its name."""
 
     def __init__(self, run: Run, tables: Queries) -> None:
-        """`tables` has pairs, clusters, cluster_stats and questions, and changes if the run has them."""
+        """`tables` are those of `explorer.open_tables`."""
         self.run, self._queries, self._judging = run, tables, threading.Lock()
         sites = run.metrics.get("sites") or [row["site"] for row in tables.rows("SELECT DISTINCT site FROM clusters")]
         self._sites = sorted(sites)
@@ -82,7 +86,7 @@ class Contents:
             conditions.append(_HAS.format("", "site = ?"))
             values.append(self._key(parameters["site"])[0])
         where, start = " AND ".join(conditions), _whole(parameters.get("from", "0"))
-        order = _chosen(ORDERS, parameters.get("sort") or "telling")
+        order = _chosen(SORTS, parameters.get("sort") or "telling")
         totals = "count(*) OVER () AS total, bool_or(cluster_id = ?) OVER () AS is_open"
         sql = f"SELECT *, {totals} FROM cluster_stats WHERE {where} ORDER BY {order} LIMIT {PAGE} OFFSET {start}"
         rows = self._queries.rows(sql, parameters.get("open", ""), *values)
@@ -142,16 +146,14 @@ class Contents:
 
     def page(self) -> Shown:
         """Return the data in the page itself: the run, its sites, and the pairs to judge, without texts."""
-        review, work = queries.sampled_pairs(self.run), queries.unjudged(self.run)
-        keys = dict.fromkeys(key for ends in (*(pair[:2] for pair in review), *map(ends_of, work)) for key in ends)
-        indices = {key: index for index, key in enumerate(keys)}
+        sample, work = queries.sampled_pairs(self.run), queries.unjudged(self.run)
+        indices = explorer.keys_to_judge(sample, work)
         return {
             **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),
             "sites": [explorer.site_data(site) for site in self._sites],
-            "questions": self._questions(keys),
-            "review": [[indices[pair.left], indices[pair.right], pair.verdict] for pair in review],
-            "worklist": [explorer.worklist_data(row, indices.__getitem__) for row in work],
+            "questions": self._questions(indices),
+            **explorer.judging_data(sample, work, indices),
             "verdicts": queries.verdicts_file(self.run),
         }
 
@@ -163,9 +165,9 @@ class Contents:
         questions = dict(zip(heads, self._questions(heads.values()), strict=True))
         pairs: dict[str, list[TableRow]] = {cluster_id: [] for cluster_id in heads}
         columns = "site_left, question_id_left, site_right, question_id_right, source"
-        for pair in self._joined(home, f"{columns}, coalesce({_MEANING}, false) AS meaning"):
+        for pair in self._joined(home, f"{columns}, coalesce({MEANING}, false) AS meaning"):
             pairs[home[ends_of(pair)[0]]].append(pair)
-        changes = explorer.changes(self.run, [*heads])
+        changes = explorer.changes(self._queries, [*heads])
         return [
             {
                 "cluster": {**explorer.cluster_data(row), "changes": changes.get(row["cluster_id"], [])},
@@ -182,14 +184,14 @@ class Contents:
         if not members:
             raise RequestError("no such cluster")
         indices = {(row["site"], row["question_id"]): index for index, row in enumerate(members)}
-        edges = least_probable(self._joined(indices, "*"))
+        edges = self._joined(indices, "*", f"ORDER BY {explorer.LEAST_FIRST}")
         first = telling([row for row in edges if all(indices[end] < QUESTIONS_HELD for end in ends_of(row))])
         return members[0]["canonical_reason"], indices, first, [row for row in edges if row not in first]
 
-    def _joined(self, keys: Collection[Key], columns: str) -> list[TableRow]:
+    def _joined(self, keys: Collection[Key], columns: str, order: str = "") -> list[TableRow]:
         """Return the joined pairs whose left question is one of `keys`."""
         select = f"SELECT {columns} FROM pairs WHERE joined AND question_id_left"
-        return [row for row in self._among(select, [number for _, number in keys]) if ends_of(row)[0] in keys]
+        return [row for row in self._among(select, [number for _, number in keys], order) if ends_of(row)[0] in keys]
 
     def _questions(self, keys: Iterable[Key]) -> list[Shown]:
         """Return questions as the page shows them, without bodies; those gone from the archive are marked."""
@@ -340,16 +342,11 @@ def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
 
     Raises DupqError for a port that is taken, and for a table that is missing.
     """
-    names = ["pairs", "clusters", "cluster_stats", *["changes"] * explorer.is_compared(run)]
-    views: dict[str, Any] = {name: getattr(run, name).dataset for name in names}
-    views["questions"] = QUESTIONS.append(pa.field("site", pa.string())).empty_table()
-    if table_files(run.manifest["inputs"]["questions"]):  # without it all questions are shown as gone
-        views["questions"] = run.questions.dataset
     try:
         server = Server((ADDRESS, port), _Handler)
     except OSError as error:
         raise DupqError(f"--port {port}: {error.strerror}; give another one, or 0 for any that is free") from error
-    with server, open_queries(run, views) as tables:
+    with server, open_tables(run) as tables:
         contents = Contents(run, tables)
 
         def application(request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:

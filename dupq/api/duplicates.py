@@ -37,7 +37,7 @@ from dupq.runs.reader import TableView, in_memory
 from dupq.runs.scoring import NewTexts, words_of_rows
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.sections import Language, TextSettings
+from dupq.settings.sections import Language
 from dupq.system import require
 from dupq.text import tokens
 from dupq.text.languages import language_of
@@ -90,18 +90,16 @@ class Duplicates:
     def groups(self) -> list[list[Name]]:
         """Return the clusters of two and more texts, as ids or rows, the largest first."""
         table = self.clusters.arrow(["id", "cluster"], [("cluster_size", ">", 1)])
-        groups: dict[Name, list[Name]] = {}
-        for name, cluster in zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True):
-            groups.setdefault(cluster, []).append(name)
-        return sorted(groups.values(), key=lambda names: -len(names))
+        groups = table.group_by("cluster", use_threads=False).aggregate([("id", "list")])["id_list"].to_pylist()
+        return sorted(groups, key=len, reverse=True)
 
     def keep(self) -> list[Name]:
         """Return the texts without their duplicates: the first text of each cluster, in their order."""
-        return self._names(is_first=True)
+        return list(self.clusters.arrow(["id"], pc.field("id") == pc.field("cluster"))["id"].to_pylist())
 
     def drop(self) -> list[Name]:
         """Return the other texts: each is a duplicate of one that `keep` returns."""
-        return self._names(is_first=False)
+        return list(self.clusters.arrow(["id"], pc.field("id") != pc.field("cluster"))["id"].to_pylist())
 
     def __repr__(self) -> str:
         """Return the counts and the likeliest pairs."""
@@ -117,11 +115,6 @@ class Duplicates:
         read = f"; read {', '.join(self.read)}" if self.read else ""
         not_read = f"; not read {', '.join(self.not_read)}" if self.not_read else ""
         return f"{groups} of duplicates among {texts}: {len(self.keep()):,} to keep{read}{not_read}"
-
-    def _names(self, is_first: bool) -> list[Name]:
-        table = self.clusters.arrow(["id", "cluster"])
-        rows = zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True)
-        return [name for name, cluster in rows if (name == cluster) is is_first]
 
 
 def find_duplicates(
@@ -165,7 +158,7 @@ def find_duplicates(
     chosen_encoder = _encoder(encoder, titles)
     model = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     near, compared, used, settings = compare(titles, bodies, chosen_encoder, language, k)
-    cosines = _cosines(model, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
+    cosines = _cosines(model, inputs, settings.text.code, compared.table)
     histogram = histogram_of(compared.probabilities)
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
     no_links = np.zeros((0, 2), np.int64)
@@ -217,17 +210,21 @@ def compare(
     if not isinstance(encoder, TextEncoder) and language == "auto":
         language = language_of(pa.array(titles[:_TITLES_FOR_LANGUAGE], pa.string()))
     settings = _settings(encoder, bodies is not None, language, k)
-    table = _texts(titles, bodies, settings.text)
-    words = words_of_rows(NewTexts(titles, bodies).rows(), table, settings.text.language)
+    questions = NewTexts(titles, bodies).rows()
+    table = texts_table(pa.array(np.arange(len(titles))), questions["title"], questions["body_html"], settings.text)
+    if not pc.any(pc.not_equal(table["text"], "")).as_py():
+        raise DupqError(f"find_duplicates: none of the {len(titles)} texts has a word")
+    words = words_of_rows(questions, table, settings.text.language)
     rarity = rarities(document_counts(words.texts), len(table))
     comparer = TitleComparer(settings.text.language, rare_words(rarity, len(table), settings.text.language))
-    contents = _contents(table, titles, bodies)
+    signs, hashes = signs_of(questions["title"]), content_hashes(questions["title"], questions["body_html"])
+    contents = Contents(table["title"].combine_chunks(), table["text"].combine_chunks(), signs, hashes)
     near = near_pairs(contents, settings.near_duplicates, comparer)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, *components(near.pairs)) == every)
     alone, prior = None, read_prior()
     if not any(bodies or ()):
-        alone = TitlesAlone(comparer, list(map(Title, contents.titles.to_pylist(), contents.signs.to_pylist())))
+        alone = TitlesAlone(comparer, list(map(Title, contents.titles.to_pylist(), signs.to_pylist())))
         prior = read_prior(OF_TITLES)
     if callable(encoder):
         used: TextEncoder | Encode = encoder
@@ -262,7 +259,7 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     return train_on_texts(texts, settings)
 
 
-def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code: str, scored: pa.Table) -> np.ndarray:
+def _cosines(teacher: Teacher | None, texts: Texts, code: str, scored: pa.Table) -> np.ndarray:
     """Return the teacher's cosine (float32) of each scored pair above the floor; NaN for others."""
     cosines = np.full(len(scored), np.nan, np.float32)
     likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
@@ -270,9 +267,10 @@ def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code
         return cosines
     left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
     rows = np.unique(np.concatenate([left, right]))
-    own_titles, own_bodies = ([column[row] for row in rows.tolist()] for column in (titles, bodies))
-    vectors = teacher_vectors(teacher, teacher_texts(own_titles, own_bodies, code), system.CPU)
-    cosines[likely] = cosines_of(rows, vectors, left, right)
+    titles, bodies = ([column[row] if column else "" for row in rows] for column in (texts.titles, texts.bodies))
+    cosines[likely] = cosines_of(
+        rows, teacher_vectors(teacher, teacher_texts(titles, bodies, code), system.CPU), left, right
+    )
     return cosines
 
 
@@ -285,23 +283,6 @@ def _settings(encoder: TextEncoder | Encode | None, has_bodies: bool, language: 
     settings = config.in_language(config.load("dupq", own), language)
     needs_training = encoder is None and language != "english" and has_bodies
     return settings if needs_training else config.assign(settings, ["title_body.epochs=0"])
-
-
-def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) -> pa.Table:
-    """Return rows of TEXTS whose keys are the texts' rows. Raises DupqError if no text has a word."""
-    title_column, body_column = (pa.array(column, pa.string()) for column in (titles, bodies or [""] * len(titles)))
-    table = texts_table(pa.array(np.arange(len(titles))), title_column, body_column, settings)
-    if not any(table["text"].to_pylist()):
-        raise DupqError(f"find_duplicates: none of the {len(titles)} texts has a word")
-    return table
-
-
-def _contents(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Contents:
-    """Return what `near_pairs` reads of texts and their rows of TEXTS."""
-    written = pa.array(titles, pa.string())
-    html = pa.nulls(len(titles), pa.string()) if bodies is None else pa.array(bodies, pa.string())
-    hashes = content_hashes(written, html)
-    return Contents(table["title"].combine_chunks(), table["text"].combine_chunks(), signs_of(written), hashes)
 
 
 def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, texts: Texts, cosines: np.ndarray) -> pa.Table:

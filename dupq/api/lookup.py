@@ -1,6 +1,4 @@
-"""The methods of a notebook's run that compute something: `explain`, `review`, `judged`, `match`, `at` and
-`changes_since`. They are here because they import more than reading a run's tables does.
-"""
+"""What the methods of a notebook's run compute: `explain`, `review`, `judged`, `match`, `at` and `changes_since`."""
 
 import os
 from collections.abc import Callable
@@ -29,9 +27,8 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.tiles import top_k
 from dupq.runs.queries import drawn_sample, sampled_pairs
 from dupq.runs.question_tables import embeddings_of
-from dupq.runs.reader import Key, Run, TableRow, TableView, ends_of, in_memory, link
+from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, link, row_of
 from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, ends, pairs_of, scorer_of, weigh
-from dupq.settings import config
 from dupq.text.keys import Sites
 from dupq.text.questions import question_text
 
@@ -80,7 +77,7 @@ class Explanation:
     @cached_property
     def shared_shingles(self) -> list[str]:
         """The shingles that both questions have, as near duplicates are found by them, in the left one's order."""
-        settings = config.from_dict(self.run.config)
+        settings = self.run.settings
         size = settings.near_duplicates.shingle_size
         left, right = (_shingles(question_text(*text, settings.text)[1], size) for text in self._texts)
         return [shingle for shingle in left if shingle in right]
@@ -96,26 +93,17 @@ class Explanation:
     @cached_property
     def _texts(self) -> list[tuple[str, str]]:
         """The title and the body of both questions."""
-        rows = [_row_of(self.run.questions, key, ["title", "body_html"]) for key in (self.left, self.right)]
+        rows = [row_of(self.run.questions, key, ["title", "body_html"]) for key in (self.left, self.right)]
         return [(row["title"], row["body_html"]) for row in rows]
 
     def _members(self) -> set[Key]:
         """Return the questions of the cluster that both are in; none if they are in different clusters."""
         clusters = self.run.clusters
-        left, right = (_row_of(clusters, key, ["cluster_id"])["cluster_id"] for key in (self.left, self.right))
+        left, right = (row_of(clusters, key, ["cluster_id"])["cluster_id"] for key in (self.left, self.right))
         if left != right:
             return set()
         rows = clusters.arrow(["site", "question_id"], pc.field("cluster_id") == left).to_pylist()
         return {(row["site"], row["question_id"]) for row in rows}
-
-
-def _row_of(table: TableView, key: Key, columns: list[str]) -> TableRow:
-    """Return the row of a question. Raises DupqError if the table has none."""
-    rows = table.arrow(columns, (pc.field("site") == key[0]) & (pc.field("question_id") == key[1])).to_pylist()
-    if not rows:
-        raise DupqError(f"{key[0]}/{key[1]}: no such question in {table.source}")
-    row: TableRow = rows[0]
-    return row
 
 
 def _shingles(text: str, size: int) -> dict[str, None]:
@@ -147,7 +135,7 @@ def sample(run: Run) -> TableView:
     sides = [[pair.left for pair in pairs], [pair.right for pair in pairs]]
     columns = [
         *([key[index] for key in side] for side in sides for index in (0, 1)),
-        *([titles[key].title if key in titles else None for key in side] for side in sides),
+        *([titles.get(key) for key in side] for side in sides),
         [pair.joined for pair in pairs],
         [pair.pairs for pair in pairs],
         [pair.verdict or None for pair in pairs],
@@ -203,7 +191,7 @@ def matched(run: Run, encoder: TextEncoder, texts: Texts, k: int) -> TableView:
     sites, count = Sites(sorted(run.metrics["sites"])), len(texts.titles)
     queries = Embeddings(np.arange(-count, 0), *encoder.encode_whole(texts.titles, texts.bodies))
     blocks = (embeddings_of(table, sites, run.embeddings.source) for table in run.embeddings.files())
-    nearest = top_k(queries, blocks, max(k, int(run.config["neighbours"]["k"])), encoder.measure)
+    nearest = top_k(queries, blocks, max(k, run.settings.neighbours.k), encoder.measure)
     names, numbers = sites.unpack(nearest.neighbours)
     probabilities = pa.nulls(len(numbers), pa.float32())
     if len(numbers):
@@ -217,7 +205,7 @@ def matched(run: Run, encoder: TextEncoder, texts: Texts, k: int) -> TableView:
         pa.array(nearest.ranks, pa.int64()),
         pa.array(names, pa.string()),
         pa.array(numbers),
-        pa.array([titles[key].title if key in titles else None for key in keys], pa.string()),
+        pa.array(map(titles.get, keys), pa.string()),
         pa.array([link(key) for key in keys], pa.string()),
         probabilities,
         pa.array(nearest.similarities),
@@ -282,7 +270,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
 def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: np.ndarray) -> Constraints:
     """Return the pairs of representatives that the run's verdicts and known duplicates join and keep apart."""
     links, kept = run.manifest["inputs"].get("links"), storage.join(run.uri, VERDICTS_FILE)
-    is_used = run.config["clusters"]["known_links"] == "use"
+    is_used = run.settings.clusters.known_links == "use"
     known = known_duplicates(links, sites) if is_used and links is not None else _NO_PAIRS
     judged = read_verdicts(kept if storage.exists(kept) else None, sites)
     rows = run.clusters.arrow(["site", "question_id"])
@@ -292,13 +280,12 @@ def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: n
 
 
 def _clusters_table(keys: np.ndarray, ids: np.ndarray, sites: Sites) -> pa.Table:
-    names, numbers = sites.unpack(keys)
+    site, question_id = sites.columns(keys)
     _, indices, sizes = np.unique(ids, return_inverse=True, return_counts=True)
-    return pa.table(
-        {
-            "site": pa.array(names, pa.string()),
-            "question_id": numbers,
-            "cluster_id": pa.array([sites.label(key) for key in ids.tolist()], pa.string()),
-            "cluster_size": sizes[indices],
-        }
-    )
+    columns = {
+        "site": site,
+        "question_id": question_id,
+        "cluster_id": sites.labels(ids),
+        "cluster_size": sizes[indices],
+    }
+    return pa.table(columns)

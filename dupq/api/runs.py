@@ -1,6 +1,6 @@
 """A finished run for notebooks (`dupq.open_run`), and all runs of a folder (`dupq.open_runs`).
 
-What loads more than the run's tables is in lookup.py, plots.py and encoders.py, and is imported when first used.
+What a run computes is in lookup.py and encoders.py; its charts, for which altair is needed, in plots.py.
 """
 
 import os
@@ -15,22 +15,22 @@ import pyarrow.compute as pc
 from markupsafe import Markup as Html
 
 from dupq import storage
+from dupq.api import lookup
+from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, key_of, keys_in, names_of, read_texts, text
 from dupq.errors import DupqError
+from dupq.evaluation.sampling import Estimate
 from dupq.report.summary import findings, in_lines
-from dupq.runs import reader
+from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
-from dupq.runs.reader import Key, TableView, in_memory, link
+from dupq.runs.reader import Key, TableView, in_memory, link, row_of
 from dupq.runs.records import Success
 from dupq.storage import read_as
 from dupq.system import require
+from dupq.text.tokens import Markup
 
 if TYPE_CHECKING:
-    from dupq.api.encoders import TextEncoder
-    from dupq.api.lookup import Decision, Explanation
     from dupq.api.plots import Plots
-    from dupq.evaluation.sampling import Estimate
-    from dupq.text.tokens import Markup
 
 _ENDS = ("", "_left", "_right")
 Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
@@ -117,41 +117,35 @@ class Run(reader.Run):
         columns: dict[str, list[str | None]] = {}
         for end in ends:
             keys = keys_in(table, end, "with_titles")
-            questions = self.titles(key for key in keys if key is not None)
-            columns[f"title{end}"] = [questions[key].title if key in questions else None for key in keys]
+            titles = self.titles(key for key in keys if key is not None)
+            columns[f"title{end}"] = [None if key is None else titles.get(key) for key in keys]
             columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
         return cast(Frame, _with_columns(table, columns))
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """Return the cluster of a question, with titles, and the pairs that join it. Raises DupqError if unknown."""
-        site, number = key_of(question)
-        own = self.clusters.arrow(filter=(pc.field("question_id") == number) & (pc.field("site") == site))
-        if not len(own):
-            raise DupqError(f"{site}/{number}: no such question in the run {self.uri}")
-        row = own.to_pylist()[0]
+        row = row_of(self.clusters, key_of(question), self.clusters.columns)
         members = self.clusters.arrow(filter=pc.field("cluster_id") == row["cluster_id"])
         order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
         rows = members.sort_by(order).to_pylist()
         keys = [(member["site"], member["question_id"]) for member in rows]
-        titles = self.titles(keys)
-        shown = (titles.get(key, (None, None)) for key in keys)
+        texts = dict(self.question_rows(keys, ["title", "score"]))
         questions = [
-            Member(_label(key), title, score, member["is_canonical"])
-            for key, (title, score), member in zip(keys, shown, rows, strict=True)
+            Member(_label(key), text.get("title"), text.get("score"), member["is_canonical"])
+            for key, member in zip(keys, rows, strict=True)
+            for text in [texts.get(key, {})]
         ]
         joining = self.pairs_among(keys)
         pairs = in_memory(self.pairs.source, joining.filter(joining["joined"]))
         canonical = _label((row["canonical_site"], row["canonical_id"]))
         return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
 
-    def at(self, threshold: float | None = None, *, precision: float | None = None) -> "Decision":
+    def at(self, threshold: float | None = None, *, precision: float | None = None) -> lookup.Decision:
         """Return the clusters at another threshold, or at the threshold for another precision.
 
         docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of the two is given.
         """
-        from dupq.api.lookup import decided
-
-        return decided(self, threshold, precision)
+        return lookup.decided(self, threshold, precision)
 
     def changes_since(self, earlier: reader.Run) -> TableView:
         """Return what became of the clusters of any earlier run over the same archive: rows as in `changes`.
@@ -159,32 +153,24 @@ class Run(reader.Run):
         Cluster ids are those that each run wrote. They are comparable only if --previous connects the two runs; else
         the questions say which cluster is which. Holds the clusters of both runs in memory.
         """
-        from dupq.api.lookup import changes_since
-
-        return changes_since(self, earlier)
+        return lookup.changes_since(self, earlier)
 
     @cached_property
     def review(self) -> TableView:
         """The sample of pairs to judge, in the order of review.tsv, with the verdicts filled in there."""
-        from dupq.api.lookup import sample
+        return lookup.sample(self)
 
-        return sample(self)
-
-    def judged(self, verdicts: Any) -> "Estimate":
+    def judged(self, verdicts: Any) -> Estimate:
         """Return the precision and recall of this run, from verdicts on its sample, with intervals of 95 percent.
 
         `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review` with
         `verdict` filled in. Verdicts on other pairs are ignored. Raises DupqError for an unknown verdict.
         """
-        from dupq.api.lookup import estimated
-
-        return estimated(self, verdicts)
+        return lookup.estimated(self, verdicts)
 
     @cached_property
-    def encoder(self) -> "TextEncoder":
+    def encoder(self) -> TextEncoder:
         """The encoder that the run was made with."""
-        from dupq.api.encoders import load_encoder
-
         return load_encoder(self.encoder_uri)
 
     def similar(self, title: str, body_html: str = "", k: int = 10) -> TableView:
@@ -192,7 +178,7 @@ class Run(reader.Run):
         body = {"body_html": [text(body_html, "similar: body_html")]} if body_html else {}
         return self.match({"title": [text(title, "similar: the title")], **body}, k)
 
-    def match(self, texts: Any, k: int = 10, *, format: "Markup" = "auto") -> TableView:
+    def match(self, texts: Any, k: int = 10, *, format: Markup = "auto") -> TableView:
         """Return for each new text the k questions of the run that are nearest to it, the nearest first.
 
         `texts` and `format` are as for `dupq.find_duplicates`. Each row has the id or row of the text (`text`), a
@@ -201,9 +187,7 @@ class Run(reader.Run):
         with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file, and
         the pairs of the questions in the result.
         """
-        from dupq.api.lookup import matched
-
-        return matched(self, self.encoder, read_texts(texts, format, "match"), k)
+        return lookup.matched(self, self.encoder, read_texts(texts, format, "match"), k)
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
@@ -211,17 +195,12 @@ class Run(reader.Run):
         `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, and if both questions
         are the same.
         """
-        from dupq.runs import queries
-
         keys = [key_of(left), key_of(right)]
-        titles = self.titles(keys)
-        queries.judge(self, {key: titles[key].title if key in titles else None for key in keys}, verdict)
+        queries.judge(self, dict(zip(keys, map(self.titles(keys).get, keys), strict=True)), verdict)
 
-    def explain(self, left: str | Key, right: str | Key) -> "Explanation":
+    def explain(self, left: str | Key, right: str | Key) -> lookup.Explanation:
         """Return the evidence that two questions are duplicates."""
-        from dupq.api.lookup import Explanation
-
-        return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
+        return lookup.Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
 
 
 def open_run(uri: str | os.PathLike[str]) -> Run:

@@ -39,7 +39,7 @@ from dupq.links import Split, represented_by, run_split, sets_in, sets_table
 from dupq.runs.queries import estimated
 from dupq.runs.question_tables import pairs_in, sorted_keys
 from dupq.runs.reader import read_metrics
-from dupq.runs.records import TITLE_WORDS, LinkQuality
+from dupq.runs.records import TITLE_WORDS, Measures
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pair_indices, pairs_among
 
@@ -207,7 +207,7 @@ _TITLE_LENGTHS = pa.schema([pa.field(name, pa.int64(), False) for name in ("key"
 
 def _measure_links(
     run: Run, made: Clustered, known: Known, texts: Table, questions: Shards, facts: Facts
-) -> LinkQuality | None:
+) -> Measures | None:
     """Record recall, lower-bound precision and calibration on the links of the test part. Return None without any."""
     sets, sites = run.table("sets", KNOWN_SETS), known.sites.names
     keys = Each(texts.only("key"))
@@ -223,7 +223,7 @@ def _measure_links(
     tables = links, searched, all_sets, linked, lengths, Whole(made.members.only("key", "cluster"))
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
     share = Model.from_dict(facts.calibration["model"]).linked_share
-    measured: LinkQuality = run.record("links", link_quality, *tables, thresholds, share, sites)
+    measured: Measures = run.record("links", link_quality, *tables, thresholds, share, sites)
     return measured
 
 

@@ -1,13 +1,14 @@
 """The report's charts, and the counts behind them: pairs by source and probability, and what other thresholds give.
 
-Charts are bars in tables, and an SVG of a training's learning curve. Colours are classes of the page, so a chart
-follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by length or colour
-alone. All text is escaped. A chart whose numbers the run lacks is empty markup, and the page leaves it out.
+Charts are bars in tables. Colours are classes of the page, so a chart follows its light and dark scheme and prints.
+Each bar has its value as text: nothing is shown by length or colour alone. All text is escaped. A chart whose numbers
+the run lacks is empty markup, and the page leaves it out. A training's learning curve is an SVG, drawn by altair.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from typing_extensions import TypedDict
 from dupq.clusters.components import connected
 from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.reader import Run
-from dupq.runs.records import AtThreshold, LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.records import Measures, Metrics
 from dupq.runs.scoring import KEYS, ends
 from dupq.text.keys import Sites
 
@@ -108,8 +109,14 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
     clusters, questions, largest = _components(*_ends(run, Sites(sorted(sites)), first), first)
     above, known = (_from(column)[first:].tolist() for column in (pairs, counts.known[ENCODER]))
     expected = zip(_from(counts.sums)[first:].tolist(), above, strict=True)
-    rows = (run.metrics.get("links") or {}).get("by_threshold") or []
-    measured = {round(row["threshold"] * STEPS): row for row in rows}
+    by_step = {
+        round(row["threshold"] * STEPS): row for row in (run.metrics.get("links") or {}).get("by_threshold") or []
+    }
+
+    def measured(name: str) -> list[float | None] | None:
+        values = (by_step.get(step, {}).get(name) for step in range(first, STEPS))
+        return [None if value is None else round(value, 6) for value in values] if by_step else None
+
     has_threshold = run.metrics.get("threshold") is not None
     return {
         "threshold": [step / STEPS for step in range(first, STEPS)],
@@ -121,8 +128,8 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
         "largest": largest,
         "left_out": int(pairs[LOWEST:first].sum()),
         "run_known": counts.run_known if counts.is_linked and has_threshold else None,
-        "found": _measured(measured, "links_found", first),
-        "linked": _measured(measured, "lower_bound_precision", first),
+        "found": measured("links_found"),
+        "linked": measured("lower_bound_precision"),
     }
 
 
@@ -145,16 +152,6 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
         is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
         steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
     return np.concatenate(keys), np.concatenate(steps)
-
-
-def _measured(
-    rows: dict[int, AtThreshold], name: Literal["links_found", "lower_bound_precision"], first: int
-) -> list[float | None] | None:
-    """Return what the run measured on known duplicates, from step `first` on."""
-    if not rows:
-        return None
-    values = (rows[step][name] if step in rows else None for step in range(first, STEPS))
-    return [None if value is None else round(value, 6) for value in values]
 
 
 def _components(pairs: np.ndarray, steps: np.ndarray, first: int) -> tuple[list[int], list[int], list[int]]:
@@ -235,7 +232,7 @@ def funnel(metrics: Metrics) -> Markup:
     return bars("From questions to clusters", "Counts after each step.", records)
 
 
-def nearest(links: LinkQuality) -> Markup:
+def nearest(links: Measures) -> Markup:
     """Return how many known duplicates are among the nearest questions of each other."""
     shares = links.get("among_nearest") or {}
     records = [
@@ -245,37 +242,31 @@ def nearest(links: LinkQuality) -> Markup:
     return bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
-def reliability(links: LinkQuality) -> Markup:
+def reliability(links: Measures) -> Markup:
     """Return the mean probability of pairs with a test question, beside the share of them that is linked."""
     bins = links.get("calibration") or {}
-    columns = (bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right"))
+    names = ("lower", "upper", "pairs", "mean_probability", "share_right")
+    lower, upper, pairs, mean, linked = (np.array(bins.get(name, []), np.float64) for name in names)
     records = []
-    for low, high, pairs, mean, linked in _merged(list(zip(*columns, strict=True))):
-        label = f"{low:.2f} to {high:.2f}"
-        records.append(Bar(f"{label}: mean probability", mean, f"{share(mean)} of {counted(int(pairs), 'pair')}"))
-        records.append(Bar("linked", linked, share(linked), "two"))
+    for rows in _merged(pairs):
+        label, count = f"{lower[rows][0]:.2f} to {upper[rows][-1]:.2f}", counted(int(pairs[rows].sum()), "pair")
+        probability, share_linked = (float(np.average(of[rows], weights=pairs[rows])) for of in (mean, linked))
+        records.append(Bar(f"{label}: mean probability", probability, f"{share(probability)} of {count}"))
+        records.append(Bar("linked", share_linked, share(share_linked), "two"))
     description = "By probability, of the candidate pairs with a question of the test part."
     return bars("Probability and links", description, records, 1)
 
 
-def _merged(bins: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    """Merge bins until each has FEWEST pairs, if there are so many: a share of two pairs means nothing."""
-    merged: list[tuple[float, ...]] = []
-    for index, bin in enumerate(bins):
-        is_last = sum(later[2] for later in bins[index:]) < FEWEST  # too few pairs are left for one more bin
-        joins = merged and (merged[-1][2] < FEWEST or is_last)
-        merged.append(_both(merged.pop(), bin) if joins else bin)
-    return merged
+def _merged(pairs: np.ndarray) -> list[slice]:
+    """Merge neighbouring bins until each has FEWEST pairs, if there are so many: a share of two pairs means nothing."""
+    starts = [0][: len(pairs)]
+    for bin in range(1, len(pairs)):
+        if pairs[starts[-1] : bin].sum() >= FEWEST <= pairs[bin:].sum():
+            starts.append(bin)
+    return [slice(*ends) for ends in pairwise([*starts, len(pairs)])]
 
 
-def _both(lower: tuple[float, ...], upper: tuple[float, ...]) -> tuple[float, ...]:
-    """Merge two neighbouring bins of reliability."""
-    weights = [lower[2], upper[2]]
-    mean, linked = (float(np.average([lower[column], upper[column]], weights=weights)) for column in (3, 4))
-    return lower[0], upper[1], sum(weights), mean, linked
-
-
-def lost(links: LinkQuality) -> Markup:
+def lost(links: Measures) -> Markup:
     """Return where the known duplicates of the test part were lost."""
     records = [
         Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
@@ -284,7 +275,7 @@ def lost(links: LinkQuality) -> Markup:
     return bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
 
 
-def where_lost(links: LinkQuality) -> dict[str, float]:
+def where_lost(links: Measures) -> dict[str, float]:
     """Return the shares of the known duplicates of the test part by where they ended; empty if there are none."""
     grouped, listed = links.get("in_one_cluster"), links.get("listed_apart")
     if not links.get("test_links") or grouped is None or listed is None:
@@ -296,7 +287,7 @@ def where_lost(links: LinkQuality) -> dict[str, float]:
     }
 
 
-def recall_by_site(links: LinkQuality) -> Markup:
+def recall_by_site(links: Measures) -> Markup:
     """Return the share of the test links in one cluster by the left question's site, for the sites with most links."""
     sites = links.get("by_site") or {}
     if len(sites) < 2:
@@ -324,7 +315,7 @@ def probabilities(counts: Counts, threshold: float | None) -> Markup:
     return bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
 
 
-def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
+def planted(kinds: Mapping[str, Measures | None]) -> Markup:
     """Return how many of the pairs that were planted into the archive are in one cluster."""
     shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
     records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
@@ -351,43 +342,28 @@ NAMES = {  # measures of an epoch; the first that a training has chooses the bes
     "development_map": "development MAP",
     "development_body_map": "development MAP of titles and their bodies",
 }
-_CURVE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
-    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
-    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
-    "</style>{panels}</svg>\n"
-)
-_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def picture(curve: Sequence["Epoch"]) -> str:
     """Return an SVG file with the measure that chooses the best epoch (one of NAMES) and the loss of each epoch."""
+    import altair as alt  # only trainings draw pictures; both take a second to import
+    import vl_convert
+
     rows = [dict[str, Any](row) for row in curve]
     measure = next((name for name in NAMES if any(row.get(name) is not None for row in rows)), None)
-    best, choice = rows[-1], "the last one is kept"
+    best, choice, shown = rows[-1], "the last one is kept", {"loss": "loss"}
     if measure is not None:
         best = max(rows, key=lambda row: row[measure])
         choice = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
-    names = [name for name in (measure, "loss") if name is not None]
-    panels = Markup("").join(_panel(name, rows, best, number * _PANEL) for number, name in enumerate(names))
-    description = f"{counted(len(rows), 'epoch')}; {choice}."
-    return Markup(_CURVE).format(height=len(names) * _PANEL, description=description, panels=panels)
-
-
-def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int) -> Markup:
-    """Draw one measure over the epochs, from 0 at the foot to its highest value at the top."""
-    highest = max(1e-9, *(row[name] for row in rows))
-    points = [
-        (_LEFT + _ACROSS * index / max(1, len(rows) - 1), top + _TOP + _UP * (1 - row[name] / highest))
-        for index, row in enumerate(rows)
+        shown = {measure: NAMES[measure], **shown}
+    values = [
+        {"epoch": row["epoch"], "measure": title, "value": row[name]} for row in rows for name, title in shown.items()
     ]
-    dots = Markup("").join(
-        Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>epoch {}: {:.4f}</title></circle>').format(
-            "best" if row is best else "dot", x, y, row["epoch"], row[name]
-        )
-        for row, (x, y) in zip(rows, points, strict=True)
+    axes = alt.Chart(alt.Data(values=values)).encode(
+        x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d")), y=alt.Y("value:Q", title=None)
     )
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return Markup(
-        '<text x="{}" y="{}">{}: {:.3g} at the top, 0 at the foot; epochs {} to {}</text><polyline points="{}"/>{}'
-    ).format(_LEFT, top + 30, NAMES.get(name, name), highest, rows[0]["epoch"], rows[-1]["epoch"], line, dots)
+    color = alt.condition(alt.datum.epoch == best["epoch"], alt.value("#b3261e"), alt.value("#0b6bcb"))
+    layers = axes.mark_line(color="#0b6bcb") + axes.mark_circle(size=60, opacity=1).encode(color=color)
+    panels = layers.properties(width=620, height=170).facet(row=alt.Row("measure:N", title=None, sort=None))
+    title = f"{counted(len(rows), 'epoch')}; {choice}."
+    return str(vl_convert.vegalite_to_svg(panels.resolve_scale(y="independent").properties(title=title).to_dict()))

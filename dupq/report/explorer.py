@@ -6,24 +6,24 @@ out.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.decision import Titled, Wording
 from dupq.errors import DupqError
 from dupq.runs import queries
-from dupq.runs.reader import Key, Run, TableRow, ends_of, link
+from dupq.runs.queries import Queries, SampledPair, open_queries
+from dupq.runs.reader import SITE, Key, Run, TableRow, ends_of, link
 from dupq.runs.records import RunFiles
 from dupq.runs.scoring import WEIGHED, weigh
-from dupq.tables import RARITIES
+from dupq.tables import CHANGED_CLUSTERS, QUESTIONS, RARITIES
 from dupq.text.questions import BUCKETS
 from dupq.text.tokens import LINK_MARK, html_to_text
 
@@ -42,13 +42,6 @@ class Text(NamedTuple):
     tags: list[str]
 
 
-class Members(NamedTuple):
-    """The first questions of a cluster, the canonical one before the others, and the reason why it is canonical."""
-
-    keys: list[Key]
-    reason: str | None
-
-
 def texts_of(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
     """Return the texts of the questions that are still in the archive."""
     return {
@@ -57,47 +50,12 @@ def texts_of(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
     }
 
 
-def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
-    """Return at most QUESTIONS_HELD questions of each cluster, by id."""
-    columns = ["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]
-    rows = run.clusters.arrow(columns, pc.field("cluster_id").isin(pa.array(sorted(cluster_ids), pa.string())))
-    order = [("cluster_id", "ascending"), ("is_canonical", "descending")]
-    rows = rows.sort_by([*order, ("site", "ascending"), ("question_id", "ascending")])
-    ids, indices = rows["cluster_id"].to_numpy(), np.arange(len(rows))
-    begins = np.maximum.accumulate(np.where(np.r_[True, ids[1:] != ids[:-1]][: len(ids)], indices, 0))
-    clusters: dict[str, Members] = {}
-    for row in rows.filter(pa.array(indices - begins < QUESTIONS_HELD)).to_pylist():
-        cluster = clusters.setdefault(row["cluster_id"], Members([], row["canonical_reason"]))
-        cluster.keys.append((row["site"], row["question_id"]))
-    return clusters
-
-
-def joined_pairs(run: Run, clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
-    """Return the rows of `pairs` that join two members of a cluster, by cluster, in any order."""
-    home = {key: cluster_id for cluster_id, cluster in clusters.items() for key in cluster.keys}
-    ids = pa.array(sorted({number for _, number in home}), pa.int64())
-    pairs: dict[str, list[TableRow]] = defaultdict(list)
-    for table in run.pairs.files():
-        inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
-        for row in table.filter(pc.and_(inside, table["joined"])).to_pylist():
-            left, right = ends_of(row)
-            if left in home and home[left] == home.get(right):
-                pairs[home[left]].append(row)
-    return pairs
-
-
-def least_probable(rows: list[TableRow]) -> list[TableRow]:
-    """Return rows of `pairs`, the least probable first."""
-    return sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
-
-
 def telling(rows: list[TableRow]) -> list[TableRow]:
-    """Return at most PAIRS of a cluster's pairs, the least probable first.
+    """Return at most PAIRS of a cluster's pairs, which are given the least probable first, in their order.
 
     If there are more, the ones that hold the cluster together best (a maximum spanning tree) come before the least
     probable.
     """
-    rows = least_probable(rows)
     if len(rows) <= PAIRS:
         return rows
     graph = nx.Graph()
@@ -117,33 +75,16 @@ def excerpt(body_html: str) -> str:
     return text if len(text) <= EXCERPT and html == body_html else text[:EXCERPT] + "…"
 
 
-Order = list[tuple[str, str]]  # columns, each "ascending" or "descending"
-
-
-def first_rows(tables: Iterable[pa.Table], limit: int, order: Order) -> list[TableRow]:
-    """Return the first `limit` rows of all tables in an order, nulls last. It holds these rows and one table.
-
-    If no two rows are equal in `order`, neither the files nor their order make a difference.
-    """
-    first: pa.Table | None = None
-    for table in tables:
-        pool = table if first is None else pa.concat_tables([first, table])
-        # select_k_unstable is faster, but fails without rows before pyarrow 26, and drops nulls up to 24
-        first = pool.take(pc.sort_indices(pool, sort_keys=order)[:limit])
-    return [] if first is None else first.to_pylist()
-
-
 class Evidence:
     """The evidence for pairs of a run, worded as in the worklist."""
 
     def __init__(self, run: Run) -> None:
         """If the run has lost its rarities, words are in the order of the titles."""
-        language = (run.config.get("text") or {}).get("language", "english")
-        k = (run.config.get("neighbours") or {}).get("k", 10)
+        settings, questions = run.settings, run.metrics.get("questions") or 0
         uri, rarities = RunFiles(run.uri).rarities, np.zeros(BUCKETS)
         if storage.exists(uri):
             rarities = storage.read_table(uri, RARITIES)["rarity"].to_numpy()
-        self._wording = Wording(language, rarities, run.metrics.get("questions") or 0, k)
+        self._wording = Wording(settings.text.language, rarities, questions, settings.neighbours.k)
 
     def of(self, row: TableRow, texts: Mapping[Key, Text]) -> str:
         """Return the evidence for a row of `pairs`; "" if one of its questions is gone."""
@@ -151,79 +92,62 @@ class Evidence:
         return self._wording.evidence(row, *sides) if len(sides) == 2 else ""
 
 
-# Which clusters the explorer has: all of a small run, the most telling ones of a large run.
-#
-# They are taken in turn from several orders: the largest, the least certain, the most certain, those that changed since
-# the last run, and those whose questions are alike in meaning but not in words.
-
-CLUSTERS = 6_000  # at most, in each order and in all
-MEANING_PAIRS = 3_000  # pairs alike in meaning whose clusters are considered
 TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
-
-_ALIKE_IN_MEANING = (
-    (pc.field("source") == "encoder")
-    & pc.field("joined")
-    & (pc.field("title_overlap") < TITLE_OVERLAP)
-    & (pc.field("text_overlap") < TEXT_OVERLAP)
-)
-_BY_ID = ("cluster_id", "ascending")
-_ORDERS: list[Order] = [
-    [("size", "descending"), _BY_ID],
-    [("weakest_link", "ascending"), _BY_ID],
-    [("weakest_link", "descending"), _BY_ID],
-]
+MEANING = f"source = 'encoder' AND title_overlap < {TITLE_OVERLAP} AND text_overlap < {TEXT_OVERLAP}"
+LEAST_FIRST = "probability, site_left, question_id_left, site_right, question_id_right, source"
+ORDERS = {
+    "largest": "size DESC, cluster_id",
+    "least": "weakest_link, cluster_id",
+    "most": "weakest_link DESC, cluster_id",
+}
 
 
-def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:
-    """Return at most `most` rows of the run's `cluster_stats`, of clusters of two and more, the most telling first."""
-
-    def filtered(condition: pc.Expression) -> Iterator[pa.Table]:
-        return (table.filter((pc.field("size") > 1) & condition) for table in run.cluster_stats.files())
-
-    orders = [first_rows(filtered(pc.scalar(True)), most, order) for order in _ORDERS]
-    for ids in (_changed(run, most), _alike_in_meaning(run)):
-        is_among = pc.field("cluster_id").isin(pa.array(sorted(ids), pa.string()))
-        orders.append(first_rows(filtered(is_among), most, _ORDERS[0]))
-    chosen = {row["cluster_id"]: row for turn in zip_longest(*orders) for row in turn if row is not None}
-    return list(chosen.values())[:most]
+def in_turn(orders: Collection[str]) -> str:
+    """Return the SQL order that takes the first row by each of `orders`, then the second ones, and so on."""
+    turns = (f"{len(orders)} * row_number() OVER (ORDER BY {order}) + {turn}" for turn, order in enumerate(orders))
+    return f"least({', '.join(turns)})"
 
 
-def changes(run: Run, cluster_ids: list[str]) -> dict[str, list[str]]:
+# Which clusters the explorer has: all of a small run, the most telling ones of a large run. They are taken in turn from
+# several orders: the largest, the least certain, the most certain, those that changed since the last run, and those
+# whose questions are alike in meaning but not in words.
+CLUSTERS = 6_000  # at most
+_MEANING_PAIRS = 3_000  # pairs alike in meaning whose clusters are considered
+_CHANGED = "SELECT cluster_id FROM changes WHERE cluster_id IS NOT NULL"
+_ALIKE_IN_MEANING = f"""SELECT cluster_id FROM clusters JOIN (
+        SELECT site_left AS site, question_id_left AS question_id FROM pairs WHERE joined AND {MEANING}
+        ORDER BY probability DESC, site_left, question_id_left, site_right, question_id_right LIMIT {_MEANING_PAIRS}
+    ) USING (site, question_id)"""
+_FIRST = [f"cluster_id IN ({ids}) DESC, {ORDERS['largest']}" for ids in (_CHANGED, _ALIKE_IN_MEANING)]
+_CHOSEN = f"SELECT * FROM cluster_stats WHERE size > 1 ORDER BY {in_turn([*ORDERS.values(), *_FIRST])} LIMIT ?"
+_HELD = """SELECT cluster_id, site, question_id, canonical_reason FROM clusters SEMI JOIN chosen USING (cluster_id)
+    QUALIFY row_number() OVER (PARTITION BY cluster_id ORDER BY is_canonical DESC, site, question_id) <= ?
+    ORDER BY cluster_id, is_canonical DESC, site, question_id"""
+_JOINED = f"""SELECT pairs.*, one.cluster_id FROM pairs
+    JOIN held one ON one.site = site_left AND one.question_id = question_id_left
+    JOIN held other ON other.site = site_right AND other.question_id = question_id_right
+    WHERE joined AND one.cluster_id = other.cluster_id ORDER BY one.cluster_id, {LEAST_FIRST}"""
+_KINDS = """SELECT cluster_id, list_sort(list(DISTINCT kind)) AS kinds FROM changes
+    WHERE cluster_id IN (SELECT unnest(?)) GROUP BY cluster_id"""
+
+
+def open_tables(run: Run) -> AbstractContextManager[Queries]:
+    """Open queries on pairs, clusters, cluster_stats, changes and questions; of the last two there may be no rows."""
+    views = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "cluster_stats")}
+    views["changes"] = run.changes.dataset if is_compared(run) else CHANGED_CLUSTERS.empty_table()
+    # without its archive all questions of a run are shown as gone
+    views["questions"] = run.archive.dataset if run.archive else QUESTIONS.append(SITE).empty_table()
+    return open_queries(run, views)
+
+
+def changes(tables: Queries, cluster_ids: list[str]) -> dict[str, list[str]]:
     """Return the kinds of change (clusters.identity.KINDS) of the clusters that changed since the last run."""
-    ids = pa.array(cluster_ids, pa.string())
-    kinds_by_id = defaultdict[str, set[str]](set)
-    for table in _change_files(run):
-        for row in table.filter(pc.is_in(table["cluster_id"], ids)).to_pylist():
-            kinds_by_id[row["cluster_id"]].add(row["kind"])
-    return {cluster_id: sorted(kinds) for cluster_id, kinds in kinds_by_id.items()}
+    return {row["cluster_id"]: row["kinds"] for row in tables.rows(_KINDS, cluster_ids)}
 
 
 def is_compared(run: Run) -> bool:
     """Return whether the run was compared with an earlier one."""
     return bool(storage.list_files(storage.join(run.uri, "changes"), ".parquet"))
-
-
-def _change_files(run: Run) -> Iterator[pa.Table]:
-    if is_compared(run):
-        yield from run.changes.files(["kind", "cluster_id", "size"])
-
-
-def _changed(run: Run, most: int) -> set[str]:
-    """Return the ids of the largest clusters that changed and are not gone."""
-    rows = (table.filter(pc.is_valid(table["cluster_id"])) for table in _change_files(run))
-    return {row["cluster_id"] for row in first_rows(rows, most, [("size", "descending"), _BY_ID])}
-
-
-def _alike_in_meaning(run: Run) -> set[str]:
-    """Return the ids of the clusters of the surest pairs that are alike in meaning."""
-    keys = ["site_left", "question_id_left", "site_right", "question_id_right"]
-    order: Order = [("probability", "descending"), *((name, "ascending") for name in keys)]
-    files = run.pairs.files([*keys, "source", "probability", "title_overlap", "text_overlap", "joined"])
-    pairs = first_rows((table.filter(_ALIKE_IN_MEANING) for table in files), MEANING_PAIRS, order)
-    left = {ends_of(row)[0] for row in pairs}
-    ids = pc.field("question_id").isin(pa.array(sorted({number for _, number in left}), pa.int64()))
-    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], ids).to_pylist()
-    return {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in left}
 
 
 BUDGET = 6_000_000  # characters of JSON for the clusters, so that the page opens in a second or two
@@ -238,49 +162,79 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
 
     A cluster that is too large to be shown whole says how much of it is shown.
     """
-    rows, sample, worklist = choose(run), queries.sampled_pairs(run), queries.worklist(run)
-    clusters = members(run, [row["cluster_id"] for row in rows])
-    to_judge = {key for pair in sample for key in pair[:2]}.union(*map(ends_of, worklist))
-    texts = texts_of(run, to_judge.union(*(cluster.keys for cluster in clusters.values())))
-    pairs = {cluster_id: telling(joined) for cluster_id, joined in joined_pairs(run, clusters).items()}
-    evidence, odds = Evidence(run), odds_of(run, [row for joined in pairs.values() for row in joined])
-    kinds, listed = changes(run, list(clusters)), _Questions(texts)
-    review = [[listed.index(pair.left), listed.index(pair.right), pair.verdict] for pair in sample]
-    work = [worklist_data(row, listed.index) for row in worklist]
+    with open_tables(run) as tables:
+        tables.add("chosen", tables.table(_CHOSEN, CLUSTERS))
+        tables.add("held", tables.table(_HELD, QUESTIONS_HELD))
+        rows, held, joined = (tables.rows(sql) for sql in ("FROM chosen", "FROM held", _JOINED))
+        kinds = changes(tables, [row["cluster_id"] for row in rows])
+    members = _by_cluster(held)
+    pairs = {cluster_id: telling(edges) for cluster_id, edges in _by_cluster(joined).items()}
+    sample, worklist = queries.sampled_pairs(run), queries.worklist(run)
+    shown = keys_to_judge(sample, worklist)
+    texts = texts_of(run, {*shown, *map(_key_of, held)})
+    evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []
     used = questions = 0
-    for row in (row for row in rows if row["cluster_id"] in clusters):
-        (keys, reason), joined = clusters[row["cluster_id"]], pairs.get(row["cluster_id"], [])
+    for row in rows:
+        cluster_id = row["cluster_id"]
+        keys = list(map(_key_of, members[cluster_id]))
         indices = {key: index for index, key in enumerate(keys)}
         entry = {
             **cluster_data(row),
-            "reason": reason,
+            "reason": members[cluster_id][0]["canonical_reason"],
             "pairs": [
-                {**pair_data(pair, indices), "evidence": evidence.of(pair, texts), **odds.get(pair_of(pair), {})}
-                for pair in joined
+                {**pair_data(pair, indices), "evidence": evidence.of(pair, texts), **odds.get(ends_of(pair), {})}
+                for pair in pairs.get(cluster_id, [])
             ],
-            "changes": kinds.get(row["cluster_id"], []),
+            "changes": kinds.get(cluster_id, []),
         }
-        used += len(json.dumps(entry)) + sum(map(listed.cost, keys))
+        used += len(json.dumps(entry)) + sum(_cost(texts.get(key)) for key in keys)
         if used > budget and entries:
             break
-        entry["questions"] = list(map(listed.index, keys))
+        entry["questions"] = [shown.setdefault(key, len(shown)) for key in keys]
         questions += len(keys)
         entries.append(entry)
+    sites = {site: index for index, site in enumerate(dict.fromkeys(site for site, _ in shown))}
     return {
         **run_data(run),
-        "sites": listed.sites,
-        "questions": listed.questions,
+        "sites": list(map(site_data, sites)),
+        "questions": [question_data(sites[site], number, texts.get((site, number))) for site, number in shown],
         "clusters": entries,
         "held": questions,
-        "review": review,
-        "worklist": work,
+        **judging_data(sample, worklist, shown),
     }
 
 
-def worklist_data(row: TableRow, index_of: Callable[[Key], int]) -> list[object]:
-    """Return a row of `worklist`: the indices of its questions, no verdict yet, its probability and evidence."""
-    return [*map(index_of, ends_of(row)), "", round(row["probability"], 4), row["evidence"]]
+def _by_cluster(rows: list[TableRow]) -> dict[str, list[TableRow]]:
+    return {cluster_id: list(own) for cluster_id, own in groupby(rows, key=itemgetter("cluster_id"))}
+
+
+def _key_of(row: TableRow) -> Key:
+    return row["site"], row["question_id"]
+
+
+def _cost(text: Text | None) -> int:
+    """Return about how many characters a question takes."""
+    return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
+
+
+def keys_to_judge(sample: list[SampledPair], worklist: list[TableRow]) -> dict[Key, int]:
+    """Return the questions of pairs to be judged, with their indices in the page."""
+    ends = [*(pair[:2] for pair in sample), *map(ends_of, worklist)]
+    return {key: index for index, key in enumerate(dict.fromkeys(key for pair in ends for key in pair))}
+
+
+def judging_data(sample: list[SampledPair], worklist: list[TableRow], indices: dict[Key, int]) -> dict[str, object]:
+    """Return the pairs to be judged: the indices of their questions, and the verdict; likely pairs also with their
+    probability and evidence.
+    """
+    return {
+        "review": [[indices[pair.left], indices[pair.right], pair.verdict] for pair in sample],
+        "worklist": [
+            [*(indices[end] for end in ends_of(row)), "", round(row["probability"], 4), row["evidence"]]
+            for row in worklist
+        ],
+    }
 
 
 def _bins(run: Run) -> list[list[float]]:
@@ -295,7 +249,7 @@ def run_data(run: Run) -> dict[str, object]:
     return {
         "run": run.manifest["run_id"],
         "threshold": run.metrics.get("threshold"),
-        "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
+        "shingle": run.settings.near_duplicates.shingle_size,
         "meaning": [TITLE_OVERLAP, TEXT_OVERLAP],
         "compared": is_compared(run),
         "bins": _bins(run),
@@ -327,54 +281,22 @@ def site_data(site: str) -> dict[str, object]:
     return {"name": site, "linked": link((site, 0)) is not None}
 
 
-class _Questions:
-    """The lists of questions and of sites, each entry once."""
-
-    def __init__(self, texts: dict[Key, Text]) -> None:
-        self.questions: list[dict[str, object]] = []
-        self.sites: list[dict[str, object]] = []
-        self._texts, self._indices, self._site_indices = texts, dict[Key, int](), dict[str, int]()
-
-    def index(self, key: Key) -> int:
-        """Return the index of a question, which is added if it is new."""
-        if key not in self._indices:
-            self._indices[key] = len(self.questions)
-            self.questions.append(question_data(self._site(key[0]), key[1], self._texts.get(key)))
-        return self._indices[key]
-
-    def cost(self, key: Key) -> int:
-        """Return about how many characters a question takes."""
-        text = self._texts.get(key)
-        return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
-
-    def _site(self, site: str) -> int:
-        if site not in self._site_indices:
-            self._site_indices[site] = len(self.sites)
-            self.sites.append(site_data(site))
-        return self._site_indices[site]
-
-
 LEAST_ODDS = 0.05  # shown one by one; smaller ones are added up
 
 
-def pair_of(row: TableRow) -> tuple[Key, Key, str]:
-    """Return the questions and the source of a row of `pairs`."""
-    return *ends_of(row), row["source"]
-
-
-def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key, str], dict[str, object]]:
-    """Return what the evidence adds to the log-odds of the encoder's pairs among `rows`, by `pair_of`.
+def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], dict[str, object]]:
+    """Return what the evidence adds to the log-odds of the encoder's pairs among `rows`, by their questions.
 
     The result is empty if the run's archive or encoder is gone or has changed.
     """
-    weighed = [row for row in rows if row["source"] == "encoder"]
-    if not weighed:
+    pairs = [ends_of(row) for row in rows if row["source"] == "encoder"]
+    if not pairs:
         return {}
     try:
-        added = weigh(run, [ends_of(row) for row in weighed])
+        added = weigh(run, pairs)
     except (DupqError, KeyError):  # KeyError: a run of another version
         return {}
-    return {pair_of(row): {"odds": odds_data(values)} for row, values in zip(weighed, added.tolist(), strict=True)}
+    return {pair: {"odds": odds_data(values)} for pair, values in zip(pairs, added.tolist(), strict=True)}
 
 
 def odds_data(added: list[float]) -> list[list[object]]:

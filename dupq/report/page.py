@@ -9,7 +9,7 @@ import base64
 import functools
 import hashlib
 from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 import jinja2
 from markupsafe import Markup
@@ -21,7 +21,8 @@ from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.report.summary import grounds
 from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
-from dupq.runs.records import Choice, LinkQuality, ManifestStage, Metrics
+from dupq.runs.records import ManifestStage, Measures
+from dupq.settings.config import to_dict
 
 _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
 _STYLES = ("page", "explorer")
@@ -141,7 +142,7 @@ def _context(run: Run) -> dict[str, object]:
         "inputs": run.manifest.get("inputs") or {},
         "metrics": metrics,
         "planted": metrics.get("planted") or {},
-        "settings": _settings(run.config, metrics),
+        "settings": _settings(run),
         "sites": sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0])),
         "sites_shown": SITES_SHOWN,
         "recall_sites": charts.SITES,
@@ -170,12 +171,12 @@ def _context(run: Run) -> dict[str, object]:
     }
 
 
-def _thresholds(rows: list[Choice]) -> list[Choice]:
+def _thresholds(rows: list[Measures]) -> list[Measures]:
     """Return the run's own row, and the others that say something else."""
     return [*rows[:1], *(row for row in rows[1:] if row["pairs"] and row["threshold"] != rows[0]["threshold"])]
 
 
-def _links_found(links: LinkQuality | None) -> float | None:
+def _links_found(links: Measures | None) -> float | None:
     """Return the share of the test links among the pairs above the run's own threshold."""
     own = next(iter((links or {}).get("thresholds", [])), None)
     return own.get("links_found") if own else None
@@ -190,10 +191,10 @@ def _caps(stages: list[ManifestStage]) -> list[dict[str, object]]:
     ]
 
 
-def _settings(config: dict[str, Any], metrics: Metrics) -> dict[str, Any]:
-    names = (path.split(".") for path in _SETTINGS)
-    values = {f"{section}.{name}": (config.get(section) or {}).get(name) for section, name in names}
-    threshold = values["clusters.threshold"]
-    if threshold is not None and threshold < 0:
-        values["clusters.threshold"] = f"{summary.score(metrics.get('threshold'))}, chosen for calibration.precision"
+def _settings(run: Run) -> dict[str, object]:
+    sections = to_dict(run.settings)
+    values = {path: sections[section][name] for path in _SETTINGS for section, name in [path.split(".")]}
+    if run.settings.clusters.threshold < 0:
+        own = summary.score(run.metrics.get("threshold"))
+        values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
     return values

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from dupq import storage
 from dupq.runs.reader import Run, read_metrics
-from dupq.runs.records import Calibration, Estimated, Judged, LinkQuality, Metrics, PlantedMeasures, Verdicts
+from dupq.runs.records import Measures, Metrics
 
 ABSENT = "–"
 _NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # metrics
@@ -176,7 +176,7 @@ def _trust(metrics: Metrics) -> list[str]:
     return [f"probabilities rest on {grounds(metrics['calibration'])}", *(judged or [advice])]
 
 
-def grounds(calibration: Calibration) -> str:
+def grounds(calibration: Measures) -> str:
     """Return in words what the probabilities rest on."""
     prior, own = counted(len(calibration["prior_sites"]), "other site"), list[str]()
     if calibration["development_sets"]:
@@ -189,7 +189,7 @@ def grounds(calibration: Calibration) -> str:
     return f"{prior} ({share(1 - weight)}) and on {' and '.join(own)} of this archive ({share(weight)})"
 
 
-def _links(links: LinkQuality | None) -> list[str]:
+def _links(links: Measures | None) -> list[str]:
     if not links:
         return []
     count, searched = links["test_links"], links.get("searched_links")
@@ -208,7 +208,7 @@ def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     return [f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run_uri, 'worklist.tsv')}"]
 
 
-def _judged(verdicts: Verdicts | None) -> list[str]:
+def _judged(verdicts: Measures | None) -> list[str]:
     if not verdicts:
         return []
     ignored = [f"{verdicts['contradicted']} others replaced by later ones"] if verdicts["contradicted"] else []
@@ -218,7 +218,7 @@ def _judged(verdicts: Verdicts | None) -> list[str]:
     return [f"{counted(pairs, 'pair')} judged: {', '.join([*counts, *ignored])}"]
 
 
-def _verdicts(judged: Judged | None) -> list[str]:
+def _verdicts(judged: Measures | None) -> list[str]:
     if not judged:
         return []
     measures = [f"{name} {_interval(judged[name])}" for name in ("precision", "recall") if judged[name]]
@@ -226,11 +226,11 @@ def _verdicts(judged: Judged | None) -> list[str]:
     return [f"{counted(judged['judged'], 'verdict')} on the sample of run {judged['run_id']}: {estimates}"]
 
 
-def _interval(estimate: Estimated | None) -> str:
+def _interval(estimate: Measures | None) -> str:
     return f"{estimate['value']:.0%} ({estimate['lower']:.0%} to {estimate['upper']:.0%})" if estimate else ""
 
 
-def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:
+def _planted(planted: dict[str, Measures | None] | None) -> list[str]:
     if not planted:
         return []
     shares = {name: (values or {}).get("same_cluster") for name, values in planted.items()}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, NotRequired
+from typing import Any, NamedTuple, NotRequired
 
 import pyarrow.fs as pafs
 from typing_extensions import TypedDict
@@ -16,7 +16,7 @@ from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.reader import latest_run
-from dupq.runs.records import TEACHERS, Config, Manifest, RunFiles, Success, TrainingFiles
+from dupq.runs.records import TEACHERS, Manifest, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)
@@ -159,23 +159,12 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
 
 def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
     """Return all files at any depth below a folder, including hidden ones, by their paths in it."""
-    return [(path, info) for path, info in _entries(folder, recursive=True) if info.type == pafs.FileType.File]
-
-
-def _entries(folder: str, recursive: bool) -> list[tuple[str, pafs.FileInfo]]:
     files, path = storage.filesystem(folder)
     try:
-        infos = files.get_file_info(pafs.FileSelector(path, recursive=recursive, allow_not_found=True))
+        infos = files.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
     except OSError as error:
         raise StorageError(f"{folder}: cannot be listed ({' '.join(str(error).split())})") from error
-    return [(info.path[len(path) :].lstrip("/"), info) for info in infos]
-
-
-def _entries_in_store(folder: str) -> list[tuple[str, pafs.FileInfo]]:
-    """Return what is directly in a folder, whose own folders pyarrow does not name on Google Cloud Storage."""
-    by_name = {path.partition("/")[0]: (path, info) for path, info in _files(folder)}
-    inside = pafs.FileInfo("", type=pafs.FileType.Directory)
-    return [(name, info if path == name else inside) for name, (path, info) in by_name.items()]
+    return [(info.path[len(path) :].lstrip("/"), info) for info in infos if info.type == pafs.FileType.File]
 
 
 def remove(run: str) -> None:
@@ -185,26 +174,22 @@ def remove(run: str) -> None:
 
 
 def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
-    """Remove everything below a folder except the files and folders `kept` (URIs); return the freed bytes.
+    """Remove all files below a folder except the files and folders `kept` (URIs); return the freed bytes.
 
     Without `really`, only count them.
     """
-    size = 0
-    for name, info in _entries_in_store(folder) if storage.is_remote(folder) else _entries(folder, recursive=False):
-        uri = storage.join(folder, name)
-        if uri in kept:
-            continue
-        if info.type == pafs.FileType.File:
-            size += info.size
-            if really:
-                storage.delete(uri)
-        elif any(other.startswith(f"{uri}/") for other in kept):
-            size += clear(uri, kept, really)
-        else:
-            size += sum(file.size for _, file in _files(uri))
-            if really:
-                storage.delete_folder(uri)
-    return size
+    above = {"/".join(names[:depth]) for names in (uri.split("/") for uri in kept) for depth in range(1, len(names))}
+    sizes: dict[str, int] = defaultdict(int)  # by file, or folder that goes as a whole
+    for path, info in _files(folder):
+        names = path.split("/")
+        uris = (storage.join(folder, *names[:depth]) for depth in range(1, len(names) + 1))
+        sizes[next((uri for uri in uris if uri not in above), storage.join(folder, path))] += info.size
+    gone = sizes.keys() - set(kept)
+    for uri in sorted(gone) if really else ():
+        storage.delete_folder(uri)
+        if storage.kind(uri) == "file":
+            storage.delete(uri)
+    return sum(sizes[uri] for uri in gone)
 
 
 def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
@@ -389,7 +374,7 @@ def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
     Not if its settings keep the work, and not if it has changed since it was listed: a job may be at work on it.
     """
     uri = storage.join(output, run.run_id)
-    config = read_or_none(storage.join(uri, "config.json"), Config) or {}
+    config = read_or_none(storage.join(uri, "config.json"), dict[str, dict[str, Any]]) or {}
     if config.get("run", {}).get("keep_work") or not _is_unchanged(output, run, now):
         return 0
     return tidy(uri, really=not is_dry)

@@ -5,7 +5,7 @@ import csv
 import io
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts, rows_in
 from dupq.evaluation.verdicts import VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
-from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
 from dupq.tables import REVIEW
 from dupq.text.keys import Sites
 
@@ -38,7 +38,18 @@ class Queries:
 
     def rows(self, sql: str, *values: object) -> list[TableRow]:
         """Return all rows of a query; `values` replace its question marks. Raises as `batches`."""
-        return [row for batch in self.batches(sql, *values) for row in batch.to_pylist()]
+        return self.table(sql, *values).to_pylist()
+
+    def table(self, sql: str, *values: object) -> pa.Table:
+        """Return the same as a table. Asks again if a stream from an object store breaks off, as `TableView` does."""
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.suppress(StorageError):
+                return self._table(sql, values)
+        return self._table(sql, values)
+
+    def _table(self, sql: str, values: Sequence[object]) -> pa.Table:
+        with self._lock, self._errors():
+            return self._database.sql(sql, params=list(values)).to_arrow_table()
 
     def batches(self, sql: str, *values: object) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query. Raises DupqError if a table cannot be read, StorageError if the disk is full."""
@@ -47,8 +58,7 @@ class Queries:
 
     def schema(self, sql: str) -> pa.Schema:
         """Return the columns of a query's rows."""
-        with self._lock, self._errors():
-            return self._database.sql(f"SELECT * FROM ({sql}) LIMIT 0").to_arrow_table().schema
+        return self.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
 
     def add(self, name: str, table: ds.Dataset | pa.Table) -> None:
         """Make one more table available to queries."""

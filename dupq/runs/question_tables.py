@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy import sparse
 
@@ -24,29 +25,22 @@ def sorted_keys(tables: Iterable[pa.Table]) -> np.ndarray:
 
 def key_span(uri: str) -> tuple[int, int] | None:
     """Return the smallest and the largest key of a table, its first column, from the footer; None if it has no rows."""
-    spans = _spans(storage.read_footer(uri)).values()
-    return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
-
-
-def _spans(footer: pq.FileMetaData) -> dict[int, tuple[int, int]]:
-    """Return the smallest and the largest value of the first column in each row group that has rows."""
-    groups = [(number, footer.row_group(number)) for number in range(footer.num_row_groups)]
-    statistics = {number: group.column(0).statistics for number, group in groups if group.num_rows}
-    return {number: (values.min, values.max) for number, values in statistics.items()}
+    footer = storage.read_footer(uri)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    spans = [group.column(0).statistics for group in groups if group.num_rows]
+    return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
 
 
 def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
-    """Return rows of a table that is sorted by its first column: at least those from the smallest to the largest of
-    `keys`.
+    """Return the rows of a table with a first column from the smallest to the largest of `keys`.
 
-    Other row groups are not read, so that many readers with few keys each do not read the whole table.
+    Of a table that is sorted by it other row groups are not read, so that many readers with few keys each do not read
+    the whole table.
     """
+    first, last = (keys.min(), keys.max()) if len(keys) else (0, -1)
+    key = pc.field(schema.names[0])
     with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
-        file = pq.ParquetFile(stream)
-        spans = _spans(file.metadata) if len(keys) else {}
-        first, last = (keys.min(), keys.max()) if len(keys) else (0, 0)
-        row_groups = [number for number, (low, high) in spans.items() if low <= last and first <= high]
-        return conform(file.read_row_groups(row_groups), schema, uri)
+        return conform(pq.read_table(stream, filters=(key >= first) & (key <= last)), schema, uri)
 
 
 def pairs_in(table: pa.Table) -> np.ndarray:
@@ -93,21 +87,16 @@ def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
             raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
     dimensions = table.schema.field("embedding").type.list_size
-    vectors = _values(table["embedding"]).to_numpy(zero_copy_only=False).astype(np.float16).reshape(-1, dimensions)
+    vectors = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float16).reshape(-1, dimensions)
     wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
     if len(wrong):
         raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")
     return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
 
 
-def _values(column: pa.ChunkedArray) -> pa.Array:
-    flat = [chunk.flatten() for chunk in column.chunks]
-    return pa.concat_arrays(flat) if flat else pa.array([], column.type.value_type)
-
-
 def _bags(table: pa.Table) -> sparse.csr_array:
-    lengths = np.concatenate([[0], *(np.asarray(chunk.value_lengths()) for chunk in table["words"].chunks)])
-    words = _values(table["words"]).to_numpy()
-    weights = _values(table["word_weights"]).to_numpy(zero_copy_only=False).astype(np.float32)
-    columns = int(words.max(initial=0)) + 1
-    return sparse.csr_array((weights, words, np.cumsum(lengths, dtype=np.int64)), shape=(len(table), columns))
+    lengths = pc.list_value_length(table["words"]).to_numpy()
+    words = pc.list_flatten(table["words"]).to_numpy()
+    weights = pc.list_flatten(table["word_weights"]).to_numpy().astype(np.float32)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return sparse.csr_array((weights, words, offsets), shape=(len(table), int(words.max(initial=0)) + 1))

@@ -6,10 +6,10 @@ The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/r
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +20,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from dupq import objects, storage, tables
-from dupq.archive import above_sites, check_files, site_in, table_files
-from dupq.errors import DupqError, StorageError
+from dupq.archive import above_sites, check_files, table_files
+from dupq.errors import DupqError, SettingError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
-from dupq.runs.records import Config, Manifest, Metrics, damaged, read_success
-from dupq.storage import checked, read_as, read_or_none
+from dupq.runs.records import Manifest, Metrics, damaged, read_success
+from dupq.settings.config import Settings, from_dict
+from dupq.storage import read_as, read_or_none
 from dupq.system import require
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
 _ROWS_SHOWN, _SHOWN = 10, 120  # in a notebook: rows, and characters of a value
-_ATTEMPTS = 3  # Arrow retries a refused request, but not a stream that broke off
+ATTEMPTS = 3  # Arrow retries a refused request, but not a stream that broke off
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
@@ -113,11 +114,12 @@ class TableView:
         is_all = columns is None and filter is None
         return (connection or duckdb).from_arrow(self.dataset if is_all else self.arrow(columns, filter))
 
-    def files(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    def files(self, columns: list[str] | None = None, filter: pc.Expression | None = None) -> Iterator[pa.Table]:
         """Yield the same rows as `arrow`, file by file, so that a reader needs the memory of one."""
         selected = self._selected(columns)
-        for fragment in self.dataset.get_fragments():
-            table = self._read(functools.partial(fragment.to_table, schema=self.schema, columns=selected.names))
+        how = {"schema": self.schema, "columns": selected.names, "filter": filter}
+        for fragment in self.dataset.get_fragments(filter):
+            table = self._read(functools.partial(fragment.to_table, **how))
             yield tables.conform(table, selected, getattr(fragment, "path", self.source))
 
     def _selected(self, columns: list[str] | None) -> pa.Schema:
@@ -149,7 +151,7 @@ class TableView:
             example = f'[("{self.columns[0]}", "==", …)]'
             raise DupqError(f"{self.source}: filter={filter!r}; conditions expected, such as {example}") from error
 
-    def _read(self, read: Callable[[], Rows], attempts: int = _ATTEMPTS) -> Rows:
+    def _read(self, read: Callable[[], Rows], attempts: int = ATTEMPTS) -> Rows:
         try:
             return read()
         except _UNREADABLE as error:
@@ -169,6 +171,9 @@ def _cell(value: object, link: object) -> Markup:
     return Markup("<td>{}</td>").format(shown)
 
 
+SITE = pa.field("site", pa.string(), nullable=False)  # the column that `site=NAME` folders become
+
+
 def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.File] | None = None) -> TableView:
     """Return the Parquet files below the folder `uri`, all or only `files`; `site=NAME` folders become a column.
 
@@ -181,14 +186,13 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
     filesystem, base = storage.filesystem(uri)
     own = storage.read_schema(files[0].uri).remove_metadata() if schema is None else schema
     is_by_site = all("/site=" in f"/{file.relative}" for file in files)
-    site = pa.schema([pa.field("site", pa.string(), nullable=False)])
-    whole = pa.schema([*site, *own]) if is_by_site else own
+    whole = pa.schema([SITE, *own]) if is_by_site else own
     dataset = ds.dataset(
         [f"{base}/{file.relative}" for file in files],
         schema=whole,
         format="parquet",
         filesystem=filesystem,
-        partitioning=ds.HivePartitioning(site, segment_encoding="none") if is_by_site else None,
+        partitioning=ds.HivePartitioning(pa.schema([SITE]), segment_encoding="none") if is_by_site else None,
         partition_base_dir=base,
     )
     return TableView(uri, whole, dataset)
@@ -221,17 +225,11 @@ def run_at(uri: str | os.PathLike[str]) -> str:
 
 
 Key = tuple[str, int]
+KEY = ["site", "question_id"]  # its columns
 TableRow = dict[str, Any]  # a row of one of the tables, by its columns
 _SIDES = ("left", "right")
 _READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run with --previous
 _REMEDY = "the run is damaged; make it again in another --output"
-
-
-class Question(NamedTuple):
-    """A question as shown to a reader. The text is its author's, so escape it."""
-
-    title: str
-    score: int | None
 
 
 @dataclass(frozen=True)
@@ -256,10 +254,15 @@ class Run:
     @cached_property
     def config(self) -> dict[str, dict[str, Any]]:
         """The settings as plain values: a run of another version may hold unknown ones."""
-        uri = storage.join(self.uri, "config.json")
-        values = read_as(uri, dict[str, dict[str, Any]], _REMEDY)
-        checked(values, Config, uri, _REMEDY)
-        return values
+        return read_as(storage.join(self.uri, "config.json"), dict[str, dict[str, Any]], _REMEDY)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings that this version knows. Raises DupqError for a wrong one."""
+        try:
+            return from_dict(self.config)
+        except SettingError as error:
+            raise DupqError(f"{storage.join(self.uri, 'config.json')}: {error}; {_REMEDY}") from error
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -300,11 +303,18 @@ class Run:
         return stored(storage.join(self.uri, "embeddings"))
 
     @cached_property
-    def questions(self) -> TableView:
-        """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
+    def archive(self) -> TableView | None:
+        """The archive's questions, as they are now; None if they are gone."""
         archive = self.manifest["inputs"]["questions"]
         root, files = above_sites(archive, table_files(archive))
-        return stored(root, tables.QUESTIONS, files)
+        return stored(root, tables.QUESTIONS, files) if files else None
+
+    @property
+    def questions(self) -> TableView:
+        """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
+        if self.archive is None:
+            raise DupqError(f"{self.manifest['inputs']['questions']}: no such table (no .parquet file is there)")
+        return self.archive
 
     @cached_property
     def links(self) -> TableView:
@@ -318,30 +328,43 @@ class Run:
         root, files = above_sites(archive, table_files(archive))
         return stored(root, tables.LINKS, files)
 
-    def pairs_among(self, keys: Iterable[Key]) -> pa.Table:
+    def pairs_among(self, keys: Collection[Key]) -> pa.Table:
         """Return the rows of `pairs` of which both questions are among `keys`."""
         among = set(keys)
-        ids = pa.array(sorted({question_id for _, question_id in among}), pa.int64())
-        sides = [pc.field(f"question_id_{side}").isin(ids) for side in _SIDES]
-        rows = self.pairs.arrow(filter=sides[0] & sides[1])
+        rows = self.pairs.arrow(filter=may_be(among, "_left") & may_be(among, "_right"))
         is_among = [among.issuperset(ends_of(row)) for row in rows.to_pylist()]
         return rows.filter(pa.array(is_among, pa.bool_()))
 
-    def titles(self, keys: Iterable[Key]) -> dict[Key, Question]:
-        """Return the questions of `keys` that are still in the archive."""
-        rows = self.question_rows(keys, ["title", "score"])
-        return {key: Question(row["title"], row["score"]) for key, row in rows}
+    def titles(self, keys: Iterable[Key]) -> dict[Key, str]:
+        """Return the titles of the questions of `keys` that are still in the archive. They are their authors' text."""
+        return {key: row["title"] for key, row in self.question_rows(keys, ["title"])}
 
     def question_rows(self, keys: Iterable[Key], columns: list[str]) -> Iterator[tuple[Key, TableRow]]:
         """Yield `columns` of the questions of `keys` that are still in the archive. Memory: one shard."""
-        ids: dict[str, set[int]] = {}
-        for site, question_id in keys:
-            ids.setdefault(site, set()).add(question_id)
-        for file in table_files(self.manifest["inputs"]["questions"]):
-            file_site = site_in(file.uri)
-            if file_site is not None and file_site in ids:
-                for row in _rows_of(file.uri, ids[file_site], columns):
-                    yield (file_site, row["question_id"]), row
+        among = set(keys)
+        for table in self.archive.files([*KEY, *columns], may_be(among)) if self.archive else ():
+            for row in table.to_pylist():
+                key = row["site"], row["question_id"]
+                if key in among:
+                    yield key, row
+
+
+def may_be(keys: Collection[Key], end: str = "") -> pc.Expression:
+    """Return a condition that the questions `keys` meet, and others with the site of one and the id of another.
+
+    The columns are `site` and `question_id`, with the ending `end`.
+    """
+    sites, ids = ({key[part] for key in keys} for part in (0, 1))
+    is_of_site = pc.field(f"site{end}").isin(pa.array(sorted(sites), pa.string()))
+    return is_of_site & pc.field(f"question_id{end}").isin(pa.array(sorted(ids), pa.int64()))
+
+
+def row_of(table: TableView, key: Key, columns: list[str]) -> TableRow:
+    """Return the row of a question. Raises DupqError if the table has none."""
+    rows: list[TableRow] = table.arrow(columns, may_be([key])).to_pylist()
+    if not rows:
+        raise DupqError(f"{key[0]}/{key[1]}: no such question in {table.source}")
+    return rows[0]
 
 
 def ends_of(row: TableRow) -> tuple[Key, Key]:
@@ -420,15 +443,6 @@ def run_folder(uri: str | os.PathLike[str]) -> str:
         remedy = f"give {runs}" if has_runs else "give a run's folder, or a folder of runs with its latest.json"
         raise DupqError(f"{folder}: no run is here; {remedy}")
     return folder
-
-
-def _rows_of(uri: str, question_ids: set[int], columns: list[str]) -> list[TableRow]:
-    ids = pa.array(sorted(question_ids), pa.int64())
-    shard_ids = storage.read_table(uri, tables.QUESTIONS, ["question_id"])
-    if not pc.any(pc.is_in(shard_ids["question_id"], ids)).as_py():
-        return []
-    shard = storage.read_table(uri, tables.QUESTIONS, ["question_id", *columns])
-    return shard.filter(pc.is_in(shard["question_id"], ids)).to_pylist()
 
 
 _SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")

@@ -120,23 +120,7 @@ class Manifest(TypedDict):
     stages: NotRequired[list[ManifestStage] | None]
 
 
-class Config(TypedDict, total=False):
-    """The sections of config.json that are read without a model, as they may be another version's."""
-
-    near_duplicates: dict[str, Any]
-    clusters: dict[str, Any]
-    run: dict[str, Any]
-
-
-# Entries of metrics.json, by the names that dupq/evaluation/ gives them.
-Calibration: TypeAlias = dict[str, Any]  # the data that the probabilities of pairs rest on
-Choice: TypeAlias = dict[str, Any]  # a threshold, with the expected and the measured quality
-AtThreshold: TypeAlias = dict[str, Any]  # the recall of known duplicates in the test part at a threshold
-LinkQuality: TypeAlias = dict[str, Any]  # quality on the known duplicates of the test part
-Judged: TypeAlias = dict[str, Any]  # estimates from the verdicts on a run's sample
-Estimated: TypeAlias = dict[str, Any]  # a `value`, and the `lower` and `upper` end of its interval of 95 per cent
-Verdicts: TypeAlias = dict[str, int]  # the numbers of verdicts known to a run, counting the last per pair
-PlantedMeasures: TypeAlias = dict[str, float | None]  # of one kind of planted pairs, by name
+Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
 
 
 class Metrics(TypedDict, total=False):
@@ -152,17 +136,17 @@ class Metrics(TypedDict, total=False):
     encoder_pairs_joined: int  # by clusters, also some below the threshold; not of runs before version 9 of evaluate
     expected_right: float  # of these
     threshold: float | None
-    thresholds: list[Choice]
-    calibration: Calibration
+    thresholds: list[Measures]
+    calibration: Measures  # what the probabilities of pairs rest on
     clusters: int
     questions_in_clusters: int
     largest_cluster: int
-    planted: dict[str, PlantedMeasures | None] | None
-    links: LinkQuality | None
-    drift: dict[str, Any] | None
-    verdicts: NotRequired[Judged | None]
-    judged: NotRequired[Verdicts | None]
-    worklist: NotRequired[dict[str, Any]]
+    planted: dict[str, Measures | None] | None
+    links: Measures | None
+    drift: Measures | None
+    verdicts: NotRequired[Measures | None]
+    judged: NotRequired[Measures | None]
+    worklist: NotRequired[Measures]
     not_measured: dict[str, str]  # reasons by measure
 
 
@@ -339,8 +323,6 @@ def check_output(uri: str) -> None:
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
         raise StorageError(f"{folder}: a file; a folder expected, for the output {uri}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
     try:  # os.access may be wrong: /proc, a read-only disk, root on NFS
         os.rmdir(tempfile.mkdtemp(prefix=".dupq-", dir=folder))
     except OSError as error:

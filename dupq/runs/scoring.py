@@ -22,13 +22,12 @@ from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of,
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
-from dupq.neighbours.embeddings import Embeddings, Neighbours, gathered
+from dupq.neighbours.embeddings import Neighbours, gathered
 from dupq.runs.question_tables import embeddings_of, pairs_in
-from dupq.runs.reader import Key, Run
+from dupq.runs.reader import Key, Run, may_be
 from dupq.runs.records import RunFiles
-from dupq.settings import config
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
-from dupq.text.keys import RowsByKey, Sites
+from dupq.text.keys import RowsByKey, Sites, indices_among
 from dupq.text.questions import tags_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
@@ -76,21 +75,45 @@ class EncoderPairs(NamedTuple):
     probabilities: np.ndarray  # float32
     similarities: np.ndarray  # float32
     title_cosines: np.ndarray  # float32
-    ranks: tuple[np.ndarray, np.ndarray]  # int32: of the right question in the left one's list, and vice versa
+    ranks: np.ndarray  # int32, (m, 2), of the right question in the left one's list, and vice versa; UNLISTED
 
     @property
-    def is_listed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether the left question lists the right one, and vice versa (bool)."""
-        return self.ranks[0] != UNLISTED, self.ranks[1] != UNLISTED
+    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of pairs of which one side lists the other, and that side (0 or 1); twice if both do."""
+        rows, sides = np.nonzero(self.ranks != UNLISTED)
+        return rows, sides
 
-    def listed(self, column: np.ndarray) -> np.ndarray:
-        """Return the values of a column, once per question that lists the other: left ones, then right ones."""
-        return np.concatenate([column[rows] for rows in self.is_listed])
 
-    @property
-    def listing(self) -> np.ndarray:
-        """The keys (int64) of the listing questions, in the rows of `listed`."""
-        return np.concatenate([self.keys[rows, side] for side, rows in enumerate(self.is_listed)])
+class Lists(NamedTuple):
+    """What questions list."""
+
+    keys: np.ndarray  # int64, (n,), of the questions, ascending
+    scores: np.ndarray  # float64, (n, k), by rank; -inf where there are fewer
+
+    def of(self, keys: np.ndarray) -> np.ndarray:
+        """Return the scores in the lists of `keys` (float64, (len(keys), k)); -inf for a question without a list."""
+        rows, are_listing = indices_among(self.keys, keys)
+        scores = np.full((len(keys), self.scores.shape[1]), -np.inf)
+        scores[are_listing] = self.scores[rows[are_listing]]
+        return scores
+
+
+def lists_of(queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> Lists:
+    """Return the lists of at most `k` of questions that list others at `ranks`, with `scores`."""
+    keys, rows = np.unique(queries, return_inverse=True)
+    by_rank = np.full((len(keys), k), -np.inf)
+    by_rank[rows, ranks - 1] = scores
+    return Lists(keys, by_rank)
+
+
+def inserted(lists: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ranks (int32) that new neighbours with `scores` would have in lists (float64, (n, k)), behind equal
+    scores; UNLISTED beyond k. And return the lists with them.
+    """
+    k, new = lists.shape[1], scores[:, None]
+    ranks = 1 + (lists >= new).sum(axis=1, dtype=np.int32)
+    whole = -np.sort(-np.concatenate([lists, new], axis=1), axis=1)
+    return np.where(ranks <= k, ranks, np.int32(UNLISTED)), whole[:, :k]
 
 
 def ends(table: pa.Table, sites: Sites) -> np.ndarray:
@@ -104,8 +127,8 @@ def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
     """Return the pairs that the encoder found, from rows of `pairs` (PAIR_COLUMNS)."""
     table = table.filter(pc.equal(table["source"], "encoder"))
     p, scores, cosines = (table[name].to_numpy() for name in ("probability", "similarity", "title_overlap"))
-    left, right = (table[name].fill_null(UNLISTED).to_numpy() for name in ("rank_left", "rank_right"))
-    return EncoderPairs(ends(table, sites), p, scores, cosines, (left, right))
+    ranks = np.stack([table[name].fill_null(UNLISTED).to_numpy() for name in ("rank_left", "rank_right")], axis=1)
+    return EncoderPairs(ends(table, sites), p, scores, cosines, ranks)
 
 
 class Scorer:
@@ -115,7 +138,8 @@ class Scorer:
         """Use at least those `pairs` of the run that contain a question to be scored."""
         layout = RunFiles(run.uri)
         self._calibration, self._rarities = layout.calibration, layout.rarities
-        self._run, self._sites, self.pairs, self._settings = run, sites, pairs, config.from_dict(run.config)
+        self._run, self._sites, self.pairs = run, sites, pairs
+        self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
         self.is_complete = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
@@ -127,8 +151,10 @@ class Scorer:
         """
         if not self.is_complete:
             return np.zeros(len(pairs), np.float32)
-        keys = np.unique(pairs)
-        candidates = unlisted(pairs, self._embeddings(keys), read_measure(self._run.encoder_uri))
+        keys, view = np.unique(pairs), self._run.embeddings
+        of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
+        embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
+        candidates = unlisted(pairs, embedded, read_measure(self._run.encoder_uri))
         return self._scored(self._compared(candidates, keys), [])
 
     def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
@@ -138,20 +164,15 @@ class Scorer:
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
         keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), nearest.neighbours]))
-        k, lists, highest = self._settings.neighbours.k, self._lists(), self._highest
-        forth = [
-            _ranks_and_lifts(nearest.similarities[nearest.queries == query], k, highest)
-            for query in np.unique(nearest.queries)
-        ]
-        back = [
-            _rank_and_lift(score, lists.get(key, _NOTHING), k, highest)
-            for key, score in zip(nearest.neighbours.tolist(), nearest.similarities, strict=True)
-        ]
-        ranks, lifts = (np.concatenate(column) for column in zip(*forth, strict=True))
-        theirs = [np.array(column, kind) for column, kind in zip(zip(*back, strict=True), _KINDS, strict=True)]
-        candidates = pa.table([*pairs.T, nearest.similarities, ranks, lifts, *theirs], schema=CANDIDATES)
-        evidence, own = self._compared(candidates, keys, new), ranks != UNLISTED
-        return self._scored(evidence, [(nearest.queries[own], evidence["title_cosine"].to_numpy()[own])])
+        k, scores = self._k, nearest.similarities
+        is_own = nearest.ranks <= k
+        own = np.where(is_own, nearest.ranks, np.int32(UNLISTED))
+        lists = lists_of(nearest.queries[is_own], own[is_own], scores[is_own], k)
+        lifts = self._lifts(lists.of(nearest.queries), own)
+        theirs, with_new = inserted(self._lists.of(nearest.neighbours), scores)
+        listing = own, lifts, theirs, self._lifts(with_new, theirs)
+        evidence = self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), keys, new)
+        return self._scored(evidence, [(nearest.queries[is_own], evidence["title_cosine"].to_numpy()[is_own])])
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
@@ -171,24 +192,20 @@ class Scorer:
                 "version of dupq; run its job again"
             )
         own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
-        lists, listing = self._lists(), []
+        listing = []
         for side in (0, 1):
-            ranks = self.pairs.ranks[side][own]
-            listing += [ranks, self._lifts(lists, pairs[:, side], ranks)]
+            ranks = self.pairs.ranks[own, side]
+            listing += [ranks, self._lifts(self._lists.of(pairs[:, side]), ranks)]
         candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
         evidence, scale = self._compared(candidates, np.unique(pairs)), self._scale()
         added = scale.model.added(features_of(evidence, self._around(evidence, []), scale.reference, scale.k))
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
-    def _lifts(self, lists: dict[int, np.ndarray], keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """Return the lifts (float32) of the neighbours that questions list at these ranks; 0 for UNLISTED."""
-        scores = np.full((len(keys), max(map(len, lists.values()), default=1)), -np.inf)
-        for row, key in enumerate(keys.tolist()):
-            own = lists.get(key, _NOTHING)
-            scores[row, : len(own)] = own
-        lifts = lifts_of(scores, self._highest)
-        return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(keys)), np.maximum(ranks, 1) - 1])
+    def _lifts(self, scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """Return the lifts (float32) of the neighbours at `ranks` of lists with these `scores`; 0 for UNLISTED."""
+        lifts = lifts_of(scores, read_measure(self._run.encoder_uri).highest)
+        return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(ranks)), np.maximum(ranks, 1) - 1])
 
     def _compared(self, candidates: pa.Table, keys: np.ndarray, new: NewTexts | None = None) -> pa.Table:
         """Return rows of COMPARED; `keys` (sorted) are the questions, of which negative ones are `new` texts."""
@@ -204,9 +221,10 @@ class Scorer:
         return probabilities
 
     def _around(self, evidence: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
-        queries, cosines = self.pairs.listing, self.pairs.listed(self.pairs.title_cosines)
-        rows = np.isin(queries, pairs_in(evidence))
-        keys, title_cosines = zip((queries[rows], cosines[rows]), *around_new, strict=True)
+        rows, sides = self.pairs.listed
+        queries, cosines = self.pairs.keys[rows, sides], self.pairs.title_cosines[rows]
+        is_in = np.isin(queries, pairs_in(evidence))
+        keys, title_cosines = zip((queries[is_in], cosines[is_in]), *around_new, strict=True)
         return around(np.concatenate(keys), np.concatenate(title_cosines))
 
     def _is_of_this_version(self) -> bool:
@@ -215,43 +233,27 @@ class Scorer:
         return features == list(FEATURES)
 
     def _scale(self) -> Scale:
-        return scale_of(storage.read_json(self._calibration), self._settings.neighbours.k)
+        return scale_of(storage.read_json(self._calibration), self._k)
 
     @cached_property
-    def _highest(self) -> float:
-        return read_measure(self._run.encoder_uri).highest
-
-    def _lists(self) -> dict[int, np.ndarray]:
-        """Return the scores in the list of each question, best first."""
-        queries, scores = self.pairs.listing, self.pairs.listed(self.pairs.similarities)
-        order = np.lexsort((-scores, queries))
-        owners, first = np.unique(queries[order], return_index=True)
-        return dict(zip(owners.tolist(), np.split(scores[order], first[1:]), strict=True))
-
-    def _embeddings(self, keys: np.ndarray) -> Embeddings:
-        """Return the embeddings of `keys` (sorted), in their order."""
-        embeddings = []
-        for table in self._run.embeddings.files():
-            embedded = embeddings_of(table, self._sites, self._run.embeddings.source)
-            embeddings.append(embedded.take(np.isin(embedded.keys, keys)))
-        return gathered(embeddings)
+    def _lists(self) -> Lists:
+        pairs, (rows, sides) = self.pairs, self.pairs.listed
+        return lists_of(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
     def _words(self, keys: np.ndarray, new: NewTexts | None = None) -> Words:
         """Return the words, tags and marks of `keys`, in their order; negative keys are `new` texts."""
-        settings, archive = self._settings.text, keys[keys >= 0]
+        archive, questions = keys[keys >= 0], self._run.questions
         names, numbers = self._sites.unpack(archive)
-        condition = pc.field("question_id").isin(pa.array(np.unique(numbers)))
-        condition &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
-        rows = self._run.questions.arrow(_QUESTION.names, condition)
-        row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], self._run.questions.source)
-        rows = rows.filter(pa.array(np.isin(row_keys, archive)))
-        if len(rows) != len(archive):
-            raise DupqError(f"{self._run.questions.source}: no longer the archive that the run was made from")
-        rows = rows.take(pa.array(np.argsort(row_keys[np.isin(row_keys, archive)], kind="stable")))
+        rows = questions.arrow(_QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
+        row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
+        is_one = np.isin(row_keys, archive)
+        if is_one.sum() != len(archive):
+            raise DupqError(f"{questions.source}: no longer the archive that the run was made from")
+        rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
         if new is not None:
             rows = pa.concat_tables([new.rows(), rows])
-        texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
-        return words_of_rows(rows, texts, settings.language)
+        texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
+        return words_of_rows(rows, texts, self._text.language)
 
 
 def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
@@ -267,23 +269,3 @@ def weigh(run: Run, pairs: Sequence[tuple[Key, Key]]) -> np.ndarray:
     keys = [[int(sites.pack(site, np.array([number]), "pairs")[0]) for site, number in pair] for pair in pairs]
     scorer = scorer_of(run, sites, (number for pair in pairs for _, number in pair))
     return scorer.weigh(np.sort(keys, axis=1))
-
-
-_NOTHING, _KINDS = np.zeros(0, np.float32), (np.int32, np.float32)
-
-
-def _ranks_and_lifts(scores: np.ndarray, k: int, highest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return how a new text lists its nearest questions, best first: ranks and lifts, none beyond k."""
-    ranks, lifts = np.full(len(scores), UNLISTED, np.int32), np.zeros(len(scores), np.float32)
-    lifts[:k] = lifts_of(scores[None, :k].astype(np.float64), highest)[0]
-    ranks[:k] = np.arange(1, len(ranks[:k]) + 1)
-    return ranks, lifts
-
-
-def _rank_and_lift(score: float, listed: np.ndarray, k: int, highest: float) -> tuple[int, float]:
-    """Return how a question whose list has these scores, best first, would list a new text: rank and lift."""
-    rank = int((listed >= score).sum())
-    if rank >= k:
-        return UNLISTED, 0.0
-    scores = np.insert(listed, rank, score)[:k]
-    return rank + 1, float(_ranks_and_lifts(scores, k, highest)[1][rank])

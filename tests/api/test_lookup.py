@@ -12,12 +12,12 @@ from scipy.special import expit
 import dupq
 from dupq.api.runs import Run
 from dupq.clusters.calibration import FEATURES, KINDS
-from dupq.clusters.evidence import UNLISTED, lifts_of
+from dupq.clusters.evidence import UNLISTED
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report.explorer import explorer_data
 from dupq.runs.queries import open_queries
-from dupq.runs.scoring import _rank_and_lift
+from dupq.runs.scoring import inserted
 from dupq.serve import Contents
 from dupq.text.questions import question_text
 
@@ -67,14 +67,15 @@ def test_texts_are_matched_side_by_side_and_a_question_with_itself_first(run: Ru
 
 @given(st.lists(st.floats(0, 1, width=32), max_size=6, unique=True), st.floats(0, 1, width=32), st.integers(1, 6))
 def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[float], new: float, k: int) -> None:
-    listed = np.array(sorted(scores, reverse=True)[:k], np.float32)
-    rank, lift = _rank_and_lift(new, listed, k, 1.0)
-    whole = sorted([*listed.tolist(), new], reverse=True)[:k]
+    listed = sorted(scores, reverse=True)[:k]
+    padded = np.array([[*listed, *[-np.inf] * (k - len(listed))]])
+    (rank,), (made,) = inserted(padded, np.array([new], np.float32))
+    whole = sorted([*listed, new], reverse=True)[:k]
+    assert made[: len(whole)].tolist() == whole
     if new not in whole or (len(listed) == k and new == listed[-1]):
-        assert (rank, lift) == (UNLISTED, 0.0)
+        assert rank == UNLISTED
     elif new not in listed:
         assert rank == whole.index(new) + 1
-        assert lift == lifts_of(np.array([whole], np.float64), 1.0)[0, rank - 1]
 
 
 def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:

@@ -4,7 +4,10 @@ import base64
 import hashlib
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import ASKED, build_explored_run
-from fabricated_run import BAD_SITE, COPIES, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
+from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
+from made_clusters import build_many
 from scipy import sparse
 
 from dupq import storage, tables
+from dupq.errors import StorageError
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score
 from dupq.report import charts, explorer, page
 from dupq.report.explorer import explorer_data, script_text
+from dupq.runs.queries import Queries
 from dupq.runs.reader import in_memory, open_run
 
 
@@ -131,10 +137,6 @@ def test_changes_since_the_last_run_are_told(data: dict) -> None:
     assert cluster(data, LARGE)["changes"] == []
 
 
-def test_whatever_changed_is_taken(run: str) -> None:
-    assert explorer._changed(open_run(run), 9) == set(map(cluster_id, (PAIR, TRIPLE, COPIES)))
-
-
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
     pairs = [tuple(keys_of(data, asked[:2])) for asked in data["review"]]
     assert pairs == ASKED[::-1]  # the hashes fall
@@ -159,16 +161,37 @@ def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytes
     assert "of the run's 4 clusters are here" in text()
 
 
-def test_telling_clusters_are_taken_in_turn(run: str) -> None:
-    found = [row["cluster_id"] for row in explorer.choose(open_run(run))]
-    stats = open_run(run).cluster_stats.arrow().to_pylist()
-    by_link = sorted(
-        (row for row in stats if row["size"] > 1), key=lambda row: (row["weakest_link"], row["cluster_id"])
-    )
-    assert found[0] == cluster_id(LARGE)
-    assert by_link[0]["cluster_id"] in found[:2]
-    assert by_link[-1]["cluster_id"] in found[:3]
-    assert [row["cluster_id"] for row in explorer.choose(open_run(run), 2)] == found[:2]
+def by_turns(run: str) -> list[str]:
+    """Return the ids of the clusters in the order in which the page takes them, found row by row."""
+    opened = open_run(run)
+    stats = [row for row in opened.cluster_stats.arrow().to_pylist() if row["size"] > 1]
+    changed = {row["cluster_id"] for row in opened.changes.arrow().to_pylist()}
+    left = {
+        (row["site_left"], row["question_id_left"])
+        for row in opened.pairs.arrow().to_pylist()
+        if row["source"] == "encoder" and row["joined"]
+        if (row["title_overlap"] or 1) < 0.25 and (row["text_overlap"] or 1) < 0.5
+    }
+    alike = {
+        row["cluster_id"] for row in opened.clusters.arrow().to_pylist() if (row["site"], row["question_id"]) in left
+    }
+    orders = [
+        sorted(stats, key=lambda row: (-row["size"], row["cluster_id"])),
+        sorted(stats, key=lambda row: (row["weakest_link"], row["cluster_id"])),
+        sorted(stats, key=lambda row: (-row["weakest_link"], row["cluster_id"])),
+    ]
+    orders += [[row for row in orders[0] if row["cluster_id"] in ids] for ids in (changed, alike)]
+    return list(dict.fromkeys(row["cluster_id"] for turn in zip_longest(*orders) for row in turn if row is not None))
+
+
+def test_telling_clusters_are_taken_in_turn(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = build_many(str(tmp_path))
+    for uri in (run, many):
+        found = [one["id"] for one in explorer_data(open_run(uri))["clusters"]]
+        assert found == by_turns(uri)
+        monkeypatch.setattr(explorer, "CLUSTERS", 2)
+        assert [one["id"] for one in explorer_data(open_run(uri))["clusters"]] == found[:2]
+        monkeypatch.undo()
 
 
 def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
@@ -185,12 +208,13 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
         for left in range(30)
         for right in range(left + 1, 30)
     ]
+    rows.sort(key=lambda row: row["probability"])
     shown = explorer.telling(rows)
     assert len(shown) == explorer.PAIRS < len(rows)
     graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
     assert nx.number_connected_components(graph) == 1
     assert graph.number_of_nodes() == 30
-    assert shown[0] == min(rows, key=lambda row: row["probability"])
+    assert shown[0] == rows[0]
 
 
 @pytest.mark.parametrize("body", ["<p>" + "word " * 5_000, "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000])
@@ -331,9 +355,34 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     assert len(found["questions"]) <= len(QUESTIONS)
 
 
-def test_of_a_large_cluster_the_first_questions_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = open_run(build_explored_run(str(tmp_path)))
-    ids = [row["cluster_id"] for row in one.cluster_stats.arrow().to_pylist()]
-    whole = explorer.members(one, ids)
+def test_of_a_large_cluster_the_first_questions_are_held(run: str, data: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explorer, "QUESTIONS_HELD", 2)
-    assert explorer.members(one, ids) == {name: (own.keys[:2], own.reason) for name, own in whole.items()}
+    part = explorer_data(open_run(run))
+    for one, whole in zip(part["clusters"], data["clusters"], strict=True):
+        assert keys_of(part, one["questions"]) == keys_of(data, whole["questions"])[:2]
+        assert len(one["pairs"]) <= 1
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_query_is_asked_three_times_where_a_stream_breaks_off(
+    failures: int, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def errors(queries: Queries) -> AbstractContextManager[None]:
+        asked.append(queries)
+        return broken() if len(asked) <= failures else nullcontext()
+
+    @contextmanager
+    def broken() -> Iterator[None]:
+        raise StorageError("the stream broke off")
+        yield
+
+    monkeypatch.setattr(Queries, "_errors", errors)
+    with explorer.open_tables(open_run(run)) as found:
+        if failures < 3:
+            assert found.rows("SELECT count(*) AS count FROM clusters")[0]["count"] > 0
+        else:
+            with pytest.raises(StorageError, match="broke off"):
+                found.rows("SELECT count(*) AS count FROM clusters")
+    assert len(asked) == 3

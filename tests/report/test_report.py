@@ -27,7 +27,6 @@ from dupq.errors import DupqError
 from dupq.report import charts, page
 from dupq.report import summary as formats
 from dupq.report.charts import SOURCES, Counts, count_pairs
-from dupq.report.explorer import first_rows
 from dupq.report.summary import summary
 from dupq.runs.reader import link, open_run
 
@@ -270,17 +269,6 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 def test_the_report_needs_neither_ray_nor_torch() -> None:
     program = "import sys, dupq.report.page; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_first_rows_are_the_head_of_the_whole_table_sorted() -> None:
-    generator = np.random.default_rng(1)
-    score = pa.array(generator.integers(0, 20, 500), mask=generator.random(500) < 0.95)
-    table = pa.table({"score": score, "name": [f"row {row}" for row in range(500)]})
-    order = [("score", "descending"), ("name", "ascending")]
-    assert first_rows([], 30, order) == first_rows([table.slice(0, 0)], 30, order) == []
-    expected = sorted(table.to_pylist(), key=lambda row: (row["score"] is None, -(row["score"] or 0), row["name"]))
-    assert expected[29]["score"] is None
-    assert first_rows((table.slice(start, 70) for start in range(0, 500, 70)), 30, order) == expected[:30]
 
 
 def test_chart_labels_are_escaped() -> None:

@@ -5,9 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow.fs as pafs
 import pytest
 
 from dupq import storage
@@ -103,16 +101,17 @@ def test_what_is_no_run_is_never_listed_and_so_never_removed(tmp_path: Path) -> 
         list(prune(str(tmp_path), [], Keep(1, 0), NOW, is_dry=False))
 
 
-def test_folders_that_pyarrow_does_not_name_are_removed_all_the_same(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, entries = f"{s3}/unnamed", inventory._entries
-    for name in ("a/1", "a/b/2", "c/3", "kept/4", "5"):
+@pytest.mark.parametrize("storage_kind", ["local", "s3"])
+def test_all_goes_but_what_is_kept_at_any_depth(
+    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/cleared"
+    for name in ("a/1", "a/b/2", "c/3", "c/.d/e/6", "kept/4", "5"):
         storage.write_bytes(f"{folder}/{name}", b"x")
-
-    def files_only(*asked: Any, **how: Any) -> object:
-        return [(path, info) for path, info in entries(*asked, **how) if info.type == pafs.FileType.File]
-
-    monkeypatch.setattr(inventory, "_entries", files_only)
-    assert inventory.clear(folder, {f"{folder}/kept", f"{folder}/a/1"}) == 3
+    kept = {f"{folder}/kept", f"{folder}/a/1", f"{folder}/gone/7"}
+    assert inventory.clear(folder, kept, really=False) == 4
+    assert inventory.clear(folder, kept) == 4
+    assert inventory.clear(folder, kept) == 0
     assert [file.relative for file in storage.list_files(folder)] == ["a/1", "kept/4"]
 
 

@@ -1,5 +1,6 @@
 """Tables of keys."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq import storage
+from dupq.errors import DupqError
 from dupq.runs.question_tables import all_keys, key_span, pairs_in, read_around
 from dupq.tables import KEY_PAIRS, KEYS
 
@@ -21,13 +23,26 @@ def test_a_file_tells_its_smallest_and_its_largest_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "groups"), [([0], [0]), ([ROWS], [1]), ([ROWS - 1, ROWS], [0, 1]), ([3 * ROWS], []), ([], [])]
+    ("keys", "read"),
+    [
+        ([ROWS + 1], range(ROWS + 1, ROWS + 2)),
+        ([2 * ROWS - 1, ROWS + 9], range(ROWS + 9, 2 * ROWS)),
+        ([9 * ROWS], ()),
+        ([], ()),
+    ],
 )
-def test_only_row_groups_with_wanted_keys_are_read(tmp_path: Path, keys: list[int], groups: list[int]) -> None:
+def test_only_row_groups_with_wanted_keys_are_read(tmp_path: Path, keys: list[int], read: Iterable[int]) -> None:
     uri = str(tmp_path / "keys.parquet")
-    storage.write_table(uri, pa.table([pa.array(np.arange(2 * ROWS + 5))], schema=KEYS), KEYS)
-    rows = read_around(uri, KEYS, np.array(keys, np.int64))["key"].to_numpy()
-    assert rows.tolist() == [key for group in groups for key in range(group * ROWS, (group + 1) * ROWS)]
+    storage.write_table(uri, pa.table([pa.array(np.arange(3 * ROWS))], schema=KEYS), KEYS)
+    content = bytearray(storage.read_bytes(uri))
+    groups = storage.read_footer(uri)
+    for group in (0, 2):  # damaged, so that reading them would fail
+        start = groups.row_group(group).column(0).data_page_offset
+        content[start : start + 50] = b"x" * 50
+    storage.write_bytes(uri, bytes(content))
+    assert read_around(uri, KEYS, np.array(keys, np.int64))["key"].to_pylist() == list(read)
+    with pytest.raises(DupqError, match="not a readable Parquet file"):
+        read_around(uri, KEYS, np.array([0]))
 
 
 def test_a_table_without_rows_has_none_around_a_key(tmp_path: Path) -> None:

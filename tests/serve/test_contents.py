@@ -17,17 +17,14 @@ from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report import explorer
 from dupq.report import page as report
 from dupq.report.explorer import explorer_data
-from dupq.runs.queries import open_queries
 from dupq.runs.reader import Run, ends_of, open_run
 from dupq.serve import Answer, Contents, RequestError, answer
-
-TABLES = ["pairs", "clusters", "cluster_stats", "questions", "changes"]
 
 
 @contextlib.contextmanager
 def opened(uri: str) -> Iterator[Contents]:
     run = open_run(uri)
-    with open_queries(run, {name: getattr(run, name).dataset for name in TABLES}) as found:
+    with explorer.open_tables(run) as found:
         yield Contents(run, found)
 
 
@@ -143,7 +140,7 @@ def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
 def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
     many: Contents, facts: list[dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "QUESTIONS", 7)
+    monkeypatch.setattr(serve, "QUESTIONS_HELD", 7)
     monkeypatch.setattr(serve, "PAGE", 6)
     held = Contents(many.run, many._queries)
     for one in sorted(facts, key=lambda one: -one["size"])[:5]:
