@@ -9,7 +9,7 @@
 - `encoding_stage`: the stage `encode` of 200,000 beside `encode` alone;
 - `job_train`: a CNN by the GPU and by two CPUs;
 - `job_dedup`: an encoder of cs.stackexchange.com (DUPQ_SHARED_DATA), and with it a run of 200,000 made questions;
-- `search_dense`, `search_hybrid`: the ten nearest of each of 200,000 to 2 million × 300, what took
+- `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
   how long, the recall, and 24 million projected by N²;
 - `search_sustained`: the same of 8 million, a minute without a pause, with clocks and watts;
 - `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
@@ -42,6 +42,7 @@ LIMITS = {  # seconds
     "kernels": 70,
     "search_dense": 40,
     "search_hybrid": 40,
+    "search_distances": 25,
     "search_sustained": 80,
     "stage": 50,
     "peers": 35,

@@ -46,8 +46,8 @@ class Rule(NamedTuple):
 
 
 def gpu_can_search(measure: Measure) -> bool:
-    """Return whether GPUs search by this measure. CPUs take distances and negative weights."""
-    return measure.kind == "cosine" and measure.dense >= 0 and measure.lexical >= 0
+    """Return whether GPUs search by this measure; CPUs take negative weights."""
+    return measure.dense >= 0 and measure.lexical >= 0
 
 
 def rule_of(measure: Measure) -> Rule:

@@ -211,6 +211,11 @@ def _capabilities() -> Mapping[str, Any]:
     return torch.cpu.get_capabilities()
 
 
+def distance_margin(dimensions: int, longest: float) -> float:
+    """Return the largest error of a distance of at most `longest`, summed in float32 in any order."""
+    return 2.0 * (dimensions + 8) * FLOAT32_ERROR * longest + _TINY
+
+
 class Distances:
     """Quick scores of distances. Memory: 4 bytes per dimension of a question."""
 
@@ -220,8 +225,7 @@ class Distances:
         self._right = self._left if left is right else _columns_of(right.vectors)
         self._is_manhattan = rule.kind == MANHATTAN
         longest = sum(float(np.abs(side.vectors).sum(axis=1).max(initial=0.0)) for side in (left, right))
-        # no distance is longer; sums of float32 numbers, in any order
-        self.margin = 2.0 * (len(self._left) + 8) * FLOAT32_ERROR * longest + _TINY
+        self.margin = distance_margin(len(self._left), longest)  # no distance is longer
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """Return the scores (rows, width) of a block (float32); columns beyond `columns` are -inf."""

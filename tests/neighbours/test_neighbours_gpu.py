@@ -21,6 +21,7 @@ from dupq.neighbours.gpu import kernels, plain, search
 from dupq.neighbours.gpu.device_questions import (
     Lists,
     Questions,
+    Quick,
     columns_of_words,
     empty_lists,
     quick_of,
@@ -28,11 +29,10 @@ from dupq.neighbours.gpu.device_questions import (
 )
 from dupq.neighbours.gpu.kernels import Tiles
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.products import Matrix
 from dupq.neighbours.tiles import as_neighbours
 
 HYBRID = Measure("cosine", 0.7, 1.3)
-MEASURES = [Measure(), HYBRID]
+MEASURES = [Measure(), HYBRID, Measure("manhattan"), Measure("euclidean")]
 CLOSE = 1e-3  # of a quick score to a bound, which sums in another order may take over it
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SMALL = Tiles(16, 32, 64, group=2)
@@ -47,7 +47,7 @@ def device() -> torch.device:
     return torch.device("cpu" if INTERPRETED else "cuda:0")
 
 
-def made(count: int, measure: Measure, device: torch.device, seed: int = 0) -> tuple[Questions, Matrix]:
+def made(count: int, measure: Measure, device: torch.device, seed: int = 0) -> tuple[Questions, Quick]:
     """Unit vectors, some zero, some the same; bags, some empty."""
     generator = np.random.default_rng(seed)
     vectors = generator.normal(size=(count, 20))
@@ -57,14 +57,14 @@ def made(count: int, measure: Measure, device: torch.device, seed: int = 0) -> t
     words = random_bags(generator, count, 70) if measure.lexical else None
     rule = rule_of(measure)
     _, questions = upload(Embeddings(np.arange(count), vectors.astype(np.float16), words), rule, device)
-    return questions, quick_of(questions, rule, columns_of_words(questions))
+    return questions, quick_of(questions, rule, columns_of_words(questions) if measure.lexical else None)
 
 
-def lists_of(quick: Matrix, bound: float, room: int, device: torch.device) -> Lists:
-    lists = empty_lists(len(quick.rows), 3, device)
-    bounds = bound + 0.2 * torch.rand(len(quick.rows), generator=torch.Generator().manual_seed(1)) - 0.1
+def lists_of(quick: Quick, bound: float, room: int, device: torch.device) -> Lists:
+    lists = empty_lists(quick.size, 3, device)
+    bounds = bound + 0.2 * torch.rand(quick.size, generator=torch.Generator().manual_seed(1)) - 0.1
     bounds[::7], bounds[3::11] = torch.inf, -torch.inf
-    return lists._replace(bounds=bounds.to(device), buffer=lists.buffer.new_full((len(quick.rows), room), -1))
+    return lists._replace(bounds=bounds.to(device), buffer=lists.buffer.new_full((quick.size, room), -1))
 
 
 def assert_alike(found: Lists, expected: Lists, scores: torch.Tensor) -> None:
@@ -85,11 +85,13 @@ def test_kernel_finds_the_candidates_of_both_sides(
     device: torch.device, measure: Measure, rows: int, columns: int, room: int
 ) -> None:
     (_, left), (_, right) = made(rows, measure, device), made(columns, measure, device, 1)
-    scores = plain.product(left.rows, right.rows)
-    spans = (0, len(left.rows)), (len(right.rows) // 3, len(right.rows))
+    bound = {"cosine": 0.2, "manhattan": -5.0, "euclidean": -0.8}[measure.kind]
+    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
+    scores = plain._scores(left, right, slice(0, left.size), slice(0, right.size))
+    spans = (0, left.size), (right.size // 3, right.size)
     for both in (True, False):
-        found, expected = ([lists_of(side, 0.2, room, device) for side in (left, right)] for _ in range(2))
-        kernels.find(left, right, *spans, found[0], found[1] if both else None, SMALL)
+        found, expected = ([lists_of(side, bound, room, device) for side in (left, right)] for _ in range(2))
+        kernels.find(left, right, *spans, found[0], found[1] if both else None, tiles)
         plain.find(left, right, *spans, expected[0], expected[1] if both else None)
         assert int(expected[0].counts.sum()) > 0 or rows == 1
         for mine, theirs, of in zip(found, expected, (scores, scores.T), strict=True):
@@ -100,24 +102,26 @@ def test_kernel_compares_each_pair_of_a_span_with_itself_once(device: torch.devi
     _, quick = made(75, Measure(), device)
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
     for by, lists, tiles in ((kernels, found, (SMALL,)), (plain, expected, ())):
-        by.find(quick, quick, (16, len(quick.rows)), (16, len(quick.rows)), lists, lists, *tiles)
-    assert_alike(found, expected, plain.product(quick.rows, quick.rows))
+        by.find(quick, quick, (16, quick.size), (16, quick.size), lists, lists, *tiles)
+    assert_alike(found, expected, plain._scores(quick, quick, slice(0, quick.size), slice(0, quick.size)))
 
 
 def test_kernel_works_without_bulk_copies(device: torch.device) -> None:
     _, quick = made(40, Measure(), device)
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
-    span = (0, len(quick.rows))
+    span = (0, quick.size)
     kernels.find(quick, quick, span, span, found, None, SMALL._replace(is_bulk=False))
     plain.find(quick, quick, span, span, expected, None)
-    assert_alike(found, expected, plain.product(quick.rows, quick.rows))
+    assert_alike(found, expected, plain._scores(quick, quick, slice(*span), slice(*span)))
 
 
-def test_kernel_finds_the_highest_score_of_each_group(device: torch.device) -> None:
-    (_, left), (_, right) = made(37, Measure(), device), made(75, Measure(), device, 1)
-    values, places = kernels.highest(left, right, (16, len(left.rows)), SMALL)
-    scores = plain.product(left.rows[16:], right.rows)
-    assert values.shape == (len(left.rows) - 16, 3 if len(right.rows) > 64 else 2)
+@pytest.mark.parametrize("measure", [Measure(), Measure("manhattan")])
+def test_kernel_finds_the_highest_score_of_each_group(device: torch.device, measure: Measure) -> None:
+    (_, left), (_, right) = made(37, measure, device), made(75, measure, device, 1)
+    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
+    values, places = kernels.highest(left, right, (16, left.size), tiles)
+    scores = plain._scores(left, right, slice(16, left.size), slice(0, right.size))
+    assert values.shape == (left.size - 16, 3 if right.size > 64 else 2)
     expected = torch.stack([some.amax(1) for some in scores.split(32, dim=1)], 1)
     assert (values - expected).abs().max() < CLOSE
     assert (scores.gather(1, places) - expected).abs().max() < CLOSE
@@ -161,10 +165,14 @@ def test_kernel_keeps_the_best_as_its_twin(device: torch.device, keeps: bool) ->
         np.testing.assert_array_equal(mine[is_changed].cpu(), theirs[is_changed].cpu())
 
 
-def test_kernel_serves_the_whole_search(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("measure", [HYBRID, Measure("manhattan")])
+def test_kernel_serves_the_whole_search(
+    device: torch.device, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In several rounds, with buffers that are too small."""
     monkeypatch.setattr(kernels, "is_available", lambda device: True)
-    monkeypatch.setattr(kernels, "_tiles_for", lambda quick: SMALL)
+    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
+    monkeypatch.setattr(kernels, "_tiles_for", lambda quick: tiles)
     monkeypatch.setattr(search, "_SMALLEST_PANEL", 16)
     monkeypatch.setattr(search, "_LARGEST_PANEL", 16)
     monkeypatch.setattr(search, "_SAMPLE", 8)
@@ -173,13 +181,13 @@ def test_kernel_serves_the_whole_search(device: torch.device, monkeypatch: pytes
     generator, count = np.random.default_rng(7), 34
     vectors = generator.normal(size=(count, 24)) / 5
     vectors[10:30] = vectors[10] + generator.normal(size=(20, 24)) / 500
-    words = random_bags(generator, count)
+    words = random_bags(generator, count) if measure.lexical else None
     archive = Embeddings(generator.permutation(count), vectors.astype(np.float16), words)
     found = []
-    for keys, nearest in nearest_of_all(blocks(archive, 30), HYBRID, 4, device):
+    for keys, nearest in nearest_of_all(blocks(archive, 30), measure, 4, device):
         order = np.argsort(keys)
-        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), HYBRID))
-    assert sorted(found) == slow_top_k(archive, 4, HYBRID)
+        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
+    assert sorted(found) == slow_top_k(archive, 4, measure)
 
 
 def test_the_kernels_need_a_cuda_device() -> None:
@@ -225,7 +233,9 @@ def compiled(
     from triton.backends.compiler import GPUTarget
 
     names = kernel.arg_names
-    aligned = [name for name, kind in types.items() if kind.startswith("*")]
+    aligned = [
+        name for name, kind in types.items() if kind.startswith("*") or name.startswith(("first", "left_w", "right_w"))
+    ]
     source = triton.compiler.ASTSource(
         kernel,
         {name: types.get(name, "constexpr") for name in names},
@@ -238,10 +248,10 @@ def compiled(
 
 
 OF_TILES = (
-    dict.fromkeys(("row_bounds", "column_bounds"), "*fp32")
+    dict.fromkeys(("row_bounds", "column_bounds", "left_halves", "right_halves"), "*fp32")
     | dict.fromkeys(("row_counts", "column_counts", "row_buffer", "column_buffer"), "*i32")
     | dict.fromkeys(("first_row", "last_row", "first_column", "last_column", "is_diagonal"), "i32")
-    | dict.fromkeys(("row_room", "column_room", "m", "n"), "i32")
+    | dict.fromkeys(("row_room", "column_room", "m", "n", "left_width", "right_width"), "i32")
 )
 
 
@@ -262,8 +272,23 @@ def test_the_kernel_compiles_for_chips_that_are_not_here(
     sides = {"left": tiles.rows, "right": tiles.columns}
     types = {name: f"tensordesc<fp16[{rows},{tiles.depth}]>" for name, rows in sides.items()}
     types = OF_TILES | (types if tiles.is_bulk else dict.fromkeys(sides, "*fp16"))
-    numbers = numbers_of(tiles, steps=5, is_bulk=tiles.is_bulk, mode=kernels._BOTH)
-    ready = compiled(kernels._find, types, numbers, tiles.warps, chip, tiles.stages)
+    del types["left_width"], types["right_width"]
+    numbers = numbers_of(tiles, steps=5, is_bulk=tiles.is_bulk, has_halves=False, mode=kernels._BOTH)
+    ready = compiled(kernels._find_products, types, numbers, tiles.warps, chip, tiles.stages)
     assert product in ready.asm["ptx"]
     assert copy in ready.asm["ptx"]  # prefetched, 16 bytes or more at a time
     assert ready.metadata.shared <= (kernels._SHARED_MEMORY if chip >= 90 else 96 << 10)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_the_kernel_of_distances_reads_four_numbers_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    types = {name: kind for name, kind in OF_TILES.items() if name not in ("left_halves", "right_halves", "m", "n")}
+    tiles = kernels._DISTANCE_TILES
+    ready = compiled(
+        *(kernels._find_distances, types | {"left": "*fp32", "right": "*fp32"}),
+        *(numbers_of(tiles, steps=300, mode=kernels._BOTH), tiles.warps, 90),
+    )
+    assert ready.metadata.shared <= 48 << 10
+    assert ready.asm["ptx"].count("ld.global.v4") == 16  # 64 columns, four at a time, in the loop over dimensions

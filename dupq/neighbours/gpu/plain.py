@@ -1,4 +1,7 @@
-"""The functions of kernels.py in plain torch: for a GPU without Triton, for a CPU, and for the kernels' tests."""
+"""The functions of kernels.py in plain torch: for a GPU without Triton, for a CPU, and for the kernels' tests.
+
+A quick score is the product of two rows, less both halves if there are any, or minus a Manhattan distance.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dupq.neighbours.exact import Rule
-from dupq.neighbours.gpu.device_questions import Lists, Questions
-from dupq.neighbours.products import Matrix
+from dupq.neighbours.exact import COSINE, MANHATTAN, Rule
+from dupq.neighbours.gpu.device_questions import Lists, Questions, Quick
 
 _SCORES_AT_ONCE = 1 << 26
 _NUMBERS_AT_ONCE = 1 << 23  # dimensions and words of pairs, each of which takes some 60 bytes
@@ -16,7 +18,7 @@ _GROUP = 256  # scores of which only the highest is kept
 Span = tuple[int, int]  # the first row, and the one after the last
 
 
-def find(left: Matrix, right: Matrix, rows: Span, columns: Span, of_rows: Lists, of_columns: Lists | None) -> None:
+def find(left: Quick, right: Quick, rows: Span, columns: Span, of_rows: Lists, of_columns: Lists | None) -> None:
     """Add each pair of a span of both sides to the buffers of its questions whose bounds it reaches.
 
     `of_columns` is None if only the left side's questions get neighbours. If a span is compared with itself for the
@@ -44,10 +46,10 @@ def _push(lists: Lists, rows: torch.Tensor, others: torch.Tensor) -> None:
     lists.counts.add_(counts.int())
 
 
-def highest(left: Matrix, right: Matrix, rows: Span) -> tuple[torch.Tensor, torch.Tensor]:
+def highest(left: Quick, right: Quick, rows: Span) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the highest quick score of each row of the span in each group of the right side, and its right row."""
-    values = torch.cat([scores for _, _, scores in _batches(left, right, rows, (0, len(right.rows)), len(right.rows))])
-    padded = torch.nn.functional.pad(values, (0, -len(right.rows) % _GROUP), value=-torch.inf)
+    values = torch.cat([scores for _, _, scores in _batches(left, right, rows, (0, right.size), right.size)])
+    padded = torch.nn.functional.pad(values, (0, -right.size % _GROUP), value=-torch.inf)
     best, columns = padded.view(len(values), -1, _GROUP).max(2)
     return best, columns + torch.arange(0, padded.shape[1], _GROUP, device=values.device)
 
@@ -90,7 +92,7 @@ def settle(lists: Lists, scores: torch.Tensor, ranks: torch.Tensor, keeps: bool)
 
 
 def _batches(
-    left: Matrix, right: Matrix, rows: Span, columns: Span, width: int = 1 << 13
+    left: Quick, right: Quick, rows: Span, columns: Span, width: int = 1 << 13
 ) -> Iterator[tuple[Span, Span, torch.Tensor]]:
     """Yield the quick scores of all pairs in batches: their rows, their columns, and the scores."""
     height = max(1, _SCORES_AT_ONCE // width)
@@ -98,10 +100,19 @@ def _batches(
         batch = top, min(top + height, rows[1])
         for start in range(*columns, width):
             others = start, min(start + width, columns[1])
-            yield batch, others, product(left.rows[slice(*batch)], right.rows[slice(*others)])
+            yield batch, others, _scores(left, right, slice(*batch), slice(*others))
 
 
-def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _scores(left: Quick, right: Quick, rows: slice, columns: slice) -> torch.Tensor:
+    if left.rows.dtype == torch.float32:
+        return torch.cdist(left.rows[:, rows].T, right.rows[:, columns].T, 1.0).neg_()
+    scores = _product(left.rows[rows], right.rows[columns])
+    if left.halves is not None and right.halves is not None:
+        scores -= left.halves[rows, None] + right.halves[None, columns]
+    return scores
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return left @ right.T with float32 sums and results, whatever precision this process has set for products."""
     if left.is_cuda:
         return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -115,8 +126,14 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the scores of pairs, equal to exact.py's as sums are exact in any order."""
-    products = (left.vectors[rows].float() * right.vectors[others].float()).sum(1, dtype=torch.float64)
-    scores = rule.dense * _over(products, left.squares[rows] * right.squares[others])
+    x, y = left.vectors[rows], right.vectors[others]
+    if rule.kind == COSINE:
+        scores = rule.dense * _over(
+            (x.float() * y.float()).sum(1, dtype=torch.float64), left.squares[rows] * right.squares[others]
+        )
+    else:
+        differences = x.double() - y.double()
+        scores = -(differences.abs().sum(1) if rule.kind == MANHATTAN else _root(differences.square().sum(1)))
     if len(left.words) and len(right.words):
         squares = left.bag_squares[rows] * right.bag_squares[others]
         scores = scores + rule.lexical * _over(_common(left, right, rows, others), squares)
@@ -143,6 +160,9 @@ def _common(left: Questions, right: Questions, rows: torch.Tensor, others: torch
 
 def _over(products: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:
     """Return cosines from products and products of squared lengths; 0 if a length is zero."""
-    # torch's square roots on CPUs are not rounded correctly
-    roots = squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
-    return torch.where(squares > 0, products / roots, 0.0)
+    return torch.where(squares > 0, products / _root(squares), 0.0)
+
+
+def _root(squares: torch.Tensor) -> torch.Tensor:
+    """Return correctly rounded square roots; torch's own on CPUs are not."""
+    return squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))

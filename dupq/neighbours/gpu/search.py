@@ -7,50 +7,57 @@ question has been compared with about half as many again, and finds about k / 2 
 After each round the candidates are scored exactly, and bounds rise. Only lists return to the host, at the end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
 
-from dupq.neighbours.candidates import Nearest
+from dupq.neighbours.candidates import Nearest, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import Rule, rule_of
 from dupq.neighbours.gpu import kernels, plain
 from dupq.neighbours.gpu.device_questions import (
     Lists,
     Questions,
+    Quick,
     columns_of_words,
     concatenate,
     empty_lists,
+    quick_bounds,
     quick_of,
     slack_of,
     upload,
 )
 from dupq.neighbours.gpu.plain import Span
-from dupq.neighbours.products import Matrix
-from dupq.text.keys import indices_among
 
 _SMALLEST_PANEL, _LARGEST_PANEL, _PANELS = 1 << 12, 1 << 17, 16
 _SAMPLE = 1_024  # questions for each of k: at least four groups, each of which gives one score
 _SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
 _SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
+Watch = Callable[[str, Lists], None]  # called after each step, for benchmarks
 
 
 def nearest_of_all(
-    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
+    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device, watch: Watch = lambda *_: None
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield for each block its keys and the k best of its questions among all others.
 
-    Questions with a zero vector and no words are left out. Memory of the device per question: 4 bytes per dimension,
-    with words 768 more and 6 per word, 150 for its list and 500 to 2,000 for its buffer.
+    Questions with a zero vector and no words are left out. Memory of the device per question: 4 bytes per dimension (6
+    for Manhattan distances), with words 768 more and 6 per word, 150 for its list and 500 to 2,000 for its buffer.
     """
     rule = rule_of(measure)
-    keys_of_blocks, questions = _upload_all(blocks, rule, device)
-    keys, quick = np.concatenate(keys_of_blocks), quick_of(questions, rule, columns_of_words(questions))
-    lists = empty_lists(len(keys), k, device)
+    keys_of_blocks, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
+    keys, questions = np.concatenate(keys_of_blocks), concatenate(list(uploaded))
+    del uploaded
     if len(keys):
-        _Search((questions, questions), (quick, quick), rule, lists, (keys, keys)).find_all()
+        quick = quick_of(questions, rule, _columns_of(questions, rule))
+        search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
+        watch("prepared", search.lists)
+        search.find_all(watch)
+        lists = search.lists
+    else:
+        lists = empty_lists(0, k, device)
     start = 0
     for own in keys_of_blocks:
         yield own, _on_host(lists.view(slice(start, start + len(own))), keys)
@@ -60,26 +67,28 @@ def nearest_of_all(
 def nearest_targets(
     queries: Embeddings, targets: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
 ) -> tuple[np.ndarray, Nearest]:
-    """Return the queries' keys, ascending, and the k best of each among all targets.
+    """Return the queries' keys, ascending, and their k best among all targets.
 
-    Questions with a zero vector and no words are left out. Memory of the device: as `nearest_of_all`, but targets have
-    no lists and buffers.
+    A query is not its own neighbour. Questions with a zero vector and no words are left out.
     """
     rule = rule_of(measure)
     keys, left = upload(queries.take(np.argsort(queries.keys)), rule, device)
-    keys_of_targets, right = _upload_all(targets, rule, device)
-    their_keys, column = np.concatenate(keys_of_targets), columns_of_words(left)
-    quick = quick_of(left, rule, column), quick_of(right, rule, column)
-    lists = empty_lists(len(keys), k, device)
-    if len(keys) and len(their_keys):
-        _Search((left, right), quick, rule, lists, (keys, their_keys)).find_targets()
-    return keys, _on_host(lists, their_keys)
+    nearest = empty_nearest(len(keys), k)
+    if not len(keys):
+        return keys, nearest
+    column = _columns_of(left, rule)
+    quick = quick_of(left, rule, column)
+    for target in targets:
+        target_keys, right = upload(target, rule, device)
+        if len(target_keys):
+            search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, target_keys))
+            search.find_targets(nearest.scores[:, -1])
+            merge(nearest, _on_host(search.lists, target_keys))
+    return keys, nearest
 
 
-def _upload_all(blocks: Iterable[Embeddings], rule: Rule, device: torch.device) -> tuple[list[np.ndarray], Questions]:
-    """Put the questions of all blocks on a device, and return their keys by block, and their tensors."""
-    keys, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
-    return [*keys], concatenate([*uploaded])
+def _columns_of(questions: Questions, rule: Rule) -> torch.Tensor | None:
+    return columns_of_words(questions) if rule.lexical and len(questions.words) else None
 
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
@@ -90,34 +99,37 @@ def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
 
 
 class _Search:
-    """A search for the neighbours of the left side's questions on the right side, which fills their `lists`."""
+    """A search for the neighbours of the left side's questions on the right side; `lists` has what it found so far."""
 
     def __init__(
         self,
         sides: tuple[Questions, Questions],
-        quick: tuple[Matrix, Matrix],
+        quick: tuple[Quick, Quick],
         rule: Rule,
-        lists: Lists,
+        k: int,
         keys: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Prepare the search. `keys` are those of both sides; a question is not the neighbour of one with its key."""
-        self._sides, self._quick, self._rule, self._lists = sides, quick, rule, lists
-        self._sizes = len(keys[0]), len(keys[1])
-        device = lists.scores.device
+        self._sides, self._quick, self._rule, self._k = sides, quick, rule, k
+        device = sides[0].squares.device
         self._by = kernels if kernels.is_available(device) else plain
-        self._slack = slack_of(*quick)
-        order = np.argsort(keys[1])
-        indices, is_same = indices_among(keys[1][order], keys[0])
-        selves, ranks = np.where(is_same, order[indices], -1).astype(np.int32), np.argsort(order).astype(np.int32)
+        self._slack = slack_of(*quick, rule)
+        self.lists = empty_lists(quick[0].size, k, device)
+        order = np.argsort(keys[1], kind="stable")
+        ranks = np.empty(len(order), np.int32)
+        ranks[order] = np.arange(len(order))
+        nearest = order[np.searchsorted(keys[1], keys[0], sorter=order).clip(max=len(order) - 1)]
+        selves = np.where(keys[1][nearest] == keys[0], nearest, -1).astype(np.int32)
         self._ranks, self._selves = torch.from_numpy(ranks).to(device), torch.from_numpy(selves).to(device)
-        self._numbers = torch.arange(self._sizes[0], device=device)
-        self._panel = min(_LARGEST_PANEL, max(_SMALLEST_PANEL, -(-self._sizes[1] // _PANELS)))
+        self._numbers = torch.arange(quick[0].size, device=device)
+        self._panel = min(_LARGEST_PANEL, max(_SMALLEST_PANEL, -(-quick[1].size // _PANELS)))
         self._panel += -self._panel % 256  # whole tiles
 
-    def find_all(self) -> None:
+    def find_all(self, watch: Watch) -> None:
         """Compare all questions with each other, if both sides are the same."""
-        count, panel = self._sizes[0], self._panel
+        count, panel = self._quick[0].size, self._panel
         self._begin()
+        watch("begun", self.lists)
         panels = -(-count // panel)
 
         def around(first: int, stop: int) -> list[Span]:
@@ -131,44 +143,53 @@ class _Search:
             for number in range(panels):
                 (rows,) = around(number, number + 1)
                 for columns in around(number + first, number + last + (0 if is_half and number >= last else 1)):
-                    self._by.find(*self._quick, rows, columns, self._lists, self._lists)
-            after = [around(number + first, number + last + 1) for number in range(panels)]
-            before = [around(number - last + is_half, number - first + 1) if first else [] for number in range(panels)]
-            self._settle_all([[*both[0], *both[1]] for both in zip(after, before, strict=True)])
+                    self._by.find(*self._quick, rows, columns, self.lists, self.lists)
+            watch("found", self.lists)
 
-    def find_targets(self) -> None:
-        """Compare both sides, ever more targets at a time."""
+            def compared(number: int, first: int = first, last: int = last, is_half: bool = is_half) -> list[Span]:
+                before = around(number - last + is_half, number - first + 1) if first else []
+                return [*around(number + first, number + last + 1), *before]
+
+            self._settle_all(compared)
+            watch("settled", self.lists)
+
+    def find_targets(self, known: np.ndarray) -> None:
+        """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
+        self.lists.bounds[:] = quick_bounds(torch.from_numpy(known).to(self._ranks.device), self._slack, self._rule)
         self._begin()
-        rows, start = (0, self._sizes[0]), 0
-        while start < self._sizes[1]:
-            columns = start, min(max(self._panel, 2 * start), self._sizes[1])
-            self._by.find(*self._quick, rows, columns, self._lists, None)
-            self._settle_all([[columns]] * (1 + rows[1] // self._panel))
+        rows, start = (0, self._quick[0].size), 0
+        while start < self._quick[1].size:
+            columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
+            self._by.find(*self._quick, rows, columns, self.lists, None)
+
+            def compared(_: int, columns: Span = columns) -> list[Span]:
+                return [columns]
+
+            self._settle_all(compared)
             start = columns[1]
 
     def _begin(self) -> None:
         """Raise the bounds by the scores of a sample, whose pairs are found again later."""
-        (left, right), (questions, targets) = self._quick, self._sizes
-        k = self._lists.scores.shape[1]
-        size = min(targets, max(self._panel, _SAMPLE * k))
-        sample = torch.arange(size, device=self._ranks.device) * targets // size
-        sampled = right._replace(rows=right.rows[sample])
-        for start in range(0, questions, _LARGEST_PANEL):
-            rows = start, min(start + _LARGEST_PANEL, questions)
+        left, right = self._quick
+        size = min(right.size, max(self._panel, _SAMPLE * self._k))
+        sample = torch.arange(size, device=self._ranks.device) * right.size // size
+        sampled = right.take(sample)
+        for start in range(0, left.size, _LARGEST_PANEL):
+            rows = start, min(start + _LARGEST_PANEL, left.size)
             values, columns = self._by.highest(left, sampled, rows)
-            top = values.topk(min(_SEEDS * k, values.shape[1], self._lists.room), dim=1).indices
-            lists = self._lists.view(slice(*rows))
+            top = values.topk(min(_SEEDS * self._k, values.shape[1], self.lists.room), dim=1).indices
+            lists = self.lists.view(slice(*rows))
             lists.buffer[:, : top.shape[1]] = sample[columns.gather(1, top)].int()
             lists.counts[:] = top.shape[1]
             self._settle(lists, self._numbers[slice(*rows)], keeps=False)
 
-    def _settle_all(self, compared: list[list[Span]]) -> None:
-        """Empty all buffers into the lists. `compared` has the rows that each panel was just compared with."""
-        at_once = max(1, _SCORED_AT_ONCE // self._lists.room)
+    def _settle_all(self, compared: Callable[[int], list[Span]]) -> None:
+        """Empty all buffers into the lists. `compared` returns the rows that a panel was just compared with."""
+        at_once = max(1, _SCORED_AT_ONCE // self.lists.room)
         for start in range(0, len(self._numbers), at_once):
             batch = slice(start, start + at_once)
-            self._settle(self._lists.view(batch), self._numbers[batch])
-        lost = self._lists.counts.nonzero()[:, 0]
+            self._settle(self.lists.view(batch), self._numbers[batch])
+        lost = self.lists.counts.nonzero()[:, 0]
         if len(lost):
             self._search_again(lost, compared)
 
@@ -176,17 +197,17 @@ class _Search:
         """Score the candidates in some buffers, and empty the buffers that had room for all."""
         scores = self._by.score(self._rule, *self._sides, rows, lists, self._selves)
         kth = self._by.settle(lists, scores, self._ranks, keeps)
-        torch.maximum(lists.bounds, (kth - self._slack).float(), out=lists.bounds)
+        torch.maximum(lists.bounds, quick_bounds(kth, self._slack, self._rule), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
 
-    def _search_again(self, rows: torch.Tensor, compared: list[list[Span]]) -> None:
+    def _search_again(self, rows: torch.Tensor, compared: Callable[[int], list[Span]]) -> None:
         """Repeat the last comparison of some questions, with buffers that have room for all of their candidates.
 
         Questions with about as many candidates are taken together, as all buffers have the same size; among these,
         panel by panel.
         """
-        room = self._lists.room
-        sizes = 2 * room * 2 ** (self._lists.counts[rows] // room).double().log2().long()
+        room = self.lists.room
+        sizes = 2 * room * 2 ** (self.lists.counts[rows] // room).double().log2().long()
         rows = rows[(sizes * (1 + len(self._numbers)) + rows).argsort()]
         start = 0
         for size, count in zip(*(each.tolist() for each in sizes.unique(return_counts=True)), strict=True):
@@ -194,24 +215,23 @@ class _Search:
                 self._search_batch_again(batch, size, compared)
             start += count
 
-    def _search_batch_again(self, rows: torch.Tensor, size: int, compared: list[list[Span]]) -> None:
-        buffer = self._lists.buffer.new_empty((len(rows), size))
-        scores, others, bounds, counts = (column[rows] for column in self._lists[:4])
+    def _search_batch_again(self, rows: torch.Tensor, size: int, compared: Callable[[int], list[Span]]) -> None:
+        buffer = self.lists.buffer.new_empty((len(rows), size))
+        scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
         lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
-        (left, right), start = self._quick, 0
-        left = left._replace(rows=left.rows[rows])
+        left, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):
             stop = start + count
-            for span in compared[panel]:
-                self._by.find(left, right, (start, stop), span, lists, None)
+            for span in compared(panel):
+                self._by.find(left, self._quick[1], (start, stop), span, lists, None)
             start = stop
-        room = self._lists.room
+        room = self.lists.room
         for first in range(0, int(lists.counts.max()), room):
             counts, buffer = (lists.counts - first).clamp(0, room), lists.buffer[:, first : first + room].contiguous()
             self._settle(lists._replace(counts=counts, buffer=buffer), rows)
         lists.counts.zero_()
-        for column, values in zip(self._lists[:4], lists[:4], strict=True):
+        for column, values in zip(self.lists[:4], lists[:4], strict=True):
             column[rows] = values
 
 

@@ -17,7 +17,7 @@ from dupq.neighbours.steps.search_all import gpus_for_search
 
 
 @pytest.mark.parametrize("scope", ["all", "site"])
-@pytest.mark.parametrize("measure", [MIX, Measure()])
+@pytest.mark.parametrize("measure", [MIX, Measure("euclidean")])
 @without_ray()
 def test_a_gpu_writes_the_lists_that_cpus_write(
     tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
