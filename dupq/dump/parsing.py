@@ -161,9 +161,16 @@ def sort_rows(spec: TableSpec, table: pa.Table) -> tuple[pa.Table, int]:
     keys = table.column(spec.key).to_numpy()
     if (keys[1:] > keys[:-1]).all():
         return table, 0
-    order = np.argsort(keys, kind="stable")
-    is_last = np.append(keys[order][1:] != keys[order][:-1], True)
-    return table.take(order[is_last]), int((~is_last).sum())
+    kept = table.filter(pa.array(is_last(keys))).sort_by(spec.key)
+    return kept, len(table) - len(kept)
+
+
+def is_last(keys: np.ndarray) -> np.ndarray:
+    """Return for each key whether no later one is equal. Memory: 32 bytes per key."""
+    _, from_end = np.unique(keys[::-1], return_index=True)
+    last = np.zeros(len(keys), np.bool_)
+    last[len(keys) - 1 - from_end] = True
+    return last
 
 
 _OUTCOMES = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row

@@ -47,10 +47,6 @@ class FileRange(NamedTuple):
     counts_size: bool = True  # False for further members of an archive, whose size counts once
     has_several: bool = False  # whether the table has more files
 
-    def tables(self, answers: bool) -> tuple[str, ...]:
-        """Return the tables that its rows go to."""
-        return ("questions", "links", "ids") if self.table == "table" else Format(self.table, answers).tables
-
 
 class Batch(NamedTuple):
     """Rows that are parsed together. `read` may be called once, from any thread."""

@@ -1,15 +1,14 @@
 """The tasks of ingest: read a range of a dump into partitions, sort partitions, write a shard; and the work folder in
 which an interrupted attempt is continued.
 
-A partition is an Arrow file of one table's rows of a batch, sorted by key. The partition of a batch's first table is
-written last and has the batch's counts. If the partitions are not in the order of their keys, as those of links and of
-hashed ids, DuckDB sorts all rows into new ones. A shard is the next so many rows, partition after partition.
+A partition is an Arrow file of one table's rows of a batch, sorted by key. If the partitions are not in the order of
+their keys, as those of links and of hashed ids, DuckDB sorts all rows into new ones. A shard is the next so many rows,
+partition after partition.
 """
 
 import functools
 import hashlib
 import itertools
-import json
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import SPECS, ParsedRows
+from dupq.dump.parsing import SPECS, is_last
 from dupq.dump.reading import Batch, FileRange, Ingest, batches
 from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
@@ -32,7 +32,6 @@ from dupq.text.keys import are_among
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one thread unpacks
-_METADATA = b"dupq"  # key in the schema of a partition
 _ARROW_ROWS = 2_048  # per Arrow batch
 _SORTED_BYTES = 16 << 20  # per partition that was sorted
 _ROW_GROUP_BYTES = 64 << 20  # at least, without the last Arrow batch
@@ -91,6 +90,13 @@ class WrittenBatch(NamedTuple):
     rejects: str | None  # the file of its rejects
 
 
+class _Mark(TypedDict):
+    """What a batch gave: its counts, and by table the rows of its partition with their lowest and highest key."""
+
+    counts: dict[str, int]
+    partitions: dict[str, tuple[int, int, int]]
+
+
 def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[WrittenBatch, float]]:
     """Write the partitions of a range. Yield its batches in their order, each with the peak memory (MB) so far.
 
@@ -98,46 +104,33 @@ def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[
     """
     give_back()
     reset_peak()
-    tables = file_range.tables(job.answers)
     begun: deque[Future[WrittenBatch]] = deque()
     parsers = _PARSERS if file_range.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:
         for batch in batches(file_range, job):
-            begun.append(pool.submit(_read_batch, batch, tables, work))
+            begun.append(pool.submit(read_batch, batch, work))
             if len(begun) > parsers:
                 yield begun.popleft().result(), peak_mb()
         while begun:
             yield begun.popleft().result(), peak_mb()
 
 
-def _read_batch(batch: Batch, tables: tuple[str, ...], work: str) -> WrittenBatch:
-    counts, partitions = find_partitions(batch.name, work, tables) or write_partitions(batch.read(), batch.name, work)
-    rejects = rejects_uri(work, batch.name) if counts["rejects"] else None
-    return WrittenBatch(batch.packed_bytes, counts, partitions, rejects)
-
-
-def write_partitions(parsed: ParsedRows, name: str, work: str) -> tuple[dict[str, int], dict[str, Partition]]:
-    """Write a batch below the folder `work`. Return its counts and its partitions by table."""
-    if len(parsed.rejects):
-        storage.write_table(rejects_uri(work, name), parsed.rejects, REJECTS)
+def read_batch(batch: Batch, work: str) -> WrittenBatch:
+    """Write a batch below the folder `work`, unless an earlier attempt did. Its mark is written last."""
+    mark_uri = storage.join(work, "batches", f"{batch.name}.json")
+    mark = read_or_none(mark_uri, _Mark)
+    if mark is None:
+        parsed = batch.read()
+        if len(parsed.rejects):
+            storage.write_table(rejects_uri(work, batch.name), parsed.rejects, REJECTS)
+        written = {table: _write(_file(work, table, batch.name), table, rows) for table, rows in parsed.tables.items()}
+        mark = {"counts": parsed.counts, "partitions": {table: partition[1:] for table, partition in written.items()}}
+        storage.write_json(mark_uri, mark)
     partitions = {
-        table: _write(_file(work, table, name), table, parsed.tables[table], parsed.counts)
-        for table in reversed(parsed.tables)
+        table: Partition(_file(work, table, batch.name), *numbers) for table, numbers in mark["partitions"].items()
     }
-    return parsed.counts, {table: partitions[table] for table in parsed.tables}
-
-
-def find_partitions(name: str, work: str, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Partition]] | None:
-    """Return what an earlier attempt wrote of a batch, like `write_partitions`; None if it did not finish it."""
-    uris = {table: _file(work, table, name) for table in tables}
-    if not storage.exists(uris[tables[0]]):
-        return None
-    metadata = {}
-    for table, uri in uris.items():
-        with storage.open_mapped(uri) as stream:
-            metadata[table] = json.loads(pa.ipc.open_file(stream).schema.metadata[_METADATA])
-    partitions = {table: Partition(uri, *metadata[table]["part"]) for table, uri in uris.items()}
-    return metadata[tables[0]]["counts"], partitions
+    rejects = rejects_uri(work, batch.name) if mark["counts"]["rejects"] else None
+    return WrittenBatch(batch.packed_bytes, mark["counts"], partitions, rejects)
 
 
 def rejects_uri(work: str, name: str) -> str:
@@ -149,22 +142,20 @@ def _file(work: str, table: str, name: str) -> str:
     return storage.join(work, table, f"{name}.arrow")
 
 
-def _write(uri: str, table: str, rows: pa.Table, counts: dict[str, int]) -> Partition:
+def _write(uri: str, table: str, rows: pa.Table) -> Partition:
     keys = rows.column(SPECS[table].key)
     partition = Partition(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
-    metadata = {_METADATA: json.dumps({"part": partition[1:], "counts": counts}, sort_keys=True)}
     # files on a local disk stay in the page cache; over a network they are better small
     options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_remote(uri) else None)
-    schema = rows.schema.with_metadata(metadata)
-    with storage.open_output(uri) as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
-        writer.write_table(rows.combine_chunks().cast(schema), max_chunksize=_ARROW_ROWS)
+    with storage.open_output(uri) as sink, pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows.combine_chunks(), max_chunksize=_ARROW_ROWS)
     return partition
 
 
 def all_rows(uri: str) -> pa.Table:
     """Return all rows of a partition's file. On a local disk only what is used is read."""
     with storage.open_mapped(uri) as stream:
-        return pa.ipc.open_file(stream).read_all().replace_schema_metadata()
+        return pa.ipc.open_file(stream).read_all()
 
 
 def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> tuple[list[Partition], dict[int, int]]:
@@ -174,7 +165,9 @@ def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> t
     """
     spec, folder = SPECS[table], storage.join(work, "sorted")
     rows = [partition.rows for partition in partitions]
-    is_kept = _is_last(partitions, spec.key) if spec.is_unique else np.ones(sum(rows), np.bool_)
+    is_kept = np.ones(sum(rows), np.bool_)
+    if spec.is_unique:
+        is_kept = is_last(np.concatenate([all_rows(uri).column(spec.key).to_numpy() for uri, *_ in partitions]))
     files = np.repeat([int(storage.name(partition.uri).split("-")[0]) for partition in partitions], rows)
     ordered: list[Partition] = []
     with database(f"{table} in {work}") as connection:
@@ -183,17 +176,8 @@ def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> t
         tables = map(pa.table, numbered.to_arrow_reader(_ARROW_ROWS))
         for joined in _joined(tables, _SORTED_BYTES):
             sorted_rows = conform(joined.select(spec.schema.names), spec.schema, folder)
-            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows, {}))
+            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows))
     return ordered, Counter(files[~is_kept].tolist())
-
-
-def _is_last(partitions: Sequence[Partition], key: str) -> np.ndarray:
-    """Return for each row whether no later row has its key. Memory: 40 bytes per row."""
-    keys = np.concatenate([all_rows(partition.uri).column(key).to_numpy() for partition in partitions])
-    _, from_end = np.unique(keys[::-1], return_index=True)
-    is_last = np.zeros(len(keys), np.bool_)
-    is_last[len(keys) - 1 - from_end] = True
-    return is_last
 
 
 def _numbered(partitions: Sequence[Partition], schema: pa.Schema, is_kept: np.ndarray) -> pa.RecordBatchReader:

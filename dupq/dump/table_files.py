@@ -240,9 +240,8 @@ def read_numbered(
 def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
     """Return the rejects of the rows of IDS whose question_id a later row has."""
     with database("ids") as connection:
-        connection.execute("CREATE TABLE ids (question_id BIGINT, id VARCHAR, source VARCHAR, position BIGINT)")
-        for rows in ids:
-            connection.from_arrow(rows).insert_into("ids")
+        batches = (batch for rows in ids for batch in rows.to_batches())
+        connection.register("ids", pa.RecordBatchReader.from_batches(IDS, batches))
         rejects = connection.sql(
             f"""
             SELECT source, position, '{REPEATED}' AS reason,

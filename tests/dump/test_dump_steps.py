@@ -1,6 +1,7 @@
 """Partitions of a site: written once, sorted if necessary, and combined into shards."""
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,15 +9,15 @@ import pytest
 
 from dupq import storage
 from dupq.dump.parsing import SPECS, ParsedRows, sort_rows
+from dupq.dump.reading import Batch
 from dupq.dump.steps import (
     Partition,
     RowRange,
     all_rows,
     are_ordered,
-    find_partitions,
     plan_shards,
+    read_batch,
     sort_partitions,
-    write_partitions,
     write_shard,
 )
 from dupq.tables import LINKS, QUESTIONS, REJECTS
@@ -30,23 +31,32 @@ def questions(ids: list[int], title: str = "") -> pa.Table:
 def written(folder: Path, tables: list[pa.Table], table: str) -> list[Partition]:
     parts = []
     for number, rows in enumerate(tables):
-        contents = ParsedRows({table: sort_rows(SPECS[table], rows)[0]}, REJECTS.empty_table(), {"rows": len(rows)})
-        counts, found = write_partitions(contents, f"{number:04d}-x", str(folder))
-        assert find_partitions(f"{number:04d}-x", str(folder), [table]) == (counts, found)
-        parts.append(found[table])
+        content = {table: sort_rows(SPECS[table], rows)[0]}
+        read = partial(ParsedRows, content, REJECTS.empty_table(), {"rows": len(rows), "rejects": 0})
+        parts.append(read_batch(Batch(f"{number:04d}-x", 0, read), str(folder)).partitions[table])
     return parts
 
 
-def test_a_batch_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
+def test_a_batch_is_read_once(tmp_path: Path) -> None:
     tables = {"questions": questions([1, 5]), "links": LINKS.empty_table()}
-    counts, parts = write_partitions(ParsedRows(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path))
+    contents = ParsedRows(tables, REJECTS.empty_table(), {"rows": 2, "rejects": 0})
+    reads: list[int] = []
 
-    assert parts["questions"][1:] == (2, 1, 5)
-    assert parts["links"][1:] == (0, 0, 0)
-    assert all_rows(parts["questions"].uri).equals(tables["questions"])
-    assert find_partitions("0000-a", str(tmp_path), ["questions", "links"]) == (counts, parts)
-    Path(parts["questions"].uri).unlink()
-    assert find_partitions("0000-a", str(tmp_path), ["questions", "links"]) is None
+    def read() -> ParsedRows:
+        reads.append(1)
+        return contents
+
+    batch = Batch("0000-a", 7, read)
+    written = read_batch(batch, str(tmp_path))
+    assert written.packed_bytes == 7
+    assert written.partitions["questions"][1:] == (2, 1, 5)
+    assert written.partitions["links"][1:] == (0, 0, 0)
+    assert all_rows(written.partitions["questions"].uri).equals(tables["questions"])
+    assert read_batch(batch, str(tmp_path)) == written
+    assert len(reads) == 1
+    (tmp_path / "batches" / "0000-a.json").write_text("{")  # half written, if that were possible
+    assert read_batch(batch, str(tmp_path)) == written
+    assert len(reads) == 2
 
 
 def test_a_shard_is_the_next_rows_of_ordered_partitions() -> None:
