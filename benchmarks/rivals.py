@@ -26,7 +26,7 @@ from minilm import INSTALL, MiniLM, model_folder
 from scipy.special import expit
 
 from dupq.clusters.components import components, represented
-from dupq.clusters.decision import SCORED_SIZE, decide, likeliest
+from dupq.clusters.decision import decide, likeliest
 from dupq.evaluation.measures import Ranker
 from dupq.evaluation.rankers import BM25, EncoderRanker
 from dupq.evaluation.verdicts import Verdict, format_verdicts, last_verdicts
@@ -73,7 +73,7 @@ def decided(ranker: Ranker, keys: np.ndarray, links: np.ndarray, wanted: int) ->
     for even in np.sort(scores)[-2 * wanted :]:  # the lowest threshold first
         p = expit(scores - even).astype(np.float32)
         of_others = lambda some, even=even: expit(odds(some, even / _SLOPE))  # noqa: E731
-        keys, clusters = decide(pairs, p, _NO_PAIRS, 0.5, SCORED_SIZE, of_others)
+        keys, clusters = decide(pairs, p, _NO_PAIRS, 0.5, of_others)
         groups = (keys[clusters == cluster] for cluster in np.unique(clusters))
         inside = [own[np.stack(np.triu_indices(len(own), 1), axis=1)] for own in groups]
         if sum(map(len, inside)) <= wanted:

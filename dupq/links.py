@@ -4,7 +4,7 @@ Duplicates form sets. A whole set goes to one part, so that training sees no que
 on the development part and measures itself on the test part.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
-from dupq.text.keys import Sites, are_among, distinct, pairs_among, parse_id
+from dupq.text.keys import Sites, are_among, distinct, pairs_among, parse_id, proper_pairs, tabbed_lines
 
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:
@@ -42,8 +42,7 @@ def known_duplicates(links: str, sites: Sites) -> np.ndarray:
 
     A link of a question to itself is left out.
     """
-    pairs = np.unique(np.sort(duplicate_links(links, sites), axis=1), axis=0)
-    return pairs[pairs[:, 0] != pairs[:, 1]]
+    return proper_pairs(duplicate_links(links, sites))
 
 
 def links_table(links: str | None, site_names: list[str], _: int = 0) -> pa.Table:
@@ -69,7 +68,9 @@ def read_pairs(content: bytes, sites: Sites, uri: str) -> tuple[np.ndarray, np.n
     alone if there is a single site. A first line of names is a heading. Raises DupqError naming `uri` and the line.
     """
     pairs, labels = [], []
-    for location, fields in _lines(content, uri):
+    for index, (location, fields) in enumerate(tabbed_lines(content, uri)):
+        if index == 0 and all(field.isidentifier() for field in fields):  # a heading: ids begin with a digit
+            continue
         if len(fields) not in (2, 3):
             raise DupqError(f"{location}: {len(fields)} columns; two questions and 1 or 0 expected, with tabs between")
         label = fields[2] if len(fields) == 3 else "1"
@@ -81,19 +82,6 @@ def read_pairs(content: bytes, sites: Sites, uri: str) -> tuple[np.ndarray, np.n
         pairs.append((min(left, right), max(left, right)))
         labels.append(_LABELS[label])
     return np.array(pairs, np.int64).reshape(-1, 2), np.array(labels, bool)
-
-
-def _lines(content: bytes, uri: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the location, for messages, and the fields of each line that is neither blank nor the heading."""
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{uri}: not a text in UTF-8 ({error})") from error
-    for number, line in enumerate(lines, 1):
-        fields = [field.strip() for field in line.split("\t")]
-        is_heading = number == 1 and all(field.isidentifier() for field in fields)  # ids begin with a digit
-        if line.strip() and not is_heading:
-            yield f"{uri}, line {number}", fields
 
 
 def _key(text: str, sites: Sites, location: str) -> int:
@@ -194,8 +182,7 @@ def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representa
     what it is measured on, not even through a copy.
     """
     raw = run_split(links, seen)
-    pairs = np.unique(np.sort(representative_of(links.ravel()).reshape(-1, 2), axis=1), axis=0)
-    members, sets = components(pairs[pairs[:, 0] != pairs[:, 1]])
+    members, sets = components(proper_pairs(representative_of(links.ravel()).reshape(-1, 2)))
     reserved = {part: representative_of(raw.questions[raw.parts == part]) for part in ("test", "train")}
     return Split(members, sets, parts_of(members, sets, "development", reserved))
 

@@ -332,10 +332,7 @@ CALIBRATION_PAIRS = pa.schema(
     ]
 )
 
-# A partition's number of candidate pairs at each step of probability, and the sum of their probabilities.
-HISTOGRAM = pa.schema(_columns(pairs=pa.int64(), probabilities=pa.float64()))
-
-# A sample of pairs to be judged: dupq.evaluation.sampling.Rows.
+# A sample of pairs to be judged: dupq/evaluation/sampling.py.
 REVIEW = pa.schema(
     [
         *KEY_PAIRS,
@@ -345,10 +342,6 @@ REVIEW = pa.schema(
         _required("hash", pa.uint64()),
     ]
 )
-
-# A file's number of pairs of each probability, first not joined, then joined, and the sums:
-# dupq.evaluation.sampling.Histogram.
-REVIEW_COUNTS = pa.schema(_columns(pairs=pa.int64(), millionths=pa.int64()))
 
 # The number of questions that have a term.
 TERM_COUNTS = pa.schema(_columns(term=pa.int32(), questions=pa.int64()))

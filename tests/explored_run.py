@@ -7,7 +7,6 @@ from scipy import sparse
 
 from dupq import storage, tables
 from dupq.encoders.saved import FORMAT
-from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.question_tables import embeddings_table
@@ -38,19 +37,17 @@ def _key(sites: Sites, key: Key) -> int:
 
 
 def _write_sample(run: str, sites: Sites) -> None:
-    left, right = (np.array([_key(sites, pair[side]) for pair in ASKED]) for side in (0, 1))
     size = len(ASKED)
-    rows = sampling.Rows(
-        left=left,
-        right=right,
-        strata=np.arange(size) % 2,
-        joined=np.array([True, True, True, False]),
-        sizes=np.full(size, 5),
-        drawn=np.full(size, 2),
-        probabilities=np.full(size, 0.8),
-        hashes=np.arange(size, dtype=np.uint64)[::-1].copy(),
-    )
-    table = pa.table([pa.array(column) for column in rows], schema=tables.REVIEW)
+    columns = {
+        **{name: [_key(sites, pair[side]) for pair in ASKED] for side, name in enumerate(("left", "right"))},
+        "stratum": np.arange(size) % 2,
+        "joined": [True, True, True, False],
+        "pairs": np.full(size, 5),
+        "drawn": np.full(size, 2),
+        "probability": np.full(size, 0.8),
+        "hash": np.arange(size, dtype=np.uint64)[::-1],
+    }
+    table = pa.table(columns, schema=tables.REVIEW)
     storage.write_table(storage.join(run, "review.parquet"), table, tables.REVIEW)
     verdicts = [Verdict(*left, *right, "unsure" if place == 0 else "") for place, (left, right) in enumerate(ASKED)]
     storage.write_bytes(storage.join(run, "review.tsv"), format_verdicts(verdicts).encode())

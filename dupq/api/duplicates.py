@@ -25,7 +25,7 @@ from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
+from dupq.clusters.decision import decide, histogram_of
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
@@ -162,7 +162,7 @@ def find_duplicates(
     histogram = histogram_of(compared.probabilities)
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
     no_links = np.zeros((0, 2), np.int64)
-    candidates = compared.pairs, compared.probabilities, no_links, chosen["threshold"], SCORED_SIZE, compared.score
+    candidates = compared.pairs, compared.probabilities, no_links, chosen["threshold"], compared.score
     keys, clusters = with_represented(components(near.pairs), decide(*candidates))
     labels = np.arange(len(titles))
     labels[keys] = clusters

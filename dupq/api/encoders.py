@@ -24,7 +24,7 @@ from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
 from dupq.neighbours.tiles import Search, block, search_tile
-from dupq.text.keys import RowsByKey
+from dupq.text.keys import RowsByKey, pairs_in
 from dupq.text.questions import texts_table
 
 
@@ -166,7 +166,7 @@ class Comparison:
     @property
     def pairs(self) -> np.ndarray:
         """The rows of the texts of each pair (int64, shape (m, 2))."""
-        return np.stack([self.table[side].to_numpy() for side in ("left", "right")], axis=1)
+        return pairs_in(self.table)
 
     @property
     def probabilities(self) -> np.ndarray:

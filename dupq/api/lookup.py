@@ -18,7 +18,7 @@ from dupq.api.encoders import TextEncoder, Weighed
 from dupq.api.inputs import Texts, check_count, collected, column_of, keys_in, names_of, share
 from dupq.clusters import identity
 from dupq.clusters.components import Constraints, components, constraints, represented, with_represented
-from dupq.clusters.decision import SCORED_SIZE, decide, histogram_of
+from dupq.clusters.decision import decide, histogram_of
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, VERDICTS_FILE, Verdict, format_verdicts, parse_verdicts
@@ -28,7 +28,7 @@ from dupq.neighbours.tiles import top_k
 from dupq.runs.queries import drawn_sample, sampled_pairs
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, link, row_of
-from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, ends, pairs_of, scorer_of, weigh
+from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, pairs_of, scorer_of, weigh
 from dupq.text.keys import Sites
 from dupq.text.questions import question_text
 
@@ -151,7 +151,7 @@ def estimated(run: Run, verdicts: Any) -> Estimate:
     rows, sites = sampled
     is_file = isinstance(verdicts, (str, os.PathLike))
     people = read_verdicts(storage.absolute(verdicts), sites) if is_file else _verdicts_in(collected(verdicts), sites)
-    return estimate(rows, verdicts_of(rows, people.left, people.right, people.verdicts)[0])
+    return estimate(rows, verdicts_of(rows, people)[0])
 
 
 def _verdicts_in(table: object, sites: Sites) -> Judged:
@@ -245,14 +245,14 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     value = share(threshold if threshold is not None else precision, "at: ")
     sites = Sites(sorted(run.metrics["sites"]))
     table = run.pairs.arrow(PAIR_COLUMNS)
-    near = ends(table.filter(pc.is_in(table["source"], pa.array(["exact", "near_duplicate"]))), sites)
-    members, representatives = components(near)
+    near = table.filter(pc.is_in(table["source"], pa.array(["exact", "near_duplicate"])))
+    members, representatives = components(sites.pack_pairs(near, "pairs"))
     pairs = pairs_of(table, sites)
     histogram = histogram_of(pairs.probabilities)
     chosen = histogram.choose(value) if threshold is None else histogram.above(value)
     scorer, cut = Scorer(run, sites, pairs), chosen["threshold"]
     held = _constraints(run, sites, members, representatives)
-    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
+    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, scorer.score, held.apart)
     before = identity.read_clusters(run.clusters.source, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Clustering(keys, clusters), before)
@@ -275,7 +275,7 @@ def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: n
     judged = read_verdicts(kept if storage.exists(kept) else None, sites)
     rows = run.clusters.arrow(["site", "question_id"])
     archive = np.sort(sites.pack_columns(rows["site"], rows["question_id"], run.clusters.source))
-    people = judged.pairs(SAME), known, judged.pairs(DIFFERENT)
+    people = judged.of(SAME), known, judged.of(DIFFERENT)
     return constraints(*people, archive, lambda keys: represented(keys, members, representatives))
 
 

@@ -321,12 +321,10 @@ def read_prior(uri: str = "") -> Prior:
     """Return the prior at `uri`, or dupq's own. Raises DupqError if it was made for other features."""
     uri = uri or str(_SHIPPED / "prior.json")
     values = read_as(uri, _Entries, _REMEDY)
-    if tuple(values["features"]) != FEATURES:
-        raise DupqError(f"{uri}: made for other features; {_REMEDY}")
     columns = [values[name] for name in ("centres", "scales", "coefficients", "linked", "teacher")]
-    features = len(FEATURES)
-    if [len(column) for column in columns] != [features, features, features + 1, 2, 3]:
-        raise DupqError(f"{uri}: not as many numbers as there are features; {_REMEDY}")
+    lengths, features = [len(column) for column in columns], len(FEATURES)
+    if tuple(values["features"]) != FEATURES or lengths != [features, features, features + 1, 2, 3]:
+        raise DupqError(f"{uri}: made for other features; {_REMEDY}")
     centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
     return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))

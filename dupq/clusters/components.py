@@ -1,6 +1,6 @@
 """Connected components of a graph of questions, and the constraints that people's verdicts put on them.
 
-Only verified edges are followed. `cluster_statistics` says how well its edges hold a cluster together.
+Only verified edges are followed.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dupq.text.keys import are_among, distinct, pairs_among
+from dupq.text.keys import are_among, distinct, pairs_among, proper_pairs
 
 _EDGES_HELD = 1 << 22  # before they are reduced to a forest
 
@@ -104,19 +104,13 @@ def constraints(
     Pairs with a question that is not among the sorted `keys` are ignored. Where pairs contradict one another, `apart`
     wins over `same`, both win over `links`, and otherwise the smaller pair wins.
     """
-    same, links, apart = (_distinct(represent(pairs_among(keys, pairs))) for pairs in (same, links, apart))
+    same, links, apart = (proper_pairs(represent(pairs_among(keys, pairs))) for pairs in (same, links, apart))
     pairs, first = np.unique(np.concatenate([same, links]), axis=0, return_index=True)
     is_verdict = first < len(same)
     order = np.argsort(~is_verdict, kind="stable")
     pairs, is_verdict = pairs[order], is_verdict[order]
     may_join = joinable(pairs, apart)
     return Constraints(pairs[may_join], is_verdict[may_join], apart, int((is_verdict & ~may_join).sum()))
-
-
-def _distinct(pairs: np.ndarray) -> np.ndarray:
-    """Return pairs with the smaller key on the left, each once, without pairs of a question with itself."""
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return pairs[pairs[:, 0] != pairs[:, 1]]
 
 
 def joinable(edges: np.ndarray, apart: np.ndarray) -> np.ndarray:
@@ -150,36 +144,3 @@ def joinable(edges: np.ndarray, apart: np.ndarray) -> np.ndarray:
                 foes[foe].add(root)
                 foes[root].add(foe)
     return is_joinable
-
-
-class ClusterStatistics(NamedTuple):
-    """Columns of CLUSTER_STATS, with a row per cluster."""
-
-    clusters: np.ndarray
-    sizes: np.ndarray
-    edges: np.ndarray
-    densities: np.ndarray
-    weakest_links: np.ndarray
-    bridges: np.ndarray
-
-
-def cluster_statistics(clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray) -> ClusterStatistics:
-    """Return the statistics of each cluster, sorted by cluster.
-
-    Row i of `edges` (int64, shape (m, 2), no repeats) is inside cluster `clusters[i]`; no question is in two clusters.
-    The order of the edges makes no difference. Memory: about 1 kB an edge.
-    """
-    import networkx as nx  # importing it takes .2 s, and no other task needs it
-
-    names, owners = np.unique(clusters, return_inverse=True)
-    members, ends = np.unique(edges, return_inverse=True)
-    ends = ends.reshape(-1, 2)
-    of_members = np.empty(len(members), np.int64)
-    of_members[ends[:, 0]] = of_members[ends[:, 1]] = owners
-    sizes = np.bincount(of_members, minlength=len(names))
-    counts = np.bincount(owners, minlength=len(names))
-    weakest = np.full(len(names), np.inf, probabilities.dtype)
-    np.minimum.at(weakest, owners, probabilities)
-    bridges = np.array(list(nx.bridges(nx.Graph(ends.tolist()))), np.int64).reshape(-1, 2)
-    bridge_counts = np.bincount(of_members[bridges[:, 0]], minlength=len(names))
-    return ClusterStatistics(names, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts)

@@ -170,7 +170,6 @@ def decide(
     probabilities: np.ndarray,
     links: np.ndarray,
     threshold: float,
-    scored_size: int,
     score: Score,
     apart: np.ndarray = _NO_PAIRS,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -178,12 +177,12 @@ def decide(
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32). Pairs of `links` join at
     any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among `pairs`, in
-    components of three to `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes
+    components of three to SCORED_SIZE questions. This is the partition stage in one process. Memory: about 500 bytes
     a pair in components.
     """
     keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
-    is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
+    is_scored = (sizes[indices] > 2) & (sizes[indices] <= SCORED_SIZE)
     rows, inside = pairs_inside(keys, owners, pairs)
     constraints = links, apart
     return keys, solve(keys, owners, is_scored, rows, probabilities[inside], constraints, threshold, score)[0]

@@ -11,9 +11,9 @@ up: joining two clusters gains the excess between them plus `absent` for each of
 
 import heapq
 from collections import defaultdict
-from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from dupq.clusters.components import connected
 from dupq.kernel_cache import numba
@@ -194,19 +194,14 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     return np.array(parents)[labels]
 
 
-class _Neighbours(NamedTuple):
-    """The neighbours of all nodes; those of node i are the rows `starts[i]` to `starts[i + 1]`."""
-
-    starts: np.ndarray
-    nodes: np.ndarray
-    excess: np.ndarray
+# The neighbours of node i are the rows `starts[i]` to `starts[i + 1]`: starts, nodes, excess.
+_Neighbours = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _neighbours(count: int, pairs: np.ndarray, excess: np.ndarray) -> _Neighbours:
-    sources, targets = np.r_[pairs[:, 0], pairs[:, 1]], np.r_[pairs[:, 1], pairs[:, 0]]
-    order = np.lexsort((targets, sources))
-    starts = np.searchsorted(sources[order], np.arange(count + 1))
-    return _Neighbours(starts, targets[order], np.r_[excess, excess][order])
+    ends = np.r_[pairs[:, 0], pairs[:, 1]], np.r_[pairs[:, 1], pairs[:, 0]]
+    graph = sparse.coo_array((np.r_[excess, excess], ends), shape=(count, count)).tocsr()
+    return graph.indptr, graph.indices, graph.data
 
 
 @numba.njit(nogil=True, cache=True)
@@ -232,20 +227,21 @@ def _best_cluster(
     neighbours: _Neighbours, node: int, labels: np.ndarray, sizes: np.ndarray, towards: np.ndarray, absent: float
 ) -> int:
     """Return the label with which the node adds most, its own in a tie. `towards` is all 0 before and after."""
-    rows = range(neighbours.starts[node], neighbours.starts[node + 1])
+    starts, nodes, excess = neighbours
+    rows = range(starts[node], starts[node + 1])
     for row in rows:
-        towards[labels[neighbours.nodes[row]]] += neighbours.excess[row]
+        towards[labels[nodes[row]]] += excess[row]
     own = best = labels[node]
     most = towards[own] + absent * (sizes[own] - 1) + _LEAST_GAIN
     if most < 0:
         best, most = len(labels) + node, 0.0
     for row in rows:
-        label = labels[neighbours.nodes[row]]
+        label = labels[nodes[row]]
         value = towards[label] + absent * sizes[label]
         if label != own and value > most:
             best, most = label, value
     for row in rows:
-        towards[labels[neighbours.nodes[row]]] = 0
+        towards[labels[nodes[row]]] = 0
     return best
 
 

@@ -159,8 +159,7 @@ def retrieval(
 def _intervals(rankings: list[list[int]], relevant: list[set[int]], k: int) -> dict[str, list[float]]:
     """Return the bounds of 95 % intervals by bootstrap over the queries."""
     values = retrieval_values(rankings, relevant, k)
-    intervals = {name: bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES) for name in _WITH_INTERVALS}
-    return {name: [interval.low, interval.high] for name, interval in intervals.items()}
+    return {name: [*bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES)] for name in _WITH_INTERVALS}
 
 
 def pair_thresholds(

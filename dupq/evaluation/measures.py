@@ -1,16 +1,13 @@
-"""Measures of retrieval, pair classification, clusters and calibration with their intervals, in plain numpy.
+"""Measures of retrieval, pair classification, clusters and calibration, with their intervals."""
 
-The nightly job calls these in processes that would need half a second to two seconds to import scipy or scikit-learn.
-Tests compare them with ir_measures.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from typing_extensions import TypedDict
 
-from dupq.text.keys import distinct, indices_among
+from dupq.clusters.identity import Clustering
+from dupq.text.keys import are_pairs_among, distinct, indices_among
 
 
 class Scorer(Protocol):
@@ -33,76 +30,44 @@ class Ranker(Scorer, Protocol):
         ...
 
 
-# Bootstrap intervals of one value per query (float64, shape (q,)). They account only for the choice of the queries,
-# which are a sample of all possible ones.
-
-_AT_ONCE = 1 << 22  # drawn numbers in memory
+_DRAWN_AT_ONCE = 1 << 22  # 64 MiB
 
 
-class Interval(NamedTuple):
-    """A mean with the bounds of its interval."""
+def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean of `values` (Efron and Tibshirani 1993, section 13.3).
 
-    mean: float
-    low: float
-    high: float
-
-
-def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000, confidence: float = 0.95) -> Interval:
-    """Return the percentile interval of the mean of `values` (Efron and Tibshirani 1993, section 13.3).
-
-    The bounds are quantiles of the means of as many values drawn with replacement. To compare two systems on the same
-    queries, pass the differences. Raises ValueError without values. Memory: 64 MiB, or 16 bytes per value if more.
+    Values are one per query (float64, (q,)), at least one. The interval accounts only for the choice of the queries,
+    which are a sample of all possible ones. To compare two systems on the same queries, pass the differences.
     """
-    if not len(values):
-        raise ValueError("no values to resample")
-    generator = np.random.default_rng(seed)
-    means = np.concatenate(
-        [
-            values[generator.integers(0, len(values), (rows, len(values)))].mean(axis=1)
-            for rows in rows_at_once(resamples, len(values))
-        ]
-    )
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(values.mean()), float(low), float(high))
+    from scipy.stats import bootstrap  # takes a second to import
 
-
-def rows_at_once(resamples: int, columns: int) -> Iterator[int]:
-    """Yield the sizes of batches of `resamples` rows that fit into memory."""
-    most = max(1, _AT_ONCE // max(1, columns))
-    for start in range(0, resamples, most):
-        yield min(most, resamples - start)
+    if len(values) == 1:
+        return float(values[0]), float(values[0])
+    options = {"n_resamples": resamples, "batch": max(1, _DRAWN_AT_ONCE // len(values)), "method": "percentile"}
+    low, high = bootstrap((values,), np.mean, rng=np.random.default_rng(seed), **options).confidence_interval
+    return float(low), float(high)
 
 
 _ACCURACY_RANKS = (1, 5, 10)
 _RANKS = (*_ACCURACY_RANKS, 100)
 
 
-def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> float:
-    """Return the sum of the precisions at the relevant questions among the first k, over the number of all relevant.
-
-    This is trec_eval's map_cut. With more than k relevant questions no ranking reaches 1.
-    """
-    hits, total = 0, 0.0
-    for rank, question in enumerate(ranked[:k], start=1):
-        if question in relevant:
-            hits += 1
-            total += hits / rank
-    return total / len(relevant)
-
-
 def retrieval_values(rankings: Sequence[Sequence[int]], relevant: Sequence[set[int]], k: int) -> dict[str, np.ndarray]:
     """Return per query whether a known duplicate is among the first n, the share of them there, and MAP@k.
 
     By the measure's name, float64 of shape (q,), from 0 to 1. Each query has at least one relevant question. `rankings`
-    have length k, so there is no recall beyond it.
+    have at most length k, so there is no recall beyond it. MAP is trec_eval's map_cut: the sum of the precisions at the
+    relevant questions, over the number of all relevant. With more than k relevant questions no ranking reaches 1.
     """
-    queries = list(zip(rankings, relevant, strict=True))
-    hits = {n: np.array([len(duplicates.intersection(ranked[:n])) for ranked, duplicates in queries]) for n in _RANKS}
-    sizes = np.array([len(duplicates) for duplicates in relevant])
+    is_hit = np.zeros((len(rankings), k), bool)
+    for row, (ranked, duplicates) in enumerate(zip(rankings, relevant, strict=True)):
+        is_hit[row, : len(ranked)] = [question in duplicates for question in ranked[:k]]
+    hits, sizes = is_hit.cumsum(axis=1), np.array([len(duplicates) for duplicates in relevant])
+    precisions = np.where(is_hit, hits / np.arange(1, k + 1), 0.0)
     return {
-        **{f"accuracy_at_{n}": (hits[n] > 0).astype(float) for n in _ACCURACY_RANKS},
-        **{f"recall_at_{n}": hits[n] / sizes for n in _RANKS if n <= k},
-        "map": np.array([average_precision(ranked, duplicates, k) for ranked, duplicates in queries]),
+        **{f"accuracy_at_{n}": (hits[:, min(n, k) - 1] > 0).astype(float) for n in _ACCURACY_RANKS},
+        **{f"recall_at_{n}": hits[:, n - 1] / sizes for n in _RANKS if n <= k},
+        "map": precisions.cumsum(axis=1)[:, -1] / sizes,  # a sum in the order of ranks, as trec_eval's
     }
 
 
@@ -143,16 +108,6 @@ def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float]
 # with these, not with the archive or the number of pairs.
 
 
-class Calibration(NamedTuple):
-    """One entry per bin [lower, upper) that has pairs; the last bin includes its upper edge."""
-
-    lower: np.ndarray  # float64
-    upper: np.ndarray  # float64
-    pairs: np.ndarray  # float64: how many
-    mean_probability: np.ndarray  # float64
-    share_right: np.ndarray  # float64
-
-
 def joined(links: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Tell which `links` (int64, (m, 2)) have both questions in one cluster: bool (m,)."""
     indices, are_there = indices_among(keys, links)
@@ -162,10 +117,11 @@ def joined(links: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> np.ndar
     return together | (links[:, 0] == links[:, 1])
 
 
-def calibration(probabilities: np.ndarray, is_right: np.ndarray, edges: Sequence[float]) -> Calibration:
+def calibration(probabilities: np.ndarray, is_right: np.ndarray, edges: Sequence[float]) -> dict[str, list[float]]:
     """Return the reliability diagram (DeGroot and Fienberg 1983): per bin, the probabilities and the share of right.
 
     `probabilities` (float64, (m,)) lie between the first and the last of the sorted `edges`; `is_right` is bool (m,).
+    Each list has an entry per bin [lower, upper) that has pairs; the last bin includes its upper edge.
     """
     borders = np.asarray(edges, np.float64)
     bins = len(borders) - 1
@@ -173,19 +129,24 @@ def calibration(probabilities: np.ndarray, is_right: np.ndarray, edges: Sequence
     pairs, sums, right = (np.bincount(bin_of, weights, bins) for weights in (None, probabilities, is_right))
     filled = pairs > 0
     count = pairs[filled].astype(np.float64)
-    return Calibration(borders[:-1][filled], borders[1:][filled], count, sums[filled] / count, right[filled] / count)
+    columns = {
+        "lower": borders[:-1][filled],
+        "upper": borders[1:][filled],
+        "pairs": count,
+        "mean_probability": sums[filled] / count,
+        "share_right": right[filled] / count,
+    }
+    return {name: column.tolist() for name, column in columns.items()}
 
 
-def partners_changed(now: tuple[np.ndarray, np.ndarray], earlier: tuple[np.ndarray, np.ndarray]) -> float:
+def partners_changed(now: Clustering, earlier: Clustering) -> float:
     """Return the share of clustered questions, of either run, that are not in the cluster of the same id in both.
 
-    Each run is its sorted keys and the ids of their clusters. Return 0 if neither has any.
+    Both name clusters by their id. Return 0 if neither has any.
     """
-    keys = distinct(np.concatenate([now[0], earlier[0]]))
-    ids = np.full((2, len(keys)), -1)
-    for column, (run_keys, run_ids) in zip(ids, (now, earlier), strict=True):
-        column[np.searchsorted(keys, run_keys)] = run_ids
-    return float((ids[0] != ids[1]).mean()) if len(keys) else 0.0
+    questions = len(distinct(np.concatenate([now.keys, earlier.keys])))
+    both = (np.stack(clustering, axis=1) for clustering in (now, earlier))
+    return (questions - int(are_pairs_among(*both).sum())) / questions if questions else 0.0
 
 
 # The measures on known duplicates in JSON and in text tables, and what a run cannot measure.

@@ -3,7 +3,7 @@
 The population is all candidate pairs of a run, some of which were joined. They are stratified by the decision and the
 model's probability; more pairs are drawn where a verdict tells more, and each verdict counts for the pairs that it was
 drawn from. This follows OASIS (Marchant and Rubinstein 2017) without its rounds: a run writes all pairs to judge at
-once. It takes two passes over the pairs, in any number of files: one counts (`Histogram`, `plan`), one draws (`strata`,
+once. It takes two passes over the pairs, in any number of files: one counts (`histogram`, `plan`), one draws (`strata`,
 `draw`, `merge`).
 """
 
@@ -16,8 +16,9 @@ import pyarrow as pa
 from scipy.special import expit, logit
 
 from dupq.errors import SettingError
-from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE, VERDICTS, Verdict, last_verdicts
-from dupq.text.keys import Sites
+from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, UNJUDGED, UNSURE, VERDICTS, Verdict, last_verdicts
+from dupq.tables import PAIRS, REVIEW
+from dupq.text.keys import Sites, pair_indices, pairs_in
 
 BINS = 100  # of the probability, equally wide
 _MILLION = 1_000_000  # probabilities are summed in millionths, so that sums do not depend on the order of files
@@ -37,29 +38,23 @@ _LAST_STEP = 1e-8  # size of a step of the fit that ends it
 _NEAREST = 1e-4  # least distance of a probability from 0 and 1 for the curve
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Candidate pairs by decision (row 0: not joined, row 1: joined) and probability. Histograms of files add up."""
+def histogram(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
+    """Count pairs with `probabilities` (float, (n,), 0 to 1), of which `joined` (bool, (n,)) were joined.
 
-    counts: np.ndarray  # int64, shape (2, BINS)
-    sums: np.ndarray  # int64, likewise: of their probabilities, in millionths
-
-
-def histogram(probabilities: np.ndarray, joined: np.ndarray) -> Histogram:
-    """Count pairs with `probabilities` (float, (n,), 0 to 1), of which `joined` (bool, (n,)) were joined."""
+    Return int64 of shape (2, 2, BINS): first the numbers of pairs, then the sums of their probabilities in millionths,
+    each by decision (row 0: not joined, row 1: joined) and probability. Histograms of files add up.
+    """
     cells = _cells(probabilities, joined)
-    millionths = np.rint(np.asarray(probabilities, np.float64) * _MILLION).astype(np.int64)
-    counts, sums = np.bincount(cells, minlength=2 * BINS), np.zeros(2 * BINS, np.int64)
-    np.add.at(sums, cells, millionths)
-    return Histogram(counts.astype(np.int64).reshape(2, BINS), sums.reshape(2, BINS))
+    counted = np.zeros((2, 2 * BINS), np.int64)
+    np.add.at(counted[0], cells, 1)
+    np.add.at(counted[1], cells, np.rint(np.asarray(probabilities, np.float64) * _MILLION).astype(np.int64))
+    return counted.reshape(2, 2, BINS)
 
 
 def _cells(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
     """Return the cells of pairs in a flat histogram."""
-    wide = np.asarray(probabilities, np.float64)
-    if wide.size and not (wide.min() >= 0 and wide.max() <= 1):  # so NaN is caught too
-        raise ValueError("a probability that is not between 0 and 1")
-    return np.minimum((wide * BINS).astype(np.int64), BINS - 1) + BINS * np.asarray(joined, np.int64)
+    bins = (np.asarray(probabilities, np.float64) * BINS).astype(np.int64)
+    return np.minimum(bins, BINS - 1) + BINS * np.asarray(joined, np.int64)
 
 
 @dataclass(frozen=True)
@@ -73,8 +68,8 @@ class Plan:
     drawn: np.ndarray  # int64, likewise
 
 
-def plan(population: Histogram, sample: int) -> Plan:
-    """Distribute `sample` pairs (or all, if there are fewer) over strata.
+def plan(population: np.ndarray, sample: int) -> Plan:
+    """Distribute `sample` pairs (or all, if there are fewer) over the strata of a `population`, given its histogram.
 
     The strata of each decision follow the rule of Dalenius and Hodges (1959): equal steps of the cumulated square root
     of the counts. For a stratum of N pairs with mean probability p, the best number for precision is proportional to
@@ -86,18 +81,19 @@ def plan(population: Histogram, sample: int) -> Plan:
     if sample < _SMALLEST_SAMPLE:
         raise SettingError(f"{sample} pairs to review; at least {_SMALLEST_SAMPLE} expected")
     most = min(_STRATA, max(1, sample // (4 * _LEAST)))
+    counts, sums = population
     cells = np.full((2, BINS), -1, np.int64)
     for decision in (0, 1):
-        steps = np.cumsum(np.sqrt(population.counts[decision]))
-        occupied = population.counts[decision] > 0
+        steps = np.cumsum(np.sqrt(counts[decision]))
+        occupied = counts[decision] > 0
         if occupied.any():
             strata_of_bins = np.ceil(steps[occupied] / steps[-1] * most - 1e-9)
             cells[decision, occupied] = np.unique(strata_of_bins, return_inverse=True)[1] + cells.max() + 1
     flat, strata_count = cells.ravel(), int(cells.max()) + 1
     inside = flat >= 0
     sizes, millionths = np.zeros((2, strata_count), np.int64)
-    np.add.at(sizes, flat[inside], population.counts.ravel()[inside])
-    np.add.at(millionths, flat[inside], population.sums.ravel()[inside])
+    np.add.at(sizes, flat[inside], counts.ravel()[inside])
+    np.add.at(millionths, flat[inside], sums.ravel()[inside])
     joined = np.isin(np.arange(strata_count), cells[1])
     means = millionths / (_MILLION * sizes)
     return Plan(cells, joined, sizes, means, _allocate(sizes, means, joined, sample))
@@ -136,86 +132,49 @@ def _allocate(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample: 
 
 
 def strata(probabilities: np.ndarray, joined: np.ndarray, planned: Plan) -> np.ndarray:
-    """Return the strata (int64, (n,)) of pairs with `probabilities` (float, (n,)) and decisions `joined` (bool, (n,)).
+    """Return the strata (int64, (n,)) of pairs with `probabilities` (float, (n,)) and decisions `joined` (bool)."""
+    of_pairs: np.ndarray = planned.cells.ravel()[_cells(probabilities, joined)]
+    return of_pairs
 
-    Raises ValueError for a pair that the plan's histogram does not count.
+
+def draw(pairs: np.ndarray, strata_of_rows: np.ndarray, planned: Plan, seed: int) -> pa.Table:
+    """Return the pairs (int64 keys, shape (n, 2)) of one file that may be in the sample: rows of REVIEW.
+
+    They are those with the smallest hashes in each stratum. A pair's hash depends on its keys and `seed` alone. So the
+    order of rows and their distribution over files do not change what `merge` keeps, and every pair of a stratum has
+    the same chance.
     """
-    strata_of_pairs = planned.cells.ravel()[_cells(probabilities, joined)]
-    if strata_of_pairs.size and strata_of_pairs.min() < 0:
-        raise ValueError("a pair that the histogram of the plan does not count")
-    return strata_of_pairs
+    of_strata = (planned.joined, planned.sizes, planned.drawn, planned.probabilities)
+    columns = [*pairs.T, strata_of_rows, *(column[strata_of_rows] for column in of_strata), pair_hashes(pairs, seed)]
+    return merge(pa.table(columns, schema=REVIEW))
 
 
-class Rows(NamedTuple):
-    """Drawn pairs, sorted by stratum and hash."""
-
-    left: np.ndarray  # int64, keys of questions
-    right: np.ndarray
-    strata: np.ndarray  # int64
-    joined: np.ndarray  # bool, the same in the whole stratum
-    sizes: np.ndarray  # int64: pairs of the population in the stratum
-    drawn: np.ndarray  # int64: pairs drawn from the stratum over all files; a pair's weight is sizes / drawn
-    probabilities: np.ndarray  # float64: the stratum's mean of the model's
-    hashes: np.ndarray  # uint64
+def merge(rows: pa.Table) -> pa.Table:
+    """Return the rows (REVIEW) with the smallest hashes of each stratum, as many as are drawn, sorted by both."""
+    rows = rows.sort_by([(name, "ascending") for name in ("stratum", "hash", "left", "right")])
+    strata = rows["stratum"].to_numpy()
+    ranks = np.arange(len(strata)) - np.searchsorted(strata, strata)
+    return rows.filter(pa.array(ranks < rows["drawn"].to_numpy()))
 
 
-def draw(keys_left: np.ndarray, keys_right: np.ndarray, strata_of_rows: np.ndarray, planned: Plan, seed: int) -> Rows:
-    """Return the pairs of one file that may be in the sample: those with the smallest hashes in each stratum.
-
-    Keys and strata are int64 (n,). A pair's hash depends on its keys and `seed` alone. So the order of rows and their
-    distribution over files do not change what `merge` keeps, and every pair of a stratum has the same chance.
-    """
-    hashes = pair_hashes(keys_left, keys_right, seed)
-    indices = [np.zeros(0, np.int64)]
-    for stratum, count in enumerate(planned.drawn.tolist()):
-        in_stratum = np.flatnonzero(strata_of_rows == stratum)
-        if len(in_stratum) > count:
-            limit = np.partition(hashes[in_stratum], count - 1)[count - 1]
-            in_stratum = in_stratum[hashes[in_stratum] <= limit]
-        indices.append(in_stratum)
-    drawn = np.concatenate(indices)
-    numbers = np.asarray(strata_of_rows, np.int64)[drawn]
-    candidates = Rows(
-        left=np.asarray(keys_left, np.int64)[drawn],
-        right=np.asarray(keys_right, np.int64)[drawn],
-        strata=numbers,
-        joined=planned.joined[numbers],
-        sizes=planned.sizes[numbers],
-        drawn=planned.drawn[numbers],
-        probabilities=planned.probabilities[numbers],
-        hashes=hashes[drawn],
-    )
-    return merge([candidates])
-
-
-def merge(draws: Sequence[Rows]) -> Rows:
-    """Merge the draws of several files (at least one): keep the smallest hashes of each stratum."""
-    pairs = Rows(*(np.concatenate(columns) for columns in zip(*draws, strict=True)))
-    order = np.lexsort((pairs.right, pairs.left, pairs.hashes, pairs.strata))
-    numbers = pairs.strata[order]
-    ranks = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
-    kept = order[ranks < pairs.drawn[order]]
-    return Rows(*(column[kept] for column in pairs))
-
-
-def asking_order(rows: Rows) -> np.ndarray:
-    """Return the rows (int64, (n,)) in the order for people: a pair of each stratum in turn, while it has any.
+def asking_order(rows: pa.Table) -> np.ndarray:
+    """Return the rows (int64, (n,)) of REVIEW in the order for people: a pair of each stratum in turn.
 
     So the first verdicts cover every stratum. Within a turn, and within a stratum, pairs are in the order of their
     hashes, so that their position does not reveal what the run decided.
     """
-    order = np.lexsort((rows.hashes, rows.strata))
-    strata = rows.strata[order]
+    hashes, strata = rows["hash"].to_numpy(), rows["stratum"].to_numpy()
+    order = np.lexsort((hashes, strata))
     turns = np.empty(len(order), np.int64)
-    turns[order] = np.arange(len(order)) - np.searchsorted(strata, strata)
-    return np.lexsort((rows.hashes, turns))
+    turns[order] = np.arange(len(order)) - np.searchsorted(strata[order], strata[order])
+    return np.lexsort((hashes, turns))
 
 
-def pair_hashes(left: np.ndarray, right: np.ndarray, seed: int) -> np.ndarray:
-    """Return a hash (uint64, (n,)) of `seed` and each pair of keys (int64, (n,)) by three mixes of SplitMix64."""
+def pair_hashes(pairs: np.ndarray, seed: int) -> np.ndarray:
+    """Return a hash (uint64, (n,)) of `seed` and each pair of keys (int64, (n, 2)) by three mixes of SplitMix64."""
     state = _mixed(np.array([seed % 2**64], np.uint64))
-    for keys in (left, right):
-        state = _mixed(state ^ np.asarray(keys, np.int64).astype(np.uint64))
+    for keys in pairs.T:
+        state = _mixed(state ^ keys.astype(np.uint64))
     return state
 
 
@@ -247,8 +206,9 @@ class Estimate:
     unjudged: int
 
 
-def estimate(rows: Rows, verdicts: np.ndarray) -> Estimate:
-    """Estimate precision, recall and the number of duplicates from `verdicts` (int8, (n,): SAME … UNJUDGED) on `rows`.
+def estimate(rows: pa.Table, verdicts: np.ndarray) -> Estimate:
+    """Estimate precision, recall and the number of duplicates from `verdicts` (int8, (n,): SAME … UNJUDGED) on `rows`
+    of REVIEW.
 
     The values are stratified estimates: a verdict counts for the pairs of its stratum over the verdicts in it (Cochran
     1977, section 5.3). Pairs that are unsure or not judged are left out, as if never drawn.
@@ -262,8 +222,8 @@ def estimate(rows: Rows, verdicts: np.ndarray) -> Estimate:
     judged to its last pair is certain. An interval always contains its value.
     """
     same, sure = verdicts == SAME, (verdicts == SAME) | (verdicts == DIFFERENT)
-    _, first, numbers = np.unique(rows.strata, return_index=True, return_inverse=True)
-    sizes, joined, means = rows.sizes[first], rows.joined[first], rows.probabilities[first]
+    _, first, numbers = np.unique(rows["stratum"].to_numpy(), return_index=True, return_inverse=True)
+    sizes, joined, means = (rows[name].to_numpy()[first] for name in ("pairs", "joined", "probability"))
     hits, judged = (np.bincount(numbers, mask, len(first)).astype(np.int64) for mask in (same, sure))
     random = np.random.default_rng(_DRAW_SEED)
     values, draws = np.zeros(len(first)), np.zeros((_DRAWS, len(first)))
@@ -328,32 +288,26 @@ def _fitted_curve(features: np.ndarray, hits: np.ndarray, judged: np.ndarray) ->
             return curve, np.linalg.inv(curvature)
 
 
-def verdicts_of(rows: Rows, left: np.ndarray, right: np.ndarray, verdicts: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the verdict (int8, (n,)) on each row, UNJUDGED if there is none, and how many are on other pairs.
-
-    `left` and `right` (int64 keys, (m,), left < right) and `verdicts` (int8, (m,)) hold each pair once.
-    """
-    by_pair = dict(zip(zip(left.tolist(), right.tolist(), strict=True), verdicts.tolist(), strict=True))
-    pairs = zip(rows.left.tolist(), rows.right.tolist(), strict=True)
-    of_rows = np.array([by_pair.get(pair, UNJUDGED) for pair in pairs], np.int8)
-    return of_rows, len(by_pair) - int((of_rows != UNJUDGED).sum())
-
-
 @dataclass(frozen=True)
 class Judged:
-    """Verdicts on pairs of a run's keys. Pairs of sites that the run lacks are only counted."""
+    """Verdicts on pairs of a run's keys."""
 
-    left: np.ndarray
-    right: np.ndarray
+    pairs: np.ndarray  # int64, shape (m, 2), left < right
     verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
-    elsewhere: int
 
-    def pairs(self, verdict: int) -> np.ndarray:
-        """Return the pairs (int64, shape (m, 2), left < right) with a verdict: SAME, DIFFERENT or UNSURE."""
-        return np.stack([self.left, self.right], axis=1)[self.verdicts == verdict]
+    def of(self, verdict: int) -> np.ndarray:
+        """Return the pairs (int64, shape (m, 2)) with a verdict: SAME, DIFFERENT or UNSURE."""
+        return self.pairs[self.verdicts == verdict]
 
 
-NONE_JUDGED = Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
+NONE_JUDGED = Judged(np.zeros((0, 2), np.int64), np.zeros(0, np.int8))
+
+
+def verdicts_of(rows: pa.Table, judged: Judged) -> tuple[np.ndarray, int]:
+    """Return the verdict (int8, (n,)) on each row of REVIEW, UNJUDGED if there is none; and how many are on others."""
+    indices = pair_indices(judged.pairs, pairs_in(rows))
+    of_rows = np.append(judged.verdicts, np.int8(UNJUDGED))[indices]
+    return of_rows, len(judged.pairs) - int((indices >= 0).sum())
 
 
 def read_verdicts(uri: str | None, sites: Sites) -> Judged:
@@ -364,16 +318,10 @@ def read_verdicts(uri: str | None, sites: Sites) -> Judged:
 
 
 def judged(verdicts: Sequence[Verdict], sites: Sites, source: str) -> Judged:
-    """Return the last verdict on each pair, by keys. Errors name `source`."""
-    last = list({row[:4]: row for row in verdicts}.values())
-    own = [row for row in last if row.site_left in sites.names and row.site_right in sites.names]
-    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), source)[0]) for row in own]
-    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), source)[0]) for row in own]
-    ends = [np.array(left, np.int64), np.array(right, np.int64)]
-    codes = np.array([VERDICTS[row.verdict] for row in own], np.int8)
-    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(last) - len(own))
+    """Return the last verdict on each pair of these sites, by keys. Errors name `source`."""
+    last = {row[:4]: row._asdict() for row in verdicts if {row.site_left, row.site_right} <= {*sites.names}}
+    pairs = sites.pack_pairs(pa.Table.from_pylist([*last.values()], _ENDS), source)
+    return Judged(np.sort(pairs, axis=1), np.array([VERDICTS[row["verdict"]] for row in last.values()], np.int8))
 
 
-def rows_in(table: pa.Table) -> Rows:
-    """Return the drawn pairs of a table of REVIEW."""
-    return Rows(*(column.to_numpy() for column in table.columns))
+_ENDS = pa.schema([PAIRS.field(name) for name in COLUMNS[:4]])

@@ -4,7 +4,8 @@
     planted  per kind of planted pairs, how many are in one cluster
     changed  how many clustered questions an earlier run has in another cluster
 
-Memory: a file of a table, and the known duplicates. The last task: 50 bytes per clustered question of either run.
+Memory: a file of a table, and the known duplicates; 8 bytes per question with planted pairs. The last task: 50 bytes
+per clustered question of either run.
 """
 
 from collections import Counter
@@ -19,15 +20,9 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.decision import Thresholds
-from dupq.clusters.identity import read_clusters
+from dupq.clusters.identity import Clustering, read_clusters
 from dupq.clusters.steps.decide import Known
-from dupq.clusters.steps.make_clusters import (
-    TITLED,
-    TITLES,
-    Clustered,
-    keys_of_pairs,
-    titles_of,
-)
+from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, titles_of
 from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
@@ -37,11 +32,11 @@ from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
 from dupq.runs.queries import estimated
-from dupq.runs.question_tables import pairs_in, sorted_keys
+from dupq.runs.question_tables import sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, Measures
-from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pair_indices, pairs_among
+from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_indices, pairs_among, pairs_in, proper_pairs
 
 _FIRST = 50  # pairs of the worklist; the summary says how many of them are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -65,7 +60,7 @@ def measure_run(
 ) -> None:
     """Write metrics.json: what the run found, and how good it is on known duplicates."""
     has_links, sites, chosen = known.links is not None, known.sites.names, facts.thresholds["chosen"]
-    rows, sizes = Each(made.clusters.only("site", "cluster_size")), Whole(made.stats.only("size"))
+    rows, sizes = Each(made.clusters.only("site")), Whole(made.stats.only("size"))
     pairs = Each(made.pairs.only("source", "probability", "joined"))
     metrics: dict[str, Any] = {
         **run.record("counts", counts_of, pairs, rows, sizes, chosen["threshold"], sites),
@@ -82,8 +77,8 @@ def measure_run(
         "drift": None,
     }
     if facts.truth:
-        ids = Each(made.clusters.only("site", "question_id", "cluster_id"))
-        metrics["planted"] = run.record("planted", planted_in, ids, facts.truth, sites)
+        keys, owners = Each(texts.only("key")), Whole(made.members.only("key", "cluster"))
+        metrics["planted"] = run.record("planted", planted_in, keys, owners, facts.truth, sites)
     metrics["not_measured"] = not_measured(metrics, has_links)
     if known.previous:
         now, earlier = Whole(made.members.only("key", "id")), storage.join(known.previous, "clusters")
@@ -102,7 +97,7 @@ def counts_of(
     pairs: Iterator[pa.Table], clusters: Iterator[pa.Table], sizes: pa.Table, threshold: float, sites: list[str]
 ) -> dict[str, object]:
     """Count a run's questions, pairs and clusters."""
-    sources, by_site, clustered = Counter[str](), Counter[str](), 0
+    sources, by_site = Counter[str](), Counter[str]()
     above, joined, right = 0, 0, 0.0  # encoder pairs
     for table in pairs:
         sources.update(_value_counts(table["source"]))
@@ -113,7 +108,6 @@ def counts_of(
         right += float(p[are_joined].sum())
     for table in clusters:
         by_site.update(_value_counts(table["site"]))
-        clustered += pc.sum(pc.greater(table["cluster_size"], 1)).as_py() or 0
     return {
         "questions": sum(by_site.values()),
         "sites": {site: by_site[site] for site in sites},  # also empty ones, for keys number all sites
@@ -124,7 +118,7 @@ def counts_of(
         "encoder_pairs_joined": joined,
         "expected_right": right,
         "clusters": len(sizes),
-        "questions_in_clusters": clustered,
+        "questions_in_clusters": pc.sum(sizes["size"]).as_py() or 0,
         "largest_cluster": pc.max(sizes["size"]).as_py() or 0,
     }
 
@@ -139,32 +133,15 @@ def _expected(right: list[float]) -> dict[str, float]:
     return {"pairs": len(right), "first": len(first), "expected_right": first[-1] if first else 0.0}
 
 
-def planted_in(clusters: Iterator[pa.Table], truth: str, site_names: list[str]) -> dict[str, object]:
+def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_names: list[str]) -> dict[str, object]:
     """Return per kind how many planted pairs have both questions in the archive, and the share in one cluster."""
-    sites = Sites(site_names)
-    planted = planted_keys(truth, sites)
-    ends = distinct(np.concatenate([np.zeros(0, np.int64), *(pairs.ravel() for pairs in planted.values())]))
-    keys, owners = _clusters_of(ends, clusters, sites)
-    measured: dict[str, object] = {}
-    for kind, pairs in planted.items():
-        in_archive = pairs_among(keys, pairs)
-        if len(in_archive):
-            left, right = owners[np.searchsorted(keys, in_archive)].T
-            measured[kind] = {"pairs": len(in_archive), "same_cluster": float(np.mean(left == right))}
+    archive, measured = sorted_keys(keys), dict[str, object]()
+    for kind, planted in planted_keys(truth, Sites(site_names)).items():
+        pairs = pairs_among(archive, planted)
+        if len(pairs):
+            together = measures.joined(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
+            measured[kind] = {"pairs": len(pairs), "same_cluster": float(together.mean())}
     return measured
-
-
-def _clusters_of(keys: np.ndarray, clusters: Iterator[pa.Table], sites: Sites) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `keys` (ascending) that are in the table, ascending, and the cluster of each as a number."""
-    found_keys, ids = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
-    for table in clusters:
-        table_keys = sites.pack_columns(table["site"], table["question_id"], "clusters")
-        is_wanted = are_among(keys, table_keys)
-        found_keys.append(table_keys[is_wanted])
-        ids += table.filter(pa.array(is_wanted))["cluster_id"].chunks
-    all_keys = np.concatenate(found_keys)
-    order = np.argsort(all_keys)
-    return all_keys[order], pc.dictionary_encode(pa.concat_arrays(ids)).indices.to_numpy()[order]
 
 
 def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, object]:
@@ -178,10 +155,8 @@ def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, obje
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
     """Return the share of clustered questions that changed since an earlier run, whose clusters are at `previous`."""
-    clusters = read_clusters(previous, Sites(sites))
-    order, now = np.argsort(clusters.keys), (members["key"].to_numpy(), members["id"].to_numpy())
-    earlier = clusters.keys[order], clusters.clusters[order]
-    return {"questions_of_clusters_changed": partners_changed(now, earlier)}
+    now = Clustering(members["key"].to_numpy(), members["id"].to_numpy())
+    return {"questions_of_clusters_changed": partners_changed(now, read_clusters(previous, Sites(sites)))}
 
 
 # A run's clusters compared with the known duplicates that nothing was fitted on, at any size of the archive.
@@ -189,7 +164,7 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[st
 #     tested    the links of the test part; the second table has the sets that all links form
 #     searched  the tested links that near duplicates leave to the encoder
 #     pairs     the encoder's pairs with a linked question
-#     said      the length of the titles of linked questions
+#     titles    of linked questions
 #     links     the measures (`link_quality`)
 #
 # Links are far fewer than questions. Memory: the links, and in the first task 8 bytes per question, twice that while
@@ -202,7 +177,6 @@ _THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which
 _LINKED_PAIRS = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
 _NEAREST = (1, 5, 10)  # ranks in the list of either question
 _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
-_TITLE_LENGTHS = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words")])
 
 
 def _measure_links(
@@ -218,9 +192,8 @@ def _measure_links(
     searched = Whole(run.map("searched", searched_links, links, known.representatives, into=KEY_PAIRS))
     pairs = made.pairs.only(*_COLUMNS)
     linked = Whole(run.map("pairs", pairs_of_linked, pairs, all_sets, searched, sites, into=_LINKED_PAIRS))
-    titles = replace(questions, columns=("question_id", "title"))
-    lengths = Whole(run.map("said", title_lengths, titles, links, into=_TITLE_LENGTHS))
-    tables = links, searched, all_sets, linked, lengths, Whole(made.members.only("key", "cluster"))
+    titles = Whole(run.map("titles", titles_of, replace(questions, columns=TITLED), links, into=TITLES))
+    tables = links, searched, all_sets, linked, titles, Whole(made.members.only("key", "cluster"))
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
     share = Model.from_dict(facts.calibration["model"]).linked_share
     measured: Measures = run.record("links", link_quality, *tables, thresholds, share, sites)
@@ -237,28 +210,17 @@ def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, 
 
 def searched_links(tested: pa.Table, representatives: pa.Table) -> pa.Table:
     """Return the links that near duplicates leave to the encoder, as pairs of two representatives (KEY_PAIRS)."""
-    pairs = distinct_pairs(np.sort(represented_by(representatives)(pairs_in(tested)), axis=1))
-    return pa.table([*pairs[pairs[:, 0] != pairs[:, 1]].T], schema=KEY_PAIRS)
+    return pa.table([*proper_pairs(represented_by(representatives)(pairs_in(tested))).T], schema=KEY_PAIRS)
 
 
 def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: list[str]) -> pa.Table:
     """Return the encoder's pairs with a linked question of the test part, by keys."""
     linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), pairs_in(searched).ravel()]))
     pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
-    ends = keys_of_pairs(pairs, Sites(sites))
+    ends = Sites(sites).pack_pairs(pairs, "pairs")
     rows = np.flatnonzero(are_among(linked, ends).any(axis=1))
     columns = pairs.select(["probability", "rank"]).take(pa.array(rows)).columns
     return pa.table([*ends[rows].T, *columns], schema=_LINKED_PAIRS)
-
-
-def title_lengths(questions: Iterator[pa.RecordBatch], tested: pa.Table) -> pa.Table:
-    """Return how many words the titles of the links' left questions in a shard have."""
-    keys, lengths = distinct(tested["left"].to_numpy()), [_TITLE_LENGTHS.empty_table()]
-    for batch in questions:
-        linked = batch.filter(pa.array(are_among(keys, batch["key"].to_numpy())))
-        words = pc.add(pc.count_substring(linked["title"], " ").cast(pa.int64()), 1)
-        lengths.append(pa.table([linked["key"], words], schema=_TITLE_LENGTHS))
-    return pa.concat_tables(lengths)
 
 
 def link_quality(
@@ -266,7 +228,7 @@ def link_quality(
     searched: pa.Table,
     sets: pa.Table,
     pairs: pa.Table,
-    lengths: pa.Table,
+    titles: pa.Table,
     members: pa.Table,
     thresholds: list[dict[str, float]],
     linked_share: float,
@@ -284,7 +246,6 @@ def link_quality(
     ends, p = all_pairs[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
     together = measures.joined(links, keys, clusters)
     is_known = split.in_one_set(*ends.T)
-    bins = measures.calibration(p, is_known, _EDGES)
     link_p = _values_of(links, ends, p)
     apart = pairs_in(searched)
     rank = _values_of(apart, all_pairs, ranks)
@@ -299,10 +260,10 @@ def link_quality(
         "thresholds": [_at_threshold(row, link_p, p, is_known) for row in thresholds],
         "by_threshold": [_at_threshold({"threshold": float(at)}, link_p, p, is_known) for at in _THRESHOLDS],
         "calibration": {
-            **{name: column.tolist() for name, column in bins._asdict().items()},
+            **measures.calibration(p, is_known, _EDGES),
             "share_of_duplicates_linked": linked_share,
         },
-        **_by_kind(lengths, sites, links, together),
+        **_by_kind(titles, sites, links, together),
     }
 
 
@@ -341,23 +302,24 @@ def _at_threshold(
 
 
 def _by_kind(
-    lengths: pa.Table, sites: list[str], links: np.ndarray, together: np.ndarray
+    titles: pa.Table, sites: list[str], links: np.ndarray, together: np.ndarray
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return the recall of links by their left question's site and title length."""
-    keys, words = (column.to_numpy() for column in lengths.sort_by("key").columns)
-    rows = np.searchsorted(keys, links[:, 0])
+    titles = titles.sort_by("key")
+    rows = np.searchsorted(titles["key"].to_numpy(), links[:, 0])
+    words = pc.add(pc.count_substring(titles["title"], " "), 1).to_numpy()[rows]
     begins = np.array(TITLE_WORDS)
-    labels_by = {
+    columns = {
         "by_site": np.array(sites)[links[:, 0] >> ID_BITS],
-        "by_title_words": begins[np.searchsorted(begins, words[rows], "right") - 1],
+        "by_title_words": begins[np.searchsorted(begins, words, "right") - 1],
+        "together": together,
     }
-    recalls = {}
-    for kind, labels in labels_by.items():
-        names, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        hits = np.bincount(numbers, together)
+    table, recalls = pa.table(columns), {}
+    for kind in ("by_site", "by_title_words"):
+        rows = table.group_by(kind).aggregate([("together", "count"), ("together", "mean")]).sort_by(kind)
         recalls[kind] = {
-            str(name): {"links": int(count), "in_one_cluster": float(hit / count)}
-            for name, count, hit in zip(names.tolist(), counts, hits, strict=True)
+            str(row[kind]): {"links": row["together_count"], "in_one_cluster": row["together_mean"]}
+            for row in rows.to_pylist()
         }
     return recalls
 
@@ -378,15 +340,12 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
     An existing sheet stays as it is: it has this sample, and may have verdicts.
     """
     sheet, pairs = storage.join(run.uri, "review.tsv"), pairs.only(*_DRAWN_COLUMNS)
-    counts = run.map("counts", histogram_of, pairs, into=REVIEW_COUNTS)
+    counted = run.record("counts", histogram_of, Each(pairs))
     if not run.report.rows_in:
         if not storage.exists(sheet):
             storage.write_bytes(sheet, format_verdicts([]).encode())
         return
-    columns = (
-        column.to_numpy().reshape(pairs.partitions, 2, -1).sum(axis=0) for column in Whole(counts).read().columns
-    )
-    planned = sampling.plan(sampling.Histogram(*columns), max(size, 4))
+    planned = sampling.plan(np.array([counted["pairs"], counted["millionths"]]), max(size, 4))
     drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
     sample = run.map("sample", merge, Each(drawn), into=REVIEW)
     storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)
@@ -394,16 +353,16 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
         titles = run.map("titles", titles_of, replace(questions, columns=TITLED), Whole(sample), into=TITLES)
         names = Whole(titles).read()
         title_of = dict(zip(names["key"].to_pylist(), names["title"].to_pylist(), strict=True))
-        storage.write_bytes(sheet, _sheet(sampling.rows_in(sample.read(0)), title_of, sites, run_id).encode())
+        storage.write_bytes(sheet, _sheet(sample.read(0), title_of, sites, run_id).encode())
     run.report.rows_out = sample.rows
 
 
-def histogram_of(pairs: pa.Table) -> Counted:
-    """Count the encoder's pairs by decision and probability (REVIEW_COUNTS)."""
-    pairs = _encoder_pairs(pairs)
-    histogram = sampling.histogram(pairs["probability"].to_numpy(), pairs["joined"].to_numpy())
-    counts = pa.table([histogram.counts.ravel(), histogram.sums.ravel()], schema=REVIEW_COUNTS)
-    return Counted(counts, {"rows_in": len(pairs)})
+def histogram_of(pairs: Iterator[pa.Table]) -> Counted:
+    """Count the encoder's pairs by decision and probability; see `sampling.histogram`."""
+    total = np.zeros((2, 2, sampling.BINS), np.int64)
+    for table in map(_encoder_pairs, pairs):
+        total += sampling.histogram(table["probability"].to_numpy(), table["joined"].to_numpy())
+    return Counted({"pairs": total[0].tolist(), "millionths": total[1].tolist()}, {"rows_in": int(total[0].sum())})
 
 
 def _encoder_pairs(pairs: pa.Table) -> pa.Table:
@@ -414,24 +373,18 @@ def draw(pairs: pa.Table, planned: sampling.Plan, sites: list[str]) -> pa.Table:
     """Return the pairs of a partition that may be in the sample (REVIEW)."""
     pairs = _encoder_pairs(pairs)
     strata = sampling.strata(pairs["probability"].to_numpy(), pairs["joined"].to_numpy(), planned)
-    left, right = keys_of_pairs(pairs, Sites(sites)).T
-    return _review(sampling.draw(left, right, strata, planned, _SEED))
+    return sampling.draw(Sites(sites).pack_pairs(pairs, "pairs"), strata, planned, _SEED)
 
 
 def merge(drawn: Iterator[pa.Table]) -> pa.Table:
     """Return the sample (REVIEW) from the draws of all partitions."""
-    return _review(sampling.merge([sampling.rows_in(table) for table in drawn]))
+    return sampling.merge(pa.concat_tables(drawn))
 
 
-def _review(rows: sampling.Rows) -> pa.Table:
-    return pa.table([*map(pa.array, rows)], schema=REVIEW)
-
-
-def _sheet(rows: sampling.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
-    order = sampling.asking_order(rows)
-    keys = [rows.left[order], rows.right[order]]
+def _sheet(rows: pa.Table, titles: dict[int, str], sites: Sites, run_id: str) -> str:
+    keys = pairs_in(rows)[sampling.asking_order(rows)].T
     (sites_left, ids_left), (sites_right, ids_right) = map(sites.unpack, keys)
     pairs = zip(sites_left, ids_left.tolist(), sites_right, ids_right.tolist(), strict=True)
     titles_left, titles_right = ([titles.get(key, "") for key in side.tolist()] for side in keys)
-    more = {"title_left": titles_left, "title_right": titles_right, "run_id": [run_id] * len(order)}
+    more = {"title_left": titles_left, "title_right": titles_right, "run_id": [run_id] * len(rows)}
     return format_verdicts([Verdict(*pair, "") for pair in pairs], more)

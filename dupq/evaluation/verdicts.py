@@ -3,8 +3,7 @@
 A file is written with empty verdicts, which people fill in, often in a spreadsheet, and is read again.
 """
 
-import io
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,70 +11,57 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.text.keys import ID_BITS, Sites, parse_id
+from dupq.text.keys import ID_BITS, Sites, parse_id, tabbed_lines
 
 _COLUMNS = ("site", "question_id", "related_id", "kind")
 
 
-def check_truth(uri: str) -> None:
-    """Raise DupqError as `read_truth` does."""
-    for _ in read_truth(uri):
-        pass
-
-
-def read_truth(uri: str) -> Iterator[tuple[str, tuple[str, int, int, str]]]:
-    """Yield the location of each line and its pair: site, the later question, its original, and how it was made.
+def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
+    """Return the location of each line and its pair: site, the later question, its original, and how it was made.
 
     The first line names the columns, in any order. Raises DupqError naming a line that is wrong, and for a file without
-    pairs. Memory: the file's bytes.
+    pairs. Memory: some 300 bytes per pair.
     """
     if storage.kind(uri) != "file":
         raise DupqError(f"{uri}: no such file")
-    lines, is_empty = io.TextIOWrapper(io.BytesIO(storage.read_bytes(uri)), "utf-8-sig", newline="\n"), True
-    for where, (site, *ids, kind) in _rows(lines, _COLUMNS, uri):
+    pairs = []
+    for where, (site, *ids, kind) in _rows(storage.read_bytes(uri), _COLUMNS, uri):
         left, right = (parse_id(text, where) for text in ids)
-        is_empty = False
-        yield where, (site, left, right, kind)
-    if is_empty:
+        pairs.append((where, (site, left, right, kind)))
+    if not pairs:
         raise DupqError(f"{uri}: no planted pairs in it")
+    return pairs
 
 
-def _rows(lines: Iterator[str], columns: Sequence[str], source: str) -> Iterator[tuple[str, list[str]]]:
+def _rows(content: bytes | str, columns: Sequence[str], source: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the location, for messages, and the fields in `columns` of each line that is not blank.
 
     The first line names the columns, in any order; others are ignored. Raises DupqError naming the wrong line.
     """
-    try:
-        header = [name.strip() for name in next(lines, "").split("\t")]
-        for name in columns:
-            if header.count(name) != 1:
-                wrong = f"two columns '{name}'" if name in header else f"no column '{name}'"
-                heading = f"a heading of {', '.join(columns)} expected, tabs between"
-                raise DupqError(f"{source}, line 1: {wrong}; {heading}")
-        indices = [header.index(name) for name in columns]
-        for number, line in enumerate(lines, 2):
-            if not line.strip():
-                continue
-            values, where = line.split("\t"), f"{source}, line {number}"
-            if len(values) != len(header):
-                raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
-            yield where, [values[index].strip() for index in indices]
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
+    lines = tabbed_lines(content, source)
+    where, header = next(lines, (f"{source}, line 1", []))
+    for name in columns:
+        if header.count(name) != 1:
+            wrong = f"two columns '{name}'" if name in header else f"no column '{name}'"
+            raise DupqError(f"{where}: {wrong}; a heading of {', '.join(columns)} expected, tabs between")
+    for where, values in lines:
+        if len(values) != len(header):
+            raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
+        yield where, [values[header.index(name)] for name in columns]
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """Return the planted pairs of a file by kind: keys (int64, shape (m, 2)), the later question first.
 
-    Raises DupqError as `read_truth` does, and for a site that `sites` lacks. Memory: the file and 16 bytes per pair.
+    Raises DupqError as `read_truth` does, and for a site that `sites` lacks.
     """
     numbers = {site: number << ID_BITS for number, site in enumerate(sites.names)}
-    rows: dict[str, array[int]] = {}
+    pairs = defaultdict[str, list[tuple[int, int]]](list)
     for where, (site, left, right, kind) in read_truth(uri):
         if site not in numbers:
             raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
-        rows.setdefault(kind, array("q")).extend(numbers[site] | number for number in (left, right))
-    return {kind: np.array(keys, np.int64).reshape(-1, 2) for kind, keys in rows.items()}
+        pairs[kind].append((numbers[site] | left, numbers[site] | right))
+    return {kind: np.array(keys, np.int64) for kind, keys in pairs.items()}
 
 
 UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
@@ -102,24 +88,19 @@ def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
     last: dict[tuple[object, ...], Verdict] = {}
     contradicted = 0
     for uri in uris:
-        try:
-            text = storage.read_bytes(uri).decode()
-        except UnicodeDecodeError as error:
-            raise DupqError(f"{uri}: not UTF-8 ({error})") from error
-        for verdict in parse_verdicts(text, uri):
+        for verdict in parse_verdicts(storage.read_bytes(uri), uri):
             contradicted += last.get(verdict[:4], verdict) != verdict
             last[verdict[:4]] = verdict
     return sorted(last.values()), contradicted
 
 
-def parse_verdicts(text: str, source: str) -> list[Verdict]:
+def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
     """Return the verdicts of a tab-separated file in the order of its lines, without lines that are not judged yet.
 
     The first line names the columns: those of `COLUMNS` in any order; others are ignored. Either question of a pair may
     be on the left. Raises DupqError naming `source` and the line.
     """
-    rows = _rows(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), COLUMNS, source)
-    verdicts = (_verdict(values, where) for where, values in rows)
+    verdicts = (_verdict(values, where) for where, values in _rows(content, COLUMNS, source))
     return [verdict for verdict in verdicts if verdict is not None]
 
 

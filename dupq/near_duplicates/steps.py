@@ -43,7 +43,6 @@ from dupq.near_duplicates.pairing import (
     shingle_table,
 )
 from dupq.near_duplicates.shingles import compared
-from dupq.runs.question_tables import pairs_in
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.system import side_by_side
 from dupq.tables import (
@@ -59,7 +58,7 @@ from dupq.tables import (
     VERIFIED,
     signatures,
 )
-from dupq.text.keys import Sites, are_among, distinct, distinct_pairs
+from dupq.text.keys import Sites, are_among, distinct, distinct_pairs, pairs_in
 from dupq.text.questions import rare_words
 from dupq.text.steps import TextTables, find_repeated
 

@@ -9,7 +9,7 @@ from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.saved import encoder_at, load_reader, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
-from dupq.evaluation.verdicts import VERDICTS_FILE, check_truth, last_verdicts, planted_keys
+from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
 from dupq.links import check_pairs
 from dupq.runs import progress
 from dupq.runs.reader import check_earlier, previous_run, read_metrics
@@ -337,7 +337,7 @@ class FromDumpJob:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
         settings = config.load(self.preset, self.assignments)
         if self.truth is not None:
-            check_truth(self.truth)
+            read_truth(self.truth)  # raises for a wrong line
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
         check_free_settings(settings)

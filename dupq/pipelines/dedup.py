@@ -108,7 +108,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
     people, ranges = judged(opened.verdicts, sites, VERDICTS_FILE), text_ranges(made)
     signed = run.make("signatures", make_signatures, ranges, near, sites, partition_count, folder="near_duplicates")
-    to_compare = ranges, signed, terms.rarities, near, language, people.pairs(DIFFERENT)
+    to_compare = ranges, signed, terms.rarities, near, language, people.of(DIFFERENT)
     copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
 
     fitness = run.make("fitness", check_fitness, texts, encoder, calibration)

@@ -20,7 +20,7 @@ from dupq.clusters.components import connected
 from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.reader import Run
 from dupq.runs.records import Measures, Metrics
-from dupq.runs.scoring import KEYS, ends
+from dupq.runs.scoring import ENDS
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
     """
     keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     least = pa.scalar(first / STEPS, pa.float32())
-    for table in run.pairs.files([*KEYS, "source", "probability", "joined"]):
+    for table in run.pairs.files([*ENDS, "source", "probability", "joined"]):
         is_encoders = pc.equal(table["source"], "encoder")
         pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
-        keys.append(ends(pairs, sites))
+        keys.append(sites.pack_pairs(pairs, "pairs"))
         is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
         steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
     return np.concatenate(keys), np.concatenate(steps)

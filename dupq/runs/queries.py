@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
-from dupq.evaluation.sampling import read_verdicts, rows_in
+from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
 from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
 from dupq.tables import REVIEW
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, pairs_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -117,12 +118,12 @@ class SampledPair(NamedTuple):
     pairs: float  # candidate pairs of the run that it represents
 
 
-def drawn_sample(run: Run) -> tuple[sampling.Rows, Sites] | None:
-    """Return the sample as it was drawn, and the sites of its keys; None if the run drew none."""
+def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
+    """Return the sample as it was drawn (REVIEW), and the sites of its keys; None if the run drew none."""
     uri = storage.join(run.uri, "review.parquet")
     if not storage.exists(uri) or not run.metrics.get("sites"):
         return None
-    return rows_in(storage.read_table(uri, REVIEW)), Sites(sorted(run.metrics["sites"]))
+    return storage.read_table(uri, REVIEW), Sites(sorted(run.metrics["sites"]))
 
 
 def sampled_pairs(run: Run) -> list[SampledPair]:
@@ -136,11 +137,11 @@ def sampled_pairs(run: Run) -> list[SampledPair]:
     rows, sites = sample
     sheet = storage.join(run.uri, "review.tsv")
     people = read_verdicts(sheet if storage.exists(sheet) else None, sites)
-    codes, _ = sampling.verdicts_of(rows, people.left, people.right, people.verdicts)
-    sides = [sites.unpack(side) for side in (rows.left, rows.right)]
+    codes, _ = sampling.verdicts_of(rows, people)
+    sides = [sites.unpack(side) for side in pairs_in(rows).T]
     left, right = (list(zip(names, numbers.tolist(), strict=True)) for names, numbers in sides)
     words = [_WORDS.get(code, "") for code in codes.tolist()]
-    joined, pairs = rows.joined.tolist(), (rows.sizes / rows.drawn).tolist()
+    joined, pairs = rows["joined"].to_pylist(), pc.divide(rows["pairs"].cast(pa.float64()), rows["drawn"]).to_pylist()
     order = sampling.asking_order(rows).tolist()
     return [SampledPair(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]
 
@@ -187,7 +188,7 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
         return None
     rows, sites = sample
     people = read_verdicts(uri, sites)
-    codes, elsewhere = sampling.verdicts_of(rows, people.left, people.right, people.verdicts)
+    codes, elsewhere = sampling.verdicts_of(rows, people)
     estimate = sampling.estimate(rows, codes)
     values = {name: getattr(estimate, name) for name in ("precision", "recall", "duplicates")}
     counts = {"judged": estimate.judged, "unsure": estimate.unsure, "on_other_pairs": elsewhere}

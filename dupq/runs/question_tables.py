@@ -43,11 +43,6 @@ def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
         return conform(pq.read_table(stream, filters=(key >= first) & (key <= last)), schema, uri)
 
 
-def pairs_in(table: pa.Table) -> np.ndarray:
-    """Return the columns `left` and `right` of a table of pairs (int64, shape (m, 2))."""
-    return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
-
-
 def all_keys(folder: str) -> np.ndarray:
     """Return the keys of all questions, sorted. Memory: 16 bytes per key at the peak."""
     return sorted_keys(storage.read_table(file.uri, TEXTS, ["key"]) for file in storage.list_files(folder, ".parquet"))

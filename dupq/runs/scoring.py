@@ -23,16 +23,16 @@ from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.neighbours.embeddings import Neighbours, gathered
-from dupq.runs.question_tables import embeddings_of, pairs_in
+from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
-from dupq.text.keys import RowsByKey, Sites, indices_among
+from dupq.text.keys import RowsByKey, Sites, indices_among, pairs_in
 from dupq.text.questions import tags_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
-KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
-PAIR_COLUMNS = [*KEYS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
+ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
+PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = pa.schema(
     [
         pa.field("site", pa.string(), nullable=False),
@@ -116,19 +116,12 @@ def inserted(lists: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.where(ranks <= k, ranks, np.int32(UNLISTED)), whole[:, :k]
 
 
-def ends(table: pa.Table, sites: Sites) -> np.ndarray:
-    """Return the keys of rows of `pairs` (int64, shape (m, 2))."""
-    columns = [table[name] for name in KEYS]
-    sides = [sites.pack_columns(columns[index], columns[index + 1], "pairs") for index in (0, 2)]
-    return np.stack(sides, axis=1)
-
-
 def pairs_of(table: pa.Table, sites: Sites) -> EncoderPairs:
     """Return the pairs that the encoder found, from rows of `pairs` (PAIR_COLUMNS)."""
     table = table.filter(pc.equal(table["source"], "encoder"))
     p, scores, cosines = (table[name].to_numpy() for name in ("probability", "similarity", "title_overlap"))
     ranks = np.stack([table[name].fill_null(UNLISTED).to_numpy() for name in ("rank_left", "rank_right")], axis=1)
-    return EncoderPairs(ends(table, sites), p, scores, cosines, ranks)
+    return EncoderPairs(sites.pack_pairs(table, "pairs"), p, scores, cosines, ranks)
 
 
 class Scorer:

@@ -4,6 +4,8 @@ The upper 15 bits hold the site's index in the run's sorted list of sites, the l
 `(site, question_id)` does.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +46,11 @@ class Sites:
             rows = pc.equal(sites, site).to_numpy()
             keys[rows] = self.pack(site, ids[rows], source)
         return keys
+
+    def pack_pairs(self, table: pa.Table, source: str) -> np.ndarray:
+        """Return the keys of a table with the columns of `pairs` (int64, shape (m, 2)). Raises as `pack_columns`."""
+        sides = ((table[f"site_{side}"], table[f"question_id_{side}"]) for side in ("left", "right"))
+        return np.stack([self.pack_columns(names, numbers, source) for names, numbers in sides], axis=1)
 
     def unpack(self, keys: np.ndarray) -> tuple[list[str], np.ndarray]:
         """Return the sites and ids of keys."""
@@ -146,6 +153,20 @@ def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
     return np.sort(keys[key_hashes(keys) <= np.uint64(hash_limit(keys, most))])
 
 
+def tabbed_lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the location, for messages, and the fields of each line that is not blank.
+
+    Raises DupqError naming `source` for bytes that are not UTF-8.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode()
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.strip():
+            yield f"{source}, line {number}", [field.strip() for field in line.split("\t")]
+
+
 def parse_id(text: str, where: str) -> int:
     """Parse a question id of a text file. Raises DupqError that begins with `where` for anything else."""
     digits = text.lstrip("0") or text[-1:]  # int() refuses thousands of digits, even zeros
@@ -154,12 +175,22 @@ def parse_id(text: str, where: str) -> int:
     return int(digits)
 
 
+def pairs_in(table: pa.Table) -> np.ndarray:
+    """Return the columns `left` and `right` of a table of pairs (int64, shape (m, 2))."""
+    return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
+
+
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
     """Return the distinct `pairs` (int64, shape (m, 2)), sorted."""
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     is_first = np.ones(len(pairs), bool)
     is_first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
     return pairs[is_first]
+
+
+def proper_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Return the distinct `pairs` with the smaller key on the left, sorted, without pairs of a key with itself."""
+    return distinct_pairs(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1))
 
 
 def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq.errors import DupqError
-from dupq.evaluation.measures import Interval, bootstrap_interval
+from dupq.evaluation.measures import bootstrap_interval
 from dupq_papers.experiments.orders import Claim
 from dupq_papers.experiments.rows import QUOTED, Row, Table
 from dupq_papers.pages import lines as papers
@@ -162,7 +162,7 @@ def test_a_damaged_page_of_an_earlier_run_is_named_with_what_to_do(tmp_path: Pat
 def test_intervals_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
 
-    def watched(each: np.ndarray, *rest: int) -> Interval:
+    def watched(each: np.ndarray, *rest: int) -> tuple[float, float]:
         computed.append(each.tolist())
         return bootstrap_interval(each, *rest)
 

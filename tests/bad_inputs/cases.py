@@ -343,7 +343,7 @@ _PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
 _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no verdicts", "review.tsv: no such file", removed("review.tsv")),
     ("verdicts of nothing", "review.tsv, line 1: no column", content("review.tsv", "")),
-    ("binary verdicts", "review.tsv: not UTF-8", content("review.tsv", b"\xff\xfe\0\1")),
+    ("binary verdicts", "review.tsv: not a text in UTF-8", content("review.tsv", b"\xff\xfe\0\1")),
     ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
     ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
     ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
@@ -373,7 +373,7 @@ FILES = [
             ("a prior that is no JSON", "prior.json: not valid JSON", content("prior.json", "{")),
             ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
             ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
-            ("a prior of too few numbers", "not as many numbers", entry("prior.json", "centres", [1.0])),
+            ("a prior of too few numbers", "made for other features", entry("prior.json", "centres", [1.0])),
             ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
             ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
             ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),

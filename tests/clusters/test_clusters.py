@@ -1,11 +1,14 @@
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.components import ClusterStatistics, cluster_statistics, components, forest, forest_of
+from dupq.clusters.components import components, forest, forest_of
 from dupq.clusters.identity import REASONS, canonical_questions
+from dupq.clusters.steps.make_clusters import _EDGES, figures_of
+from dupq.tables import MEMBERS
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)
 
@@ -39,29 +42,39 @@ def test_statistics_equal_networkxs_whatever_the_order(edges: list[tuple[int, in
     probabilities = dict(zip(edges, np.linspace(0.1, 0.9, len(edges)), strict=True))
     found = statistics_of(shuffled, [probabilities[edge] for edge in shuffled])
     groups = sorted(nx.connected_components(nx.Graph(edges)), key=min)
-    assert found.clusters.tolist() == [min(group) for group in groups]
-    for i, group in enumerate(groups):
+    assert found["cluster_id"].to_pylist() == [f"a/{min(group)}" for group in groups]
+    for row, group in zip(found.to_pylist(), groups, strict=True):
         part = nx.Graph(edges).subgraph(group)
-        assert (found.sizes[i], found.edges[i]) == (part.number_of_nodes(), part.number_of_edges())
-        assert found.densities[i] == pytest.approx(nx.density(part))
-        assert found.bridges[i] == len(list(nx.bridges(part)))
-        assert found.weakest_links[i] == min(value for edge, value in probabilities.items() if edge[0] in group)
+        own = [value for edge, value in probabilities.items() if edge[0] in group]
+        assert (row["size"], row["edges"]) == (part.number_of_nodes(), part.number_of_edges())
+        assert row["density"] == pytest.approx(nx.density(part))
+        assert row["bridges"] == len(list(nx.bridges(part)))
+        assert row["weakest_link"] == pytest.approx(min(own))
+        assert row["mean_probability"] == pytest.approx(np.mean(own))
+    assert found.equals(statistics_of(edges, [probabilities[edge] for edge in edges]))
 
 
 def test_the_bridges_of_a_long_chain_are_found_without_recursion() -> None:
     chain = [(i, i + 1) for i in range(100_000)]
     found = statistics_of(chain, [0.5] * len(chain))
-    assert (found.sizes.tolist(), found.bridges.tolist()) == ([100_001], [100_000])
+    assert (found["size"].to_pylist(), found["bridges"].to_pylist()) == ([100_001], [100_000])
 
 
 def test_there_are_no_statistics_without_edges() -> None:
-    assert all(len(column) == 0 for column in statistics_of([], []))
+    assert len(statistics_of([], [])) == 0
 
 
-def statistics_of(edges: list[tuple[int, int]], probabilities: list[float]) -> ClusterStatistics:
+def statistics_of(edges: list[tuple[int, int]], probabilities: list[float]) -> pa.Table:
     array = np.array(edges, np.int64).reshape(-1, 2)
     members, smallest = components(array)
-    return cluster_statistics(smallest[np.searchsorted(members, array[:, 0])], array, np.array(probabilities))
+    _, owners, sizes = np.unique(smallest, return_inverse=True, return_counts=True)
+    columns = members, smallest, smallest, smallest, np.zeros(len(members), np.int8), sizes[owners]
+    of_edges = smallest[np.searchsorted(members, array[:, 0])]
+    return figures_of(
+        pa.table([of_edges, *array.T, np.array(probabilities, np.float64)], schema=_EDGES),
+        pa.table([*columns], schema=MEMBERS),
+        ["a"],
+    )
 
 
 UNKNOWN = np.iinfo(np.int64).min

@@ -46,9 +46,7 @@ def test_clusters_hold_what_must_join_and_nothing_that_must_not(
     )
     pairs = np.unique(array(candidates), axis=0)
     p = np.random.default_rng(seed).random(len(pairs)).astype(np.float32)
-    keys, clusters = decide(
-        pairs, p, found.joined, 0.3, 100, lambda some: np.full(len(some), 0.9, np.float32), found.apart
-    )
+    keys, clusters = decide(pairs, p, found.joined, 0.3, lambda some: np.full(len(some), 0.9, np.float32), found.apart)
     cluster = {**{key: key for key in range(15)}, **dict(zip(keys.tolist(), clusters.tolist(), strict=True))}
     assert all(cluster[one] == cluster[other] for one, other in found.joined.tolist())
     assert not any(cluster[one] == cluster[other] for one, other in found.apart.tolist())

@@ -24,7 +24,7 @@ def test_a_pair_that_no_question_lists_decides_too(unlisted: float, expected: se
         return np.full(len(pairs), unlisted, np.float32)
 
     pairs, p = np.array([[10, 20], [20, 30], [40, 50]]), np.array([0.9, 0.6, 0.2], np.float32)
-    found = groups(*decide(pairs, p, NO_LINKS, 0.5, 100, score))
+    found = groups(*decide(pairs, p, NO_LINKS, 0.5, score))
     assert asked == [[[10, 30]]]
     assert {group for group in found if len(group) > 1} == expected
 
@@ -33,13 +33,13 @@ def test_pairs_that_no_question_lists_join_nothing_by_themselves() -> None:
     """The table of pairs lacks them, so a cluster that only they hold together would have no pair to show."""
     pairs = np.array([[1, 2], [1, 4], [2, 3], [2, 4], [3, 4]])
     p = np.array([0.55, 0.001, 0.001, 0.9, 0.55], np.float32)
-    found = groups(*decide(pairs, p, NO_LINKS, 0.5, 100, lambda missing: np.full(len(missing), 0.99, np.float32)))
+    found = groups(*decide(pairs, p, NO_LINKS, 0.5, lambda missing: np.full(len(missing), 0.99, np.float32)))
     assert {group for group in found if len(group) > 1} == {frozenset((2, 4))}
 
 
 def test_links_join_whatever_speaks_against_them() -> None:
     pairs, p = np.array([[1, 2], [2, 3]]), np.array([0.9, 0.01], np.float32)
-    found = groups(*decide(pairs, p, np.array([[2, 3], [7, 9]]), 0.5, 1, lambda missing: np.zeros(len(missing))))
+    found = groups(*decide(pairs, p, np.array([[2, 3], [7, 9]]), 0.5, lambda missing: np.zeros(len(missing))))
     assert frozenset((7, 9)) in found
     assert any({2, 3} <= group for group in found)
 
@@ -54,7 +54,7 @@ def test_the_answer_does_not_depend_on_the_order_of_the_pairs() -> None:
     def score(missing: np.ndarray) -> np.ndarray:
         return ((missing[:, 0] * 7 + missing[:, 1]) % 10 / 20).astype(np.float32)
 
-    one, other = (decide(pairs[rows], p[rows], NO_LINKS, 0.6, 50, score) for rows in (np.arange(len(pairs)), order))
+    one, other = (decide(pairs[rows], p[rows], NO_LINKS, 0.6, score) for rows in (np.arange(len(pairs)), order))
     np.testing.assert_array_equal(one, other)
     sure = components(pairs[p >= np.float32(0.6)])
     for group in groups(*one):
@@ -62,7 +62,7 @@ def test_the_answer_does_not_depend_on_the_order_of_the_pairs() -> None:
 
 
 def test_nothing_sure_makes_no_clusters() -> None:
-    keys, labels = decide(np.array([[1, 2]]), np.array([0.1], np.float32), NO_LINKS, 0.5, 10, lambda pairs: pairs)
+    keys, labels = decide(np.array([[1, 2]]), np.array([0.1], np.float32), NO_LINKS, 0.5, lambda pairs: pairs)
     assert len(keys) == len(labels) == 0
 
 

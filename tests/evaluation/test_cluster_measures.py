@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dupq.clusters.identity import Clustering
 from dupq.evaluation.measures import calibration, joined, partners_changed
 
 KEYS = st.integers(-(2**62), 2**62) | st.integers(0, 12)  # packed keys are large
@@ -53,7 +54,7 @@ def test_a_link_is_joined_if_both_of_its_questions_are_in_one_cluster(drawn: tup
 def test_measures_of_nothing() -> None:
     assert joined(np.zeros((0, 2), np.int64), NOTHING, NOTHING).tolist() == []
     assert joined(np.array([(1, 2)]), NOTHING, NOTHING).tolist() == [False]
-    assert [len(column) for column in calibration(np.zeros(0), np.zeros(0, bool), TENTHS)] == [0] * 5
+    assert [*calibration(np.zeros(0), np.zeros(0, bool), TENTHS).values()] == [[]] * 5
 
 
 TENTHS = tuple(edge / 10 for edge in range(11))
@@ -70,8 +71,8 @@ def test_calibration_is_a_mean_over_bins(rows: list[tuple[float, bool]], edges: 
             said, right = (math.fsum(column) / len(own) for column in zip(*own, strict=True))
             expected.append((lower, upper, len(own), said, right))
     found = calibration(np.array([row[0] for row in rows]), np.array([row[1] for row in rows], bool), edges)
-    assert len(found.pairs) == len(expected)
-    for row, wanted in zip(zip(*found, strict=True), expected, strict=True):
+    assert len(found["pairs"]) == len(expected)
+    for row, wanted in zip(zip(*found.values(), strict=True), expected, strict=True):
         assert row == pytest.approx(wanted, abs=CLOSE)
 
 
@@ -79,12 +80,12 @@ def test_calibration_is_a_mean_over_bins(rows: list[tuple[float, bool]], edges: 
 def test_a_question_changed_if_it_is_not_in_the_cluster_of_one_id_both_times(now: Assignment, then: Assignment) -> None:
     either = now.keys() | then.keys()
     changed = sum(now.get(key) != then.get(key) for key in either)
-    found = partners_changed(arrays(now), arrays(then))
+    found = partners_changed(Clustering(*arrays(now)), Clustering(*arrays(then)))
     assert found == (pytest.approx(changed / len(either)) if either else 0)
-    assert found == partners_changed(arrays(then), arrays(now))
+    assert found == partners_changed(Clustering(*arrays(then)), Clustering(*arrays(now)))
 
 
 def test_what_is_in_clusters_one_time_only_changed_and_without_a_difference_nothing_did() -> None:
-    nothing, some = arrays({}), arrays({1: 1, 2: 1})
+    nothing, some = Clustering(*arrays({})), Clustering(*arrays({1: 1, 2: 1}))
     assert partners_changed(some, some) == partners_changed(nothing, nothing) == 0
     assert partners_changed(some, nothing) == partners_changed(nothing, some) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from run_tables import key_of, question_row, table, write_rows
 
@@ -14,14 +15,14 @@ from dupq import storage
 from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError
 from dupq.evaluation import sampling, verdicts
-from dupq.evaluation.sampling import read_verdicts, rows_in
+from dupq.evaluation.sampling import Judged, read_verdicts
 from dupq.evaluation.steps import draw_review
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table
 from dupq.job.tasks import Report
 from dupq.runs.queries import estimated
 from dupq.tables import PAIRS, QUESTIONS, REVIEW
-from dupq.text.keys import ID_BITS, Sites
+from dupq.text.keys import ID_BITS, Sites, pairs_in
 
 pytestmark = pytest.mark.usefixtures("quick")  # tasks in this process
 A, B, ELSEWHERE = "a.example.com", "b.example.com", "c.example.com"
@@ -66,8 +67,8 @@ class Made(NamedTuple):
         return self.run / "review.tsv"
 
     @property
-    def rows(self) -> sampling.Rows:
-        return rows_in(storage.read_table(str(self.output), REVIEW))
+    def rows(self) -> pa.Table:
+        return storage.read_table(str(self.output), REVIEW)
 
     @property
     def sheet(self) -> str:
@@ -128,14 +129,14 @@ def test_a_sample_is_of_the_encoders_pairs_each_with_the_weight_of_its_stratum(m
         if row["source"] == "encoder":
             ends = (key_of(SITES, (row[f"site_{side}"], row[f"question_id_{side}"])) for side in ("left", "right"))
             encoders[tuple(ends)] = row
-    assert made.report.rows_out == len(rows.left) == SIZE
+    assert made.report.rows_out == len(rows) == SIZE
     assert made.report.rows_in == len(encoders)
-    drawn = [encoders[pair] for pair in zip(rows.left.tolist(), rows.right.tolist(), strict=True)]
-    assert [row["joined"] for row in drawn] == rows.joined.tolist()
-    assert set(rows.joined.tolist()) == {True, False}
-    strata = np.unique(rows.strata, return_index=True)[1]
-    assert rows.sizes[strata].sum() == len(encoders)
-    assert rows.drawn[strata].sum() == SIZE
+    drawn = [encoders[pair] for pair in map(tuple, pairs_in(rows).tolist())]
+    assert [row["joined"] for row in drawn] == rows["joined"].to_pylist()
+    assert set(rows["joined"].to_pylist()) == {True, False}
+    strata = np.unique(rows["stratum"], return_index=True)[1]
+    assert rows["pairs"].to_numpy()[strata].sum() == len(encoders)
+    assert rows["drawn"].to_numpy()[strata].sum() == SIZE
 
 
 @pytest.mark.parametrize("spread", ["reversed", "three", "one by one", "with empty files"])
@@ -190,15 +191,12 @@ def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(
             assert line[f"title_{side}"] == " ".join(title.split())
         assert line["run_id"] == RUN
         assert line["verdict"] == ""
-    labels = {
-        (SITES.label(a), SITES.label(b)): stratum
-        for a, b, stratum in zip(rows.left.tolist(), rows.right.tolist(), rows.strata.tolist(), strict=True)
-    }
+    labels = {(SITES.label(row["left"]), SITES.label(row["right"])): row["stratum"] for row in rows.to_pylist()}
     strata = [
         labels[f"{n['site_left']}/{n['question_id_left']}", f"{n['site_right']}/{n['question_id_right']}"]
         for n in lines
     ]
-    assert sorted(strata) == sorted(rows.strata.tolist())
+    assert sorted(strata) == sorted(rows["stratum"].to_pylist())
     begins = [strata[start : start + len(set(strata))] for start in (0, len(set(strata)))]
     assert all(sorted(begin) == sorted(set(strata)) for begin in begins)  # a pair of each in turn
     assert begins[0] != begins[1]  # in an order that tells nothing
@@ -210,7 +208,7 @@ def test_a_sheet_that_is_not_filled_in_has_no_verdicts_and_a_filled_one_has_them
     assert len(given) == SIZE
     assert {row.verdict for row in given} == {"same"}
     keys = [[key_of(SITES, question) for question in (row[:2], row[2:4])] for row in given]
-    assert sorted(keys) == sorted(np.stack(made.rows[:2], axis=1).tolist())
+    assert sorted(keys) == sorted(pairs_in(made.rows).tolist())
 
 
 @pytest.mark.parametrize("size", [1, 10, 5_000])
@@ -235,9 +233,9 @@ def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(m
     sheet = filled(made, by_parity)
     found = estimated(written(tmp_path, sheet), str(tmp_path))
     given = verdicts.parse_verdicts(sheet, "")
-    ends = [[key_of(SITES, row[at : at + 2]) for row in given] for at in (0, 2)]
+    ends = [[key_of(SITES, row[at : at + 2]) for at in (0, 2)] for row in given]
     codes = np.array([verdicts.VERDICTS[row.verdict] for row in given], np.int8)
-    on_rows, elsewhere = sampling.verdicts_of(made.rows, *(np.array(side, np.int64) for side in ends), codes)
+    on_rows, elsewhere = sampling.verdicts_of(made.rows, Judged(np.array(ends), codes))
     expected = sampling.estimate(made.rows, on_rows)
     assert elsewhere == 0
     assert found == {
@@ -254,7 +252,7 @@ def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(m
 
 def test_verdicts_on_pairs_that_the_run_did_not_draw_are_counted(made: Made, tmp_path: Path) -> None:
     columns = len(made.lines[0])
-    drawn = {tuple(pair) for pair in np.stack(made.rows[:2], axis=1).tolist()}
+    drawn = {tuple(pair) for pair in pairs_in(made.rows).tolist()}
     other = next(n for n in range(2, QUESTIONS_OF_SITE) if (1, n) not in drawn)
     more = "\t".join([A, "1", A, str(other), "same", *[""] * (columns - 5)])
     found = estimated(written(tmp_path, filled(made, by_parity) + more), str(tmp_path))
@@ -306,22 +304,19 @@ def test_verdicts_are_read_as_keys_and_those_of_other_sites_left_out(tmp_path: P
         (ELSEWHERE, 1, ELSEWHERE, 2, "different"), (B, 4, B, 5, ""),
     )  # fmt: skip
     found, of_b = read_verdicts(written(tmp_path, given), SITES), 1 << ID_BITS
-    assert found.left.tolist() == [1, 9, of_b | 1]
-    assert found.right.tolist() == [3, of_b | 2, of_b | 2]
+    assert found.pairs.tolist() == [[1, 3], [9, of_b | 2], [of_b | 1, of_b | 2]]
     assert found.verdicts.tolist() == [verdicts.SAME, verdicts.DIFFERENT, verdicts.UNSURE]
-    assert found.elsewhere == 2
 
 
 def test_without_a_file_there_are_no_verdicts(tmp_path: Path) -> None:
     for found in (read_verdicts(None, SITES), read_verdicts(written(tmp_path, verdict_file()), SITES)):
-        assert len(found.left) == len(found.right) == len(found.verdicts) == 0
-        assert found.elsewhere == 0
-        assert found.left.dtype == found.right.dtype == np.int64
+        assert (found.pairs.shape, len(found.verdicts)) == ((0, 2), 0)
+        assert found.pairs.dtype == np.int64
 
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [(b"\x89PNG\r\n\x1a\n\x00", "not UTF-8"), (b"PK\x03\x04\x00\x00", "no column"), (b"", "no column")],
+    [(b"\x89PNG\r\n\x1a\n\x00", "not a text in UTF-8"), (b"PK\x03\x04\x00\x00", "no column"), (b"", "no column")],
 )
 def test_a_file_that_is_no_text_or_no_sheet_is_refused(content: bytes, named: str, tmp_path: Path) -> None:
     uri = written(tmp_path, content)

@@ -12,7 +12,6 @@ from dupq.evaluation.known_duplicates import (
 )
 from dupq.evaluation.measures import (
     accuracy,
-    average_precision,
     best_accuracy,
     best_threshold,
     retrieval_measures,
@@ -26,11 +25,17 @@ from dupq.training.pairs import Pairs
 KEYS = np.array([10, 20, 30, 40, 50, 60])
 
 
-def test_average_precision_by_hand() -> None:
-    assert average_precision([9, 1, 8, 2], {1, 2}, 10) == pytest.approx((1 / 2 + 2 / 4) / 2)
-    assert average_precision([9, 1, 8, 2], {1, 2}, 3) == pytest.approx((1 / 2) / 2)
-    assert average_precision([], {1}, 10) == 0
-    assert average_precision([1], {1, 2, 3}, 1) == pytest.approx(1 / 3)
+@pytest.mark.parametrize(
+    ("ranked", "relevant", "k", "expected"),
+    [
+        ([9, 1, 8, 2], {1, 2}, 10, (1 / 2 + 2 / 4) / 2),
+        ([9, 1, 8], {1, 2}, 3, (1 / 2) / 2),
+        ([], {1}, 10, 0),
+        ([1], {1, 2, 3}, 1, 1 / 3),
+    ],
+)
+def test_average_precision_by_hand(ranked: list[int], relevant: set[int], k: int, expected: float) -> None:
+    assert retrieval_measures([ranked], [relevant], k)["map"] == pytest.approx(expected)
 
 
 def test_retrieval_measures_by_hand() -> None:

@@ -1,6 +1,5 @@
 """A run's clusters beside its known duplicates, against loops over a small run written by hand."""
 
-import datetime
 import math
 from collections.abc import Iterator
 from itertools import combinations, pairwise
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_tables import Question, key_of, on
 
+from dupq.clusters.steps.make_clusters import TITLES, titles_of
 from dupq.encoders.saved import PARTS
 from dupq.evaluation.steps import (
     _lower_bound,
@@ -20,7 +20,6 @@ from dupq.evaluation.steps import (
     links_to_measure,
     pairs_of_linked,
     searched_links,
-    title_lengths,
 )
 from dupq.links import Split
 from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
@@ -67,7 +66,7 @@ def measure(run: Run) -> dict[str, Any] | None:
     ]
     pairs = [pa.Table.from_pylist(rows[third::3], PAIRS) for third in range(3)]
     near = [pairs_of_linked(some, found.second, searched, SITES.names) for some in pairs]
-    said = [title_lengths(batches_of(run, site), found.table) for site in SITES.names]
+    said = [titles_of(batches_of(run, site), found.table) for site in SITES.names]
     groups = [[key_of(SITES, one) for one in group] for group in run.groups]
     members = sorted((key, min(group)) for group in groups for key in group)
     owners = pa.Table.from_pylist([{"key": key, "cluster": name} for key, name in members], LABELS)
@@ -86,13 +85,8 @@ def pairs_table(pairs: set[tuple[int, ...]]) -> pa.Table:
 
 def batches_of(run: Run, site: str) -> Iterator[pa.RecordBatch]:
     """The questions of a shard, three at once."""
-    own = [(one, said) for one, said in run.questions.items() if one[0] == site]
-    columns = [
-        pa.array([key_of(SITES, one) for one, _ in own], pa.int64()),
-        pa.array([title for _, (title, _) in own], pa.string()),
-        pa.array([year and datetime.datetime(year, 5, 1) for _, (_, year) in own], pa.timestamp("us")),
-    ]
-    yield from pa.table(columns, names=["key", "title", "creation_date"]).to_batches(3)
+    rows = [{"key": key_of(SITES, one), "title": title} for one, (title, _) in run.questions.items() if one[0] == site]
+    yield from pa.Table.from_pylist([{**row, "tags": []} for row in rows], TITLES).to_batches(3)
 
 
 def rank(source: str, p: float) -> int | None:

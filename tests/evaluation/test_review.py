@@ -2,22 +2,22 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.errors import SettingError
 from dupq.evaluation import sampling
-from dupq.evaluation.sampling import Rows
 from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE
+from dupq.text.keys import pairs_in
 
 SEEDS = 100
 SAMPLE = 200
 
 
 class Population(NamedTuple):
-    left: np.ndarray
-    right: np.ndarray
+    pairs: np.ndarray
     probabilities: np.ndarray
     joined: np.ndarray
     same: np.ndarray
@@ -38,7 +38,7 @@ def population(power: float, size: int = 100_000) -> Population:
     probabilities = np.concatenate([random.beta(0.3, 6, unlikely), random.beta(4, 1.2, size - unlikely)])
     same = random.random(size) < probabilities**power
     keys = np.arange(size)
-    return Population(keys, keys + size, probabilities, probabilities >= 0.6, same)
+    return Population(np.stack([keys, keys + size], axis=1), probabilities, probabilities >= 0.6, same)
 
 
 def planned(made: Population, sample: int = SAMPLE) -> tuple[sampling.Plan, np.ndarray]:
@@ -46,8 +46,12 @@ def planned(made: Population, sample: int = SAMPLE) -> tuple[sampling.Plan, np.n
     return plan, sampling.strata(made.probabilities, made.joined, plan)
 
 
-def judged(made: Population, rows: Rows) -> np.ndarray:
-    return made.same[rows.left].astype(np.int8)
+def judged(made: Population, rows: pa.Table) -> np.ndarray:
+    return made.same[rows["left"].to_numpy()].astype(np.int8)
+
+
+def strata_of(rows: pa.Table) -> np.ndarray:
+    return rows["stratum"].to_numpy()
 
 
 # the truth is below, at and above the model's probabilities
@@ -57,8 +61,8 @@ def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: floa
     plan, strata = planned(made)
     found = []
     for seed in range(SEEDS):
-        rows = sampling.draw(made.left, made.right, strata, plan, seed)
-        assert len(rows.left) == SAMPLE
+        rows = sampling.draw(made.pairs, strata, plan, seed)
+        assert len(rows) == SAMPLE
         found.append(sampling.estimate(rows, judged(made, rows)))
     truth = {"precision": made.precision, "recall": made.recall, "duplicates": float(made.same.sum())}
     for measure, value in truth.items():
@@ -74,16 +78,15 @@ def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: floa
 def test_the_draw_depends_on_neither_the_order_of_rows_nor_their_files() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    expected = sampling.draw(made.left, made.right, strata, plan, 7)
-    assert np.array_equal(np.bincount(expected.strata), plan.drawn)
+    expected = sampling.draw(made.pairs, strata, plan, 7)
+    assert np.array_equal(np.bincount(strata_of(expected)), plan.drawn)
     order = np.random.default_rng(0).permutation(20_000)
     files = [order[:1], order[1:1], order[1:9_000], order[9_000:]]
-    parts = [sampling.draw(made.left[rows], made.right[rows], strata[rows], plan, 7) for rows in files]
-    for merged in (sampling.merge(parts), sampling.merge([sampling.merge(parts[2:][::-1]), sampling.merge(parts[:2])])):
-        for column, same in zip(expected, merged, strict=True):
-            assert np.array_equal(column, same)
-            assert column.dtype == same.dtype
-    assert not np.array_equal(expected.left, sampling.draw(made.left, made.right, strata, plan, 8).left)
+    parts = [sampling.draw(made.pairs[rows], strata[rows], plan, 7) for rows in files]
+    halves = [sampling.merge(pa.concat_tables(half)) for half in (parts[2:][::-1], parts[:2])]
+    for some in (parts, halves):
+        assert sampling.merge(pa.concat_tables(some)).equals(expected)
+    assert not expected["left"].equals(sampling.draw(made.pairs, strata, plan, 8)["left"])
 
 
 def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
@@ -91,8 +94,8 @@ def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
     whole = sampling.histogram(made.probabilities, made.joined)
     cuts = [0, 1, 1, 9_000, 20_000]
     parts = [sampling.histogram(made.probabilities[a:b], made.joined[a:b]) for a, b in pairwise(cuts)]
-    assert np.array_equal(sum(part.counts for part in parts), whole.counts)
-    assert np.array_equal(sum(part.sums for part in parts), whole.sums)
+    assert np.array_equal(sum(parts), whole)
+    assert whole[0].sum() == 20_000
     plan, strata = planned(made)
     for stratum in range(len(plan.sizes)):
         rows = strata == stratum
@@ -106,11 +109,11 @@ def test_every_row_of_a_stratum_has_the_same_chance() -> None:
     joined = probabilities > 0.4
     plan = sampling.plan(sampling.histogram(probabilities, joined), 24)
     strata = sampling.strata(probabilities, joined, plan)
-    left, right = np.arange(60), np.full(60, 1 << 48)
+    pairs = np.stack([np.arange(60), np.full(60, 1 << 48)], axis=1)
     draws = 4_000
     times = np.zeros(60)
     for seed in range(draws):
-        times[sampling.draw(left, right, strata, plan, seed).left] += 1
+        times[sampling.draw(pairs, strata, plan, seed)["left"].to_numpy()] += 1
     chance = (plan.drawn / plan.sizes)[strata]
     deviations = (times - draws * chance) / np.sqrt(draws * chance * (1 - chance) + 1e-9)
     assert np.abs(deviations).max() < 4.5
@@ -122,22 +125,23 @@ def test_people_are_asked_about_each_stratum_in_turn() -> None:
     of_three = sampling.Plan(
         np.zeros((2, sampling.BINS), np.int64), np.array([True, True, False]), sizes, sizes / 80, drawn
     )
-    rows = sampling.draw(keys, keys + 200, np.repeat(np.arange(3), sizes), of_three, 1)
-    shown = [int(rows.strata[row]) for row in sampling.asking_order(rows)]
+    rows = sampling.draw(np.stack([keys, keys + 200], axis=1), np.repeat(np.arange(3), sizes), of_three, 1)
+    shown = strata_of(rows)[sampling.asking_order(rows)].tolist()
     assert [sorted(shown[start : start + 3]) for start in (0, 3)] == [[0, 1, 2]] * 2
     assert [sorted(shown[6 + start : 8 + start]) for start in (0, 2, 4)] == [[1, 2]] * 3
     assert shown[12:] == [2] * 25
-    shuffled = np.random.default_rng(1).permutation(len(rows.left))
-    other = sampling.Rows(*(column[shuffled] for column in rows))
+    shuffled = np.random.default_rng(1).permutation(len(rows))
+    other = rows.take(pa.array(shuffled))
     assert shuffled[sampling.asking_order(other)].tolist() == sampling.asking_order(rows).tolist()
 
 
 def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
     left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
-    hashes = sampling.pair_hashes(left, right, 1)
-    assert len(np.unique(np.concatenate([hashes, sampling.pair_hashes(right, left, 1)]))) == 20_000
-    assert not np.isin(sampling.pair_hashes(left, right, 2), hashes).any()
-    assert np.array_equal(hashes[::-1], sampling.pair_hashes(left[::-1], right[::-1], 1))
+    pairs = np.stack([left, right], axis=1)
+    hashes = sampling.pair_hashes(pairs, 1)
+    assert len(np.unique(np.concatenate([hashes, sampling.pair_hashes(pairs[:, ::-1], 1)]))) == 20_000
+    assert not np.isin(sampling.pair_hashes(pairs, 2), hashes).any()
+    assert np.array_equal(hashes[::-1], sampling.pair_hashes(pairs[::-1], 1))
     for bit in range(64):
         assert abs((hashes >> np.uint64(bit) & np.uint64(1)).mean() - 0.5) < 0.03
 
@@ -151,7 +155,7 @@ def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
 ) -> None:
     counts = np.array([others, joined])
     middles = np.arange(5_000, 1_000_000, 10_000)
-    plan = sampling.plan(sampling.Histogram(counts, counts * middles), sample)
+    plan = sampling.plan(np.stack([counts, counts * middles]), sample)
     assert plan.drawn.sum() == min(sample, counts.sum())
     assert np.all(plan.drawn >= np.minimum(plan.sizes, 2))
     assert np.all(plan.drawn <= plan.sizes)
@@ -174,21 +178,12 @@ def test_a_sample_that_is_too_small_is_refused() -> None:
         sampling.plan(sampling.histogram(np.array([0.5]), np.array([True])), 3)
 
 
-def test_a_probability_out_of_range_and_an_uncounted_pair_are_refused() -> None:
-    for wrong in (-0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            sampling.histogram(np.array([0.5, wrong]), np.array([True, False]))
-    plan = sampling.plan(sampling.histogram(np.array([0.5, 1.0]), np.array([True, True])), 4)
-    with pytest.raises(ValueError, match="does not count"):
-        sampling.strata(np.array([0.2]), np.array([True]), plan)
-
-
-def slow_estimates(rows: Rows, verdicts: np.ndarray) -> tuple[float, float, float]:
+def slow_estimates(rows: pa.Table, verdicts: np.ndarray) -> tuple[float, float, float]:
     """Precision, recall and duplicates, a stratum and a verdict at a time."""
     sizes, answers, decisions = {}, {}, {}
-    for row, verdict in enumerate(verdicts.tolist()):
-        stratum = int(rows.strata[row])
-        sizes[stratum], decisions[stratum] = int(rows.sizes[row]), bool(rows.joined[row])
+    for row, verdict in zip(rows.to_pylist(), verdicts.tolist(), strict=True):
+        stratum = row["stratum"]
+        sizes[stratum], decisions[stratum] = row["pairs"], row["joined"]
         if verdict >= 0:
             answers.setdefault(stratum, []).append(verdict)
     hits = {stratum: sizes[stratum] * sum(given) / len(given) for stratum, given in answers.items()}
@@ -201,11 +196,11 @@ def test_the_estimates_are_those_of_a_slow_twin() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
     for seed in range(10):
-        rows = sampling.draw(made.left, made.right, strata, plan, seed)
+        rows = sampling.draw(made.pairs, strata, plan, seed)
         verdicts = judged(made, rows)
         random = np.random.default_rng(seed)
         later = random.permutation(SAMPLE) > 60
-        later[np.unique(rows.strata, return_index=True)[1]] = True  # one verdict at least in each stratum
+        later[np.unique(strata_of(rows), return_index=True)[1]] = True  # one verdict at least in each stratum
         verdicts[~later] = random.choice([UNSURE, UNJUDGED], (~later).sum())
         found = sampling.estimate(rows, verdicts)
         expected = slow_estimates(rows, verdicts)
@@ -219,7 +214,7 @@ def test_the_estimates_are_those_of_a_slow_twin() -> None:
 def test_a_population_judged_to_its_last_pair_is_certain() -> None:
     made = population(1.5, 300)
     plan, strata = planned(made, 300)
-    rows = sampling.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.pairs, strata, plan, 0)
     found = sampling.estimate(rows, judged(made, rows))
     assert found.precision == pytest.approx((made.precision,) * 3)
     assert found.recall == pytest.approx((made.recall,) * 3)
@@ -229,10 +224,11 @@ def test_a_population_judged_to_its_last_pair_is_certain() -> None:
 def test_a_stratum_without_verdicts_widens_the_interval() -> None:
     made = population(1.5)
     plan, strata = planned(made)
-    rows = sampling.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.pairs, strata, plan, 0)
     verdicts = judged(made, rows)
     before = sampling.estimate(rows, verdicts)
-    verdicts[rows.strata == rows.strata[rows.joined].max()] = UNSURE
+    strata = strata_of(rows)
+    verdicts[strata == strata[rows["joined"].to_numpy()].max()] = UNSURE
     after = sampling.estimate(rows, verdicts)
     assert after.precision.upper - after.precision.lower > 1.5 * (before.precision.upper - before.precision.lower)
     assert after.precision.lower < made.precision < after.precision.upper
@@ -240,8 +236,8 @@ def test_a_stratum_without_verdicts_widens_the_interval() -> None:
 
 def test_twenty_verdicts_all_alike_are_not_certain() -> None:
     probabilities = np.full(10_000, 0.99)
-    plan, strata = planned(Population(*(np.zeros(0),) * 2, probabilities, probabilities > 0, probabilities > 0), 20)
-    rows = sampling.draw(np.arange(10_000), np.arange(10_000, 20_000), strata, plan, 0)
+    plan, strata = planned(Population(np.zeros((0, 2)), probabilities, probabilities > 0, probabilities > 0), 20)
+    rows = sampling.draw(np.arange(20_000).reshape(-1, 2), strata, plan, 0)
     precision = sampling.estimate(rows, np.full(20, SAME, np.int8)).precision
     assert precision.value == precision.upper == 1.0
     assert 0.75 < precision.lower < 0.95
@@ -250,28 +246,29 @@ def test_twenty_verdicts_all_alike_are_not_certain() -> None:
 def test_a_measure_without_verdicts_is_none() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    rows = sampling.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.pairs, strata, plan, 0)
     truth = judged(made, rows)
     nothing = sampling.estimate(rows, np.full(SAMPLE, UNJUDGED, np.int8))
     assert (nothing.precision, nothing.recall, nothing.duplicates, nothing.judged) == (None, None, None, 0)
-    only_joined = sampling.estimate(rows, np.where(rows.joined, truth, UNSURE))
+    only_joined = sampling.estimate(rows, np.where(rows["joined"].to_numpy(), truth, UNSURE))
     assert only_joined.precision is not None
     assert (only_joined.recall, only_joined.duplicates) == (None, None)
     no_duplicate = sampling.estimate(rows, np.full(SAMPLE, DIFFERENT, np.int8))
     assert no_duplicate.precision.value == no_duplicate.duplicates.value == 0
     assert no_duplicate.recall is None
     empty = sampling.plan(sampling.histogram(np.zeros(0), np.zeros(0, bool)), 10)
-    drawn = sampling.draw(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), empty, 0)
+    drawn = sampling.draw(np.zeros((0, 2), int), np.zeros(0, int), empty, 0)
     assert sampling.estimate(drawn, np.zeros(0, np.int8)).precision is None
 
 
 def test_verdicts_meet_their_rows() -> None:
     made = population(1.5, 20_000)
     plan, strata = planned(made)
-    rows = sampling.draw(made.left, made.right, strata, plan, 0)
+    rows = sampling.draw(made.pairs, strata, plan, 0)
     picked = np.array([150, 3, 77])
-    left, right = np.append(rows.left[picked], 5), np.append(rows.right[picked], 6)
-    verdicts, others = sampling.verdicts_of(rows, left, right, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))
+    pairs = np.concatenate([pairs_in(rows)[picked], [[5, 6]]])
+    people = sampling.Judged(pairs, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))
+    verdicts, others = sampling.verdicts_of(rows, people)
     assert others == 1
     assert verdicts[picked].tolist() == [SAME, UNSURE, DIFFERENT]
     assert (verdicts == UNJUDGED).sum() == SAMPLE - 3

@@ -12,7 +12,7 @@ from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import CS, PAIR, TITLES, TRAVEL, TRIPLE
 
 from dupq import storage
-from dupq.evaluation.sampling import Rows, estimate, read_verdicts, verdicts_of
+from dupq.evaluation.sampling import estimate, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import SAME, UNJUDGED, parse_verdicts
 from dupq.report import page as report
 from dupq.runs.queries import estimated
@@ -316,10 +316,8 @@ def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
 
 def before(run: str, sites: Sites) -> object:
     """Return the interval without any verdict."""
-    table = storage.read_table(storage.join(run, "review.parquet"))
-    rows = Rows(*(column.to_numpy() for column in table.columns))
-    none = read_verdicts(None, sites)
-    codes, _ = verdicts_of(rows, none.left, none.right, none.verdicts)
+    rows = storage.read_table(storage.join(run, "review.parquet"))
+    codes, _ = verdicts_of(rows, read_verdicts(None, sites))
     assert (codes == UNJUDGED).all()
     assert SAME not in np.unique(codes)
     return estimate(rows, codes).precision

@@ -10,8 +10,9 @@ import pytest
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.runs.question_tables import all_keys, key_span, pairs_in, read_around
+from dupq.runs.question_tables import all_keys, key_span, read_around
 from dupq.tables import KEY_PAIRS, KEYS
+from dupq.text.keys import pairs_in
 
 ROWS = 65_536  # of a row group
 

@@ -16,6 +16,7 @@ from dupq.text.keys import (
     key_hashes,
     pair_indices,
     pair_numbers,
+    proper_pairs,
     without,
 )
 
@@ -91,3 +92,9 @@ def test_pairs_are_found_among_others_as_in_a_list(pairs: list[tuple[int, int]],
     both = np.array(pairs, np.int64).reshape(-1, 2), np.array(wanted, np.int64).reshape(-1, 2)
     assert pair_indices(*both).tolist() == [pairs.index(pair) if pair in pairs else -1 for pair in wanted]
     assert are_pairs_among(*both).tolist() == [pair in pairs for pair in wanted]
+
+
+@given(st.lists(PAIRS))
+def test_proper_pairs_are_of_two_keys_the_smaller_first_each_once(pairs: list[tuple[int, int]]) -> None:
+    found = proper_pairs(np.array(pairs, np.int64).reshape(-1, 2))
+    assert list(map(tuple, found.tolist())) == sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from dupq import storage, system
 from dupq.clusters.calibration import Labelled, TeacherModel, fit_teacher, read_prior
-from dupq.clusters.steps.make_clusters import keys_of_pairs
+from dupq.clusters.steps.decide import questions_of
+from dupq.clusters.steps.make_clusters import rows_of
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, teacher_vectors
 from dupq.encoders.steps import gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
@@ -33,11 +34,13 @@ from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Subdivided, Table, read_all
+from dupq.runs.question_tables import sorted_keys
 from dupq.runs.records import TEACHER_VERSIONS, RunFiles
-from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among
+from dupq.tables import CONTENT_HASHES, COSINES, KEYS, QUESTIONS, SCORED, taught
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among, pairs_in
 
 COLUMNS = ("question_id", "title", "body_html")  # of questions
+_TEXTS = pa.schema([CONTENT_HASHES.field("key"), *(QUESTIONS.field(name) for name in COLUMNS[1:])])
 _QUESTIONS = 250  # of a task if there are few in all: some seconds on a CPU
 _TASKS = 64  # for all shards together, or one per shard if there are more
 
@@ -70,8 +73,8 @@ def ask_teacher(
     `prior` is the URI of another prior than dupq's, or empty.
     """
     (scored, sampled), teacher, sites = pairs, reading.teacher, reading.sites
-    count, likely = scored.partitions, scored.only("left", "right", "probability")
-    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", partitions=count)
+    count, columns = scored.partitions, scored.only("left", "right", "probability")
+    wanted = run.shuffle("wanted", likely_questions, columns, into=KEYS, by="key", partitions=count)
     sources = sampled, sites
     of_sample = run.shuffle("wanted_by_sample", sampled_questions, *sources, into=KEYS, by="key", partitions=count)
     every = run.map("questions", each_once, wanted, of_sample, into=KEYS)
@@ -101,22 +104,18 @@ def ask_teacher(
 
 def likely_questions(pairs: pa.Table) -> pa.Table:
     """Return the questions of pairs above the floor (KEYS)."""
-    likely = pairs.filter(pc.greater_equal(pairs["probability"], pa.scalar(FLOOR, pa.float32())))
-    return _keys(likely["left"].to_numpy(), likely["right"].to_numpy())
+    return questions_of(pairs.filter(pc.greater_equal(pairs["probability"], pa.scalar(FLOOR, pa.float32()))))
 
 
 def sampled_questions(pairs: pa.Table, sites: list[str]) -> pa.Table:
     """Return the questions of rows of CALIBRATION_PAIRS above the floor (KEYS)."""
-    return _keys(*keys_of_pairs(pairs.filter(pc.greater_equal(pairs["probability"], FLOOR)), Sites(sites)).T)
+    likely = pairs.filter(pc.greater_equal(pairs["probability"], FLOOR))
+    return pa.table([distinct(Sites(sites).pack_pairs(likely, "pairs"))], schema=KEYS)
 
 
 def each_once(*questions: pa.Table) -> pa.Table:
     """Return the questions of all tables, each once (KEYS)."""
-    return _keys(*(table["key"].to_numpy() for table in questions))
-
-
-def _keys(*keys: np.ndarray) -> pa.Table:
-    return pa.table([distinct(np.concatenate(keys))], schema=KEYS)
+    return pa.table([distinct(sorted_keys(questions))], schema=KEYS)
 
 
 def hashes_of(contents: pa.Table, questions: Iterator[pa.Table]) -> pa.Table:
@@ -144,7 +143,8 @@ def vectors_for(contents: pa.Table, questions: Iterator[pa.RecordBatch], reading
         import torch
 
         torch.set_num_threads(1)  # a task has one CPU
-        texts = _texts(questions, keys[~is_same], reading.code)
+        rows = rows_of(questions, keys[~is_same], _TEXTS).sort_by("key")
+        texts = teacher_texts(rows["title"].to_pylist(), rows["body_html"].to_pylist(), reading.code)
         vectors[~is_same] = teacher_vectors(reading.teacher, texts, reading.device)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum()), LEFT_OUT: left_out}
@@ -164,16 +164,6 @@ def _earlier_vectors(earlier: Earlier | None, names: Sequence[str], ids: np.ndar
     return vectors
 
 
-def _texts(questions: Iterator[pa.RecordBatch], keys: np.ndarray, code: str) -> list[str]:
-    """Return what the teacher reads of the questions `keys` of a shard, in their order."""
-    texts: dict[int, str] = {}
-    for batch in questions:
-        batch = batch.filter(pa.array(are_among(keys, batch["key"].to_numpy())))
-        texts_of_batch = teacher_texts(batch["title"].to_pylist(), batch["body_html"].to_pylist(), code)
-        texts.update(zip(batch["key"].to_pylist(), texts_of_batch, strict=True))
-    return [texts[key] for key in keys.tolist()]
-
-
 def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys, ascending, and vectors (float16, a row each) of rows of `taught`."""
     table = vectors.sort_by("key").combine_chunks()
@@ -188,7 +178,7 @@ def cosines_in(vectors: pa.Table, pairs: np.ndarray) -> np.ndarray:
 
 def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: str) -> Counted:
     """Return the `TeacherModel` fitted to CALIBRATION_PAIRS; the second table has their COSINES."""
-    p, cosines = pairs["probability"].to_numpy(), cosines_in(vectors, keys_of_pairs(pairs, Sites(sites)))
+    p, cosines = pairs["probability"].to_numpy(), cosines_in(vectors, Sites(sites).pack_pairs(pairs, "pairs"))
     cosines[p < FLOOR] = np.nan  # their questions have vectors because of other pairs
     columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
     model = fit_teacher(Labelled(np.zeros((len(p), 0)), *columns), p, cosines, read_prior(prior))
@@ -198,7 +188,7 @@ def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: s
 def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.Table:
     """Return rows of SCORED with the cosines of likely pairs, and the probabilities that `model` gives with them."""
     p = pairs["probability"].to_numpy()
-    cosines = cosines_in(vectors, np.stack([pairs["left"].to_numpy(), pairs["right"].to_numpy()], axis=1))
+    cosines = cosines_in(vectors, pairs_in(pairs))
     cosines[p < np.float32(FLOOR)] = np.nan
     moved = TeacherModel(**model).probabilities(p, cosines).astype(np.float32)
     columns = {"probability": pa.array(moved), "teacher": _with_nulls(cosines)}

@@ -30,10 +30,10 @@ from dupq.links import Split, represented_by, represented_split, sets_in, sets_t
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.runs.question_tables import pairs_in, sorted_keys
+from dupq.runs.question_tables import sorted_keys
 from dupq.settings.sections import CalibrationSettings
 from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites, are_among, distinct, pair_indices, sample_by_hash, without
+from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_in, sample_by_hash, without
 
 _REFERENCE = 1_000
 
@@ -90,8 +90,8 @@ def _judged_pairs(judged: Judged, candidates: pa.Table, split: Split) -> tuple[n
 
     Known duplicates of the test part are left out: quality is measured on them.
     """
-    rows = pair_indices(pairs_in(candidates), np.stack([judged.left, judged.right], axis=1))
-    of_test = split.in_one_set(judged.left, judged.right) & np.isin(judged.left, split.questions_of("test"))
+    rows, left = pair_indices(pairs_in(candidates), judged.pairs), judged.pairs[:, 0]
+    of_test = split.in_one_set(*judged.pairs.T) & np.isin(left, split.questions_of("test"))
     kept = (rows >= 0) & (judged.verdicts >= 0) & ~of_test
     return rows[kept], judged.verdicts[kept] == 1
 
@@ -168,7 +168,7 @@ def sample_of(
 
 def lists_of(nearest: pa.Table, sample: pa.Table, judged: Judged) -> pa.Table:
     """Return the lists of sampled and judged questions."""
-    questions = distinct(np.concatenate([sample["key"].to_numpy(), judged.left, judged.right]))
+    questions = distinct(np.append(sample["key"].to_numpy(), judged.pairs))
     return nearest.filter(pa.array(are_among(questions, nearest["key"].to_numpy())))
 
 

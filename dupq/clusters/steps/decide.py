@@ -51,12 +51,11 @@ from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, ReadWith, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
 from dupq.neighbours.embeddings import Measure
-from dupq.runs.question_tables import embeddings_of, pairs_in, sorted_keys
+from dupq.runs.question_tables import embeddings_of, sorted_keys
 from dupq.tables import (
     AROUND,
     CANDIDATES,
     COMPARED,
-    HISTOGRAM,
     JOINED_PAIRS,
     KEY_PAIRS,
     KEYS,
@@ -67,7 +66,7 @@ from dupq.tables import (
     TERM_COUNTS,
     TERMS,
 )
-from dupq.text.keys import Sites, distinct, indices_among
+from dupq.text.keys import Sites, distinct, indices_among, pairs_in
 from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
 from dupq.text.steps import TextTables
 
@@ -136,8 +135,7 @@ def candidates(directed: pa.Table) -> Counted:
 
 def questions_of(pairs: pa.Table) -> pa.Table:
     """Return the questions of pairs, each once (KEYS)."""
-    keys = distinct(np.concatenate([pairs[side].to_numpy() for side in _SIDES]))
-    return pa.table([pa.array(keys)], schema=KEYS)
+    return pa.table([distinct(pairs_in(pairs))], schema=KEYS)
 
 
 def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
@@ -164,20 +162,15 @@ def choose_threshold(run: Run, scored: Table, precision: float, threshold: float
 
     It is chosen over all candidate pairs, in steps of .001, and recorded with those for other precisions.
     """
-    histograms = run.map("histogram", histogram_table, scored.only("probability"), into=HISTOGRAM)
-    thresholds: Thresholds = run.record("threshold", thresholds_of, Each(histograms), precision, threshold)
+    probabilities = Each(scored.only("probability"))
+    thresholds: Thresholds = run.record("threshold", thresholds_of, probabilities, precision, threshold)
     return thresholds
 
 
-def histogram_table(scored: pa.Table) -> pa.Table:
-    """Return the number of pairs in each step of probability, and the sum of their probabilities (HISTOGRAM)."""
-    return pa.table([*histogram_of(scored["probability"].to_numpy())], schema=HISTOGRAM)
-
-
-def thresholds_of(histograms: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
+def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
     """Return the chosen threshold, and those for other precisions, each with its expected precision."""
-    columns = zip(*([column.to_numpy() for column in table.columns] for table in histograms), strict=True)
-    histogram = Histogram(*(np.sum(column, axis=0) for column in columns))
+    histograms = [histogram_of(table["probability"].to_numpy()) for table in scored]
+    histogram = Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
     at_threshold = {"precision": precision, **histogram.above(threshold)}
     chosen = histogram.choose(precision) if threshold < 0 else at_threshold
     return {"chosen": chosen, "others": [histogram.choose(other) for other in _PRECISIONS]}
@@ -260,7 +253,7 @@ def constrained_pairs(
 ) -> Counted:
     """Return JOINED_PAIRS; the second table has the pairs that must be apart. Memory: 8 bytes a question."""
     known = pairs_in(links_table(links, sites))
-    verdicts = judged.pairs(SAME), known, judged.pairs(DIFFERENT)
+    verdicts = judged.of(SAME), known, judged.of(DIFFERENT)
     found = constraints(*verdicts, sorted_keys(texts), represented_by(representatives))
     sources = pc.if_else(pa.array(found.is_verdict), "verdict", "known_link")
     joined = pa.table([*found.joined.T, sources], schema=JOINED_PAIRS)

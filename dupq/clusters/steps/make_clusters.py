@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.archive import partitions
-from dupq.clusters.components import cluster_statistics, components, represented, with_represented
+from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
 from dupq.clusters.identity import (
     REASONS,
@@ -44,7 +44,6 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import Around, Each, ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
-from dupq.runs.question_tables import pairs_in
 from dupq.runs.reader import TableRow, ends_of, link
 from dupq.tables import (
     CHANGED_CLUSTERS,
@@ -60,9 +59,10 @@ from dupq.tables import (
     TEXTS,
     WORKLIST,
 )
-from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, without
+from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, pairs_in, without
 
 CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
+_CRITERIA = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in CRITERIA[1:])])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
 
@@ -100,7 +100,7 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
     if links is not None:
         linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", partitions=count)
     joined = run.shuffle("joined", as_is, decided.joined, into=JOINED_PAIRS, by="left", partitions=count)
-    owners, near, likely = Whole(members.only("key", "cluster", "id")), decided.verified, decided.scored
+    owners, near, likely = Whole(members.only("key", "cluster", "id", "size")), decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
 
     inside = joined, near, likely.only("left", "right", "probability"), owners, decided.threshold
@@ -145,16 +145,11 @@ def _criteria(
 
     An unknown value is the smallest int64.
     """
-    accepted = np.zeros(len(members), bool)
-    scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
-    for batch in (batch for shard in questions for batch in shard):
-        keys = batch["key"].to_numpy()
-        rows = np.flatnonzero(are_among(members, keys))
-        indices, batch = np.searchsorted(members, keys[rows]), batch.take(pa.array(rows))
-        accepted[indices] = batch["accepted_answer_id"].is_valid().to_numpy(zero_copy_only=False)
-        for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
-            column[indices] = batch[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
-        ages[indices] = pc.negate(batch["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
+    rows = pa.concat_tables(rows_of(shard, members, _CRITERIA) for shard in questions).sort_by("key")
+    accepted = rows["accepted_answer_id"].is_valid().to_numpy()
+    numbers = [rows[name].cast(pa.int64()) for name in ("score", "answer_count", "view_count")]
+    ages = pc.negate(rows["creation_date"].cast(pa.int64()))
+    scores, answers, views, ages = (column.fill_null(_LOWEST).to_numpy() for column in (*numbers, ages))
     originals = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
     indices, are_members = indices_among(members, originals)
     linked = np.bincount(indices[are_members], minlength=len(members))
@@ -251,16 +246,19 @@ def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa
 
 
 def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
-    """Return the statistics of a partition's clusters."""
-    owners, left, right, p = (column.to_numpy() for column in edges.columns)
-    order = np.lexsort((right, left))  # fixes the order in which probabilities are summed up
-    owners, p = owners[order], p[order]
-    statistics = cluster_statistics(owners, np.stack([left[order], right[order]], axis=1), p)
-    clusters = statistics.clusters
-    sums = np.bincount(np.searchsorted(clusters, owners), p, len(clusters))
-    # `clusters` are keys of members
-    ids = members["id"].to_numpy()[np.searchsorted(members["key"].to_numpy(), clusters)]
-    columns = [clusters, Sites(site_names).labels(ids), *statistics[1:], sums / statistics.edges]
+    """Return the statistics of a partition's clusters, in any order of the edges. Memory: about 1 kB an edge."""
+    import networkx as nx  # importing it takes .2 s, and no other task needs it
+
+    edges = edges.sort_by([("left", "ascending"), ("right", "ascending")])  # in which probabilities are summed up
+    figures = [("probability", "count"), ("probability", "min"), ("probability", "mean")]
+    grouped = edges.group_by("cluster", use_threads=False).aggregate(figures).sort_by("cluster")
+    clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
+    keys, owners = members["key"].to_numpy(), members["cluster"].to_numpy()
+    bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
+    bridge_counts = np.bincount(np.searchsorted(clusters, represented(bridges, keys, owners)), minlength=len(clusters))
+    first = members.take(pa.array(np.searchsorted(keys, clusters)))  # a cluster is named by its smallest member
+    ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
+    columns = clusters, ids, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts, means
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, _FIGURES, strict=True)], schema=_FIGURES
     )
@@ -329,9 +327,9 @@ def likeliest_of(
 ) -> pa.Table:
     """Return the `most` likeliest rows of PAIRS that are neither joined nor settled by people, with their keys."""
     table = table.filter(pc.invert(table["joined"])).select(PAIRS.names)
-    pairs = keys_of_pairs(table, sites)
+    pairs = sites.pack_pairs(table, "pairs")
     clusters = _clusters_of(pairs, members)
-    judged_clusters = _clusters_of(np.stack([judged.left, judged.right], axis=1), members)  # whatever the verdict
+    judged_clusters = _clusters_of(judged.pairs, members)  # whatever the verdict
     linked = represented(clusters, settled["key"].to_numpy(), settled["cluster"].to_numpy())
     is_judged = are_pairs_among(np.sort(judged_clusters, axis=1), np.sort(clusters, axis=1))
     rows = np.flatnonzero((linked[:, 0] != linked[:, 1]) & ~is_judged)
@@ -344,19 +342,18 @@ def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
     return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
 
 
-def keys_of_pairs(table: pa.Table, sites: Sites) -> np.ndarray:
-    """Return the keys of a table like `pairs` (int64, shape (m, 2))."""
-    sides = ((table[f"site_{side}"], table[f"question_id_{side}"]) for side in ("left", "right"))
-    return np.stack([sites.pack_columns(names, numbers, "pairs") for names, numbers in sides], axis=1)
-
-
 def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:
     """Return the titles and tags of the questions of a shard that are in `pairs` (KEY_PAIRS)."""
-    keys, titles = distinct(pairs_in(pairs)), [TITLES.empty_table()]
+    return rows_of(questions, distinct(pairs_in(pairs)), TITLES)
+
+
+def rows_of(questions: Iterator[pa.RecordBatch], keys: np.ndarray, schema: pa.Schema) -> pa.Table:
+    """Return the columns of `schema` of those questions of a shard that are among `keys` (sorted)."""
+    rows = [schema.empty_table()]
     for batch in questions:
-        table = pa.table([batch[name] for name in TITLES.names], schema=TITLES)
-        titles.append(table.filter(pa.array(are_among(keys, batch["key"].to_numpy()))))
-    return pa.concat_tables(titles)
+        table = pa.table([batch[name] for name in schema.names], schema=schema)
+        rows.append(table.filter(pa.array(are_among(keys, batch["key"].to_numpy()))))
+    return pa.concat_tables(rows)
 
 
 def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:

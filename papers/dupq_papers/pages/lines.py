@@ -57,8 +57,7 @@ class Measured:
             for measure in (*self.table.measures, *_FURTHER):
                 each = self.each(label, measure)
                 if each is not None and len(each) > 1:
-                    interval = bootstrap_interval(each, SEED, _RESAMPLES)
-                    found[label, measure] = (interval.low, interval.high)
+                    found[label, measure] = bootstrap_interval(each, SEED, _RESAMPLES)
         return found
 
     def published(self, row: Row, measure: str) -> dict[str, float]:

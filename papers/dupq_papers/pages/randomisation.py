@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from dupq.evaluation.measures import rows_at_once
-
+_DRAWN_AT_ONCE = 1 << 22  # signs in memory
 _CLOSE = 1e-12  # sums in another order differ by less
 
 
@@ -24,7 +23,9 @@ def randomisation_test(left: np.ndarray, right: np.ndarray, seed: int, resamples
         ways = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
         return float(np.mean(np.abs(_signed_sums(ways, differences)) >= reached))
     generator, count = np.random.default_rng(seed), 0
-    for rows in rows_at_once(resamples, len(differences)):
+    most = max(1, _DRAWN_AT_ONCE // len(differences))
+    for start in range(0, resamples, most):
+        rows = min(most, resamples - start)
         ways = generator.integers(0, 2, (rows, len(differences)), dtype=np.int8)
         count += int(np.count_nonzero(np.abs(_signed_sums(ways, differences)) >= reached))
     return (1 + count) / (1 + resamples)
