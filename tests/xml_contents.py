@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 
-from dupq.dump.parsing import SPECS, Format, ParsedRows, read_rows, read_segment, sort_rows
+from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment, sort_rows
 from dupq.dump.xml_files import (
     ROW_START,
     SEGMENT_SIZE,
@@ -88,7 +88,7 @@ def joined(pieces: Iterable[ParsedRows], file_format: Format) -> ParsedRows:
         counts.update(part.counts)
     tables = {}
     for name in file_format.tables:
-        tables[name], dropped = sort_rows(SPECS[name], pa.concat_tables([part.tables[name] for part in parts]))
+        tables[name], dropped = sort_rows(name, pa.concat_tables([part.tables[name] for part in parts]))
         counts[name] -= dropped
         counts["duplicate_ids"] += dropped
     return ParsedRows(tables, pa.concat_tables([part.rejects for part in parts]), counts)

@@ -5,7 +5,6 @@ is counted exactly once, so that none is lost unnoticed.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.dump.files import Member, Table
-from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, UNJUDGED_ANSWERS, RawAttributes, escape, read_columns
+from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttributes, escape, read_columns
 from dupq.dump.xml_files import (
     OPENING_LIMIT,
     ROW_START,
@@ -30,27 +29,9 @@ from dupq.dump.xml_files import (
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
-from dupq.tables import IDS, LINKS, QUESTIONS, REJECTS
+from dupq.tables import REJECTS
 
-
-class TableSpec(NamedTuple):
-    """A table that ingest makes."""
-
-    schema: pa.Schema
-    key: str
-    order: tuple[str, ...]  # columns that its rows are sorted by
-    is_unique: bool  # whether only the last row of each key counts
-
-
-SPECS = {
-    "questions": TableSpec(QUESTIONS, "question_id", ("question_id",), True),
-    "answers": TableSpec(UNJUDGED_ANSWERS, "answer_id", ("answer_id",), True),
-    "links": TableSpec(LINKS, "question_id", tuple(LINKS.names), False),
-    "ids": TableSpec(IDS, "question_id", tuple(IDS.names), False),
-}
-
-
-_FABRICATED = {str(number).encode() for number in FABRICATED_IDS}
+UNIQUE = ("questions", "answers")  # tables in which only the last row of each key counts
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ class Format:
         post_type = row.get("PostTypeId")
         if not post_type:
             return None
-        if row.get("Id") in _FABRICATED and self.table == "posts":
+        if row.get("Id") in FABRICATED_IDS and self.table == "posts":
             return "fabricated"
         if post_type == QUESTION:
             return "questions"
@@ -88,7 +69,7 @@ class Format:
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """The tables of a batch of rows, sorted as SPECS says, and its rejects in the order of the file.
+    """The tables of a batch of rows, sorted by `order_of`, and its rejects in the order of the file.
 
     `counts["rows"]` is the sum of all other counts but `forbidden_characters`: those of each table, `rejects`, and rows
     that are none of these. `duplicate_ids` counts rows whose key a later row of the batch has.
@@ -142,7 +123,7 @@ def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, s
         for index, reason in faults.items():
             row = table_rows[index][0]
             rejects.append(BrokenRow(row.position, reason, excerpt(row.content)))
-        tables[name], dropped = sort_rows(SPECS[name], table)
+        tables[name], dropped = sort_rows(name, table)
         counts["duplicate_ids"] += dropped
         counts[name] = len(tables[name])
     rejects.sort(key=lambda reject: reject.position)
@@ -151,18 +132,24 @@ def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, s
     return ParsedRows(tables, rejected, counts)
 
 
-def sort_rows(spec: TableSpec, table: pa.Table) -> tuple[pa.Table, int]:
-    """Sort a table, which is in the order of the file, and return it with the number of rows that were dropped.
+def order_of(table: str) -> list[str]:
+    """Return the columns that a table's rows are sorted by: its key, or all if rows may share it."""
+    names = SCHEMAS[table].names
+    return names[:1] if table in UNIQUE else names
 
-    If the spec is unique, only the last row of each key stays.
+
+def sort_rows(table: str, rows: pa.Table) -> tuple[pa.Table, int]:
+    """Sort rows, which are in the order of the file, and return them with the number of rows that were dropped.
+
+    Of UNIQUE tables only the last row of each key stays.
     """
-    if not spec.is_unique:
-        return table.sort_by([(name, "ascending") for name in spec.order]), 0
-    keys = table.column(spec.key).to_numpy()
-    if (keys[1:] > keys[:-1]).all():
-        return table, 0
-    kept = table.filter(pa.array(is_last(keys))).sort_by(spec.key)
-    return kept, len(table) - len(kept)
+    kept = rows
+    if table in UNIQUE:
+        keys = rows.column(0).to_numpy()
+        if (keys[1:] > keys[:-1]).all():
+            return rows, 0
+        kept = rows.filter(pa.array(is_last(keys)))
+    return kept.sort_by([(name, "ascending") for name in order_of(table)]), len(rows) - len(kept)
 
 
 def is_last(keys: np.ndarray) -> np.ndarray:

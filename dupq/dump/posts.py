@@ -14,24 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.tables import LINKS, QUESTIONS
+from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
 QUESTION, ANSWER = b"1", b"2"  # PostTypeId
 MAXIMUM_BODY = 1_000_000  # bytes of UTF-8; a row with a longer body is rejected
 MAXIMUM_TEXT = 1 << 16  # likewise, of any other attribute
-FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
+FABRICATED_IDS = (b"1000000001", b"1000000010")  # an invented question and answer, in every dump since June 2025
 
-# The schema of answers while a site is being read. Which are accepted is known at its end.
-UNJUDGED_ANSWERS = pa.schema(
-    [
-        pa.field("answer_id", pa.int64(), nullable=False),
-        pa.field("question_id", pa.int64(), nullable=False),
-        pa.field("body_html", pa.string(), nullable=False),
-        pa.field("score", pa.int32()),
-    ]
-)
-SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS}
+# The tables while a site is being read; the first column is the key. Which answers are accepted is known at its end.
+UNJUDGED_ANSWERS = ANSWERS.remove(ANSWERS.get_field_index("is_accepted"))
+SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS, "ids": IDS}
 
 # The attributes that may fill a column; the first that is present does. The column's type says how it is parsed.
 ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {

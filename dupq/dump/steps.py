@@ -20,7 +20,8 @@ from typing_extensions import TypedDict
 
 from dupq import archive, storage
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import SPECS, is_last
+from dupq.dump.parsing import UNIQUE, is_last, order_of
+from dupq.dump.posts import SCHEMAS as READ_SCHEMAS
 from dupq.dump.reading import Batch, FileRange, Ingest, batches
 from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
@@ -143,7 +144,7 @@ def _file(work: str, table: str, name: str) -> str:
 
 
 def _write(uri: str, table: str, rows: pa.Table) -> Partition:
-    keys = rows.column(SPECS[table].key)
+    keys = rows.column(0)
     partition = Partition(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
     # files on a local disk stay in the page cache; over a network they are better small
     options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_remote(uri) else None)
@@ -161,21 +162,21 @@ def all_rows(uri: str) -> pa.Table:
 def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> tuple[list[Partition], dict[int, int]]:
     """Write the rows of `partitions` as new, ordered ones. Return these, and how many rows were dropped per file.
 
-    If the table's spec is unique, only the last row of each key stays. Files are numbered as those of the site.
+    Of UNIQUE tables only the last row of each key stays. Files are numbered as those of the site.
     """
-    spec, folder = SPECS[table], storage.join(work, "sorted")
+    schema, folder = READ_SCHEMAS[table], storage.join(work, "sorted")
     rows = [partition.rows for partition in partitions]
     is_kept = np.ones(sum(rows), np.bool_)
-    if spec.is_unique:
-        is_kept = is_last(np.concatenate([all_rows(uri).column(spec.key).to_numpy() for uri, *_ in partitions]))
+    if table in UNIQUE:
+        is_kept = is_last(np.concatenate([all_rows(partition.uri).column(0).to_numpy() for partition in partitions]))
     files = np.repeat([int(storage.name(partition.uri).split("-")[0]) for partition in partitions], rows)
     ordered: list[Partition] = []
     with database(f"{table} in {work}") as connection:
-        order = ", ".join([*(f"{name} NULLS LAST" for name in spec.order), "row_number"])
-        numbered = connection.from_arrow(_numbered(partitions, spec.schema, is_kept)).order(order)
+        order = ", ".join([*(f"{name} NULLS LAST" for name in order_of(table)), "row_number"])
+        numbered = connection.from_arrow(_numbered(partitions, schema, is_kept)).order(order)
         tables = map(pa.table, numbered.to_arrow_reader(_ARROW_ROWS))
         for joined in _joined(tables, _SORTED_BYTES):
-            sorted_rows = conform(joined.select(spec.schema.names), spec.schema, folder)
+            sorted_rows = conform(joined.select(schema.names), schema, folder)
             ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows))
     return ordered, Counter(files[~is_kept].tolist())
 

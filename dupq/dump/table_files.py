@@ -22,7 +22,7 @@ import xxhash
 
 from dupq.dump import files
 from dupq.dump.files import Columns, Form, Table, column_indices
-from dupq.dump.parsing import SPECS, Format, ParsedRows, read_rows, sort_rows
+from dupq.dump.parsing import Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.posts import dump_tags
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
 from dupq.errors import DupqError
@@ -233,7 +233,7 @@ def read_numbered(
     rejected = {(row["position"], row["excerpt"]) for row in parsed.rejects.to_pylist()}
     kept = [row for row, excerpt in ids if (row["position"], excerpt) not in rejected]
     tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}
-    tables = {name: sort_rows(SPECS[name], table)[0] for name, table in tables.items()}
+    tables = {name: sort_rows(name, table)[0] for name, table in tables.items()}
     return replace(parsed, tables=parsed.tables | tables)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.dump.parsing import SPECS, ParsedRows, sort_rows
+from dupq.dump.parsing import ParsedRows, sort_rows
 from dupq.dump.reading import Batch
 from dupq.dump.steps import (
     Partition,
@@ -31,7 +31,7 @@ def questions(ids: list[int], title: str = "") -> pa.Table:
 def written(folder: Path, tables: list[pa.Table], table: str) -> list[Partition]:
     parts = []
     for number, rows in enumerate(tables):
-        content = {table: sort_rows(SPECS[table], rows)[0]}
+        content = {table: sort_rows(table, rows)[0]}
         read = partial(ParsedRows, content, REJECTS.empty_table(), {"rows": len(rows), "rejects": 0})
         parts.append(read_batch(Batch(f"{number:04d}-x", 0, read), str(folder)).partitions[table])
     return parts
@@ -113,6 +113,4 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     files = storage.list_files(str(tmp_path / "shards"))
     written_shards = [storage.read_table(file.uri, LINKS) for file in files]
     assert [len(shard) for shard in written_shards] == [7] * 8 + [4]
-    assert (
-        pa.concat_tables(written_shards).combine_chunks().equals(sort_rows(SPECS["links"], links)[0].combine_chunks())
-    )
+    assert pa.concat_tables(written_shards).combine_chunks().equals(sort_rows("links", links)[0].combine_chunks())
