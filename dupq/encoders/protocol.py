@@ -21,7 +21,7 @@ from dupq.text.token_arrays import TokenIds
 
 
 class Embedding(NamedTuple):
-    """Embeddings of B texts: a dense vector each, and a bag of words each if the encoder has a lexical part.
+    """Embeddings of B texts: a dense vector each, and a bag of words each if training compares these too.
 
     A bag is a row of ascending word ids with their weights. Entries of weight 0 are ignored: they pad, and a word may
     be repeated if all but one of its entries have weight 0.
@@ -93,23 +93,19 @@ class Encoder(nn.Module, abc.ABC):
         """
         raise NotImplementedError
 
-    def mix(self) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Return the weights of the dense and of the lexical score: tensors if they are learned."""
-        return 1.0, 0.0
-
     @property
     def measure(self) -> Measure:
         """How two embeddings are scored, with the weights learned so far."""
-        dense, lexical = (weight.item() if isinstance(weight, torch.Tensor) else weight for weight in self.mix())
-        return Measure(self.kind, dense, lexical)
+        return Measure(self.kind)
 
     def score(self, left: Embedding, right: Embedding) -> torch.Tensor:
-        """Return the scores (B,) of pairs of embeddings by `measure`; differentiable, also in the weights of `mix`."""
-        dense, lexical = self.mix()
-        scores = dense * similarity(self.kind, left.dense, right.dense)
-        if is_zero(lexical):
-            return scores
-        return scores + lexical * bag_cosine(left, right)
+        """Return the scores (B,) of pairs of embeddings that training compares; differentiable. By default cosines."""
+        return nn.functional.cosine_similarity(left.dense, right.dense, dim=-1, eps=1e-12)
+
+    def score_matrix(self, left: Embedding, right: Embedding) -> torch.Tensor:
+        """Return the scores (n, m) of every left with every right embedding; see `score`."""
+        normal = nn.functional.normalize
+        return normal(left.dense, dim=-1, eps=1e-12) @ normal(right.dense, dim=-1, eps=1e-12).T
 
     def set_vocabulary(self, words: list[str]) -> None:
         """Set the words of the vocabulary in the order of their ids, before any other call. Ignored by default."""
@@ -137,29 +133,6 @@ class Encoder(nn.Module, abc.ABC):
     def trainable(self) -> bool:
         """Whether anything is learned by gradients."""
         return any(parameter.requires_grad for parameter in self.parameters())
-
-
-def is_zero(weight: torch.Tensor | float) -> bool:
-    """Return whether a weight of `mix` is a constant 0, so that its score need not be computed."""
-    return not isinstance(weight, torch.Tensor) and weight == 0.0
-
-
-def similarity(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return s_kind (B,) of the rows of two matrices (B, D); the cosine with a zero row is 0. See Measure."""
-    if kind == "cosine":
-        return nn.functional.cosine_similarity(left, right, dim=-1, eps=1e-12)
-    order = 1 if kind == "manhattan" else 2
-    return torch.exp(-torch.linalg.vector_norm(left - right, ord=order, dim=-1))
-
-
-def bag_cosine(left: Embedding, right: Embedding) -> torch.Tensor:
-    """Return the cosine (B,) of the bags of words of pairs of embeddings; 0 if a bag is empty."""
-    (words, weights), (other_words, other_weights) = left.bag, right.bag
-    indices = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
-    shared = other_words.gather(1, indices) == words
-    product = (weights * other_weights.gather(1, indices) * shared).sum(dim=1)
-    squares = weights.square().sum(dim=1) * other_weights.square().sum(dim=1)
-    return product / torch.where(squares > 0, squares, 1.0).sqrt()
 
 
 # Batching texts of many lengths into few shapes.

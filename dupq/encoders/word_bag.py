@@ -32,6 +32,7 @@ from dupq.encoders.unpadded import (
     weighted_sums,
     window_sums,
 )
+from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
 from dupq.text.questions import FIRST_WORD, PADDING
 from dupq.text.token_arrays import TokenIds
@@ -86,9 +87,10 @@ class WordBag(Encoder):
         self.rarities.copy_(torch.from_numpy(np.maximum(frequencies, LEAST_RARITY)))
         self.log_weights.weight.data[:, 0] = self.rarities.log()
 
-    def mix(self) -> tuple[float, float]:
+    @property
+    def measure(self) -> Measure:
         """See Encoder."""
-        return 1.0, self.lexical.item()
+        return Measure(lexical=self.lexical.item())
 
     def tune(self, quality: Callable[[], float] | None) -> None:
         """Choose beta; see Encoder."""

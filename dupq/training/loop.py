@@ -30,7 +30,6 @@ from dupq.training.optimisation import (
     optimizer_for,
     papers_training,
     phase_settings,
-    score_matrix,
     seed_dropout,
 )
 from dupq.training.pairs import (
@@ -173,7 +172,7 @@ def _distillation_loss(
     own = embed(network, sequences, examples.left[share.rows])
     vectors = torch.from_numpy(examples.vectors[share.start : share.start + share.size]).to(own.dense)
     columns = torch.from_numpy(share.rows - share.start).to(vectors.device)
-    scores = score_matrix(network, own, optimisation.whole_batch(own, share.indices, share.size))
+    scores = network.score_matrix(own, optimisation.whole_batch(own, share.indices, share.size))
     return distillation(scores, vectors[columns] @ vectors.T, columns, TEMPERATURE)
 
 
@@ -190,7 +189,7 @@ def _softmax_loss(
     count, each = batch.negatives.shape
     embeddings = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = embeddings.rows(0, count), embeddings.rows(count, 2 * count)
-    scores = score_matrix(network, left, optimisation.whole_batch(own_right, share.indices, share.size))
+    scores = network.score_matrix(left, optimisation.whole_batch(own_right, share.indices, share.size))
     columns = share.rows - share.start
     is_duplicate = batch.sets[:, None] == sets[None, :]
     is_duplicate[np.arange(count), columns] = False

@@ -9,8 +9,7 @@ import torch
 from torch import distributed
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from dupq.encoders.protocol import Embedding, Encoder, is_zero
-from dupq.neighbours.embeddings import Kind
+from dupq.encoders.protocol import Embedding
 from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
 from dupq.text.questions import PADDING
@@ -54,34 +53,6 @@ def distillation(
         return torch.nn.functional.log_softmax(others, dim=1)
 
     return torch.nn.functional.kl_div(log_shares(scores), log_shares(teacher_scores), log_target=True, reduction="sum")
-
-
-def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
-    """Return the scores (n, m) by `network.score` of every left with every right embedding."""
-    dense, lexical = network.mix()
-    scores = dense * _similarities(network.kind, left.dense, right.dense)
-    if is_zero(lexical):
-        return scores
-    return scores + lexical * _bag_cosines(left, right)
-
-
-def _bag_cosines(left: Embedding, right: Embedding) -> torch.Tensor:
-    """Return the cosines (n, m) of bags, as a product of matrices with a column for each word that occurs."""
-    words, columns_of = torch.unique(torch.cat([left.bag[0].flatten(), right.bag[0].flatten()]), return_inverse=True)
-    sides = columns_of.split([left.bag[0].numel(), right.bag[0].numel()])
-    units = []
-    for (ids, weights), columns in zip((left.bag, right.bag), sides, strict=True):
-        matrix = weights.new_zeros(len(ids), len(words)).scatter_add(1, columns.view_as(ids), weights)
-        units.append(torch.nn.functional.normalize(matrix, dim=1, eps=1e-12))
-    return units[0] @ units[1].T
-
-
-def _similarities(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    if kind == "cosine":
-        normal = torch.nn.functional.normalize
-        return normal(left, dim=-1, eps=1e-12) @ normal(right, dim=-1, eps=1e-12).T
-    order = 1.0 if kind == "manhattan" else 2.0
-    return torch.exp(-torch.cdist(left, right, p=order, compute_mode="donot_use_mm_for_euclid_dist"))
 
 
 # Communication between the workers of one training at each step, on CPUs (gloo) and on GPUs (nccl) alike.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from oracles import encoder_twins as twins
 from dupq import storage
 from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
-from dupq.encoders.protocol import Embedding, Encoder, batches, similarity
+from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
 from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
@@ -122,11 +123,20 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
             beta_1, beta_2 = parameters["betas"]
             expected *= beta_2
             expected += beta_1 * twins.cosine(twins.bag(parameters, left), twins.bag(parameters, right))
-        if isinstance(network, WordBag):
-            bags = (twins.word_bag(parameters, text) for text in (left, right))
-            sides = [np.array([bag.get(word, 0.0) for word in range(WORDS)]) for bag in bags]
-            expected += parameters["lexical"] * twins.cosine(*sides)
         assert score == pytest.approx(expected, abs=DOUBLE)
+
+
+@pytest.mark.parametrize("name", ["word bag", "word bag cnn"])
+@settings(max_examples=15, deadline=None)
+@given(texts=TEXTS)
+def test_a_bag_is_its_equation_and_scores_by_the_weight_learned(name: str, texts: list[list[int]]) -> None:
+    network = small_network(name)
+    parameters = twins.weights_of(network)
+    for text, *bag in zip(texts, *(side.tolist() for side in forward(network, texts).bag), strict=True):
+        expected = {word: weight for word, weight in twins.word_bag(parameters, text).items() if weight}
+        actual = {word: weight for word, weight in zip(*bag, strict=True) if weight}
+        assert actual == pytest.approx(expected, abs=DOUBLE)
+    assert network.measure == Measure(lexical=float(parameters["lexical"]))
 
 
 def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
@@ -154,9 +164,9 @@ def test_gradients_of_the_network_and_the_score_are_right(name: str) -> None:
 
     def whole(*values: torch.Tensor) -> torch.Tensor:
         actual = torch.func.functional_call(network, dict(zip(names, values, strict=True)), _batch(texts))
-        mixed = values[names.index("betas")] if "betas" in names else None
-        network.mix = lambda: (1.0, 0.0) if mixed is None else (mixed[1], mixed[0])  # type: ignore[method-assign]
-        scores = network.score(actual.rows(0, 2), actual.rows(2, 4))
+        betas = {"betas": values[names.index("betas")]} if "betas" in names else {}
+        with mock.patch.dict(network._parameters, betas):
+            scores = network.score(actual.rows(0, 2), actual.rows(2, 4))
         return (labels - scores).square().sum()
 
     parameters = dict(network.named_parameters())
@@ -173,7 +183,8 @@ def _batch(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", ["cosine", "manhattan", "euclidean"])
 def test_equal_and_zero_embeddings_have_finite_gradients(kind: str) -> None:
     left = torch.tensor([[1.0, 2.0], [0.0, 0.0]], requires_grad=True)
-    scores = similarity(kind, left, left.detach().clone())  # type: ignore[arg-type]
+    network = build(EncoderSettings(kind="lstm", units=2, similarity=kind), np.ones((4, 3), np.float32), 1)
+    scores = network.score(Embedding(left), Embedding(left.detach().clone()))
     scores.sum().backward()
     assert left.grad is not None
     assert left.grad.isfinite().all()

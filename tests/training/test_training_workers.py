@@ -17,7 +17,7 @@ from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, train_epoch
-from dupq.training.optimisation import optimizer_for, score_matrix
+from dupq.training.optimisation import optimizer_for
 from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
@@ -132,5 +132,5 @@ def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone(pres
     for row, key in enumerate(keys):
         alone = embed(network, sequences, keys[row : row + 1])
         assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-5), key  # 100 roundings of 2^-24 at most
-        scores = score_matrix(network, together, alone)[row]
+        scores = network.score_matrix(together, alone)[row]
         assert scores.item() == pytest.approx(network.score(together.rows(row, row + 1), alone).item(), abs=1e-5)

@@ -11,6 +11,7 @@ from torch import nn
 from dupq.encoders.bags import inverse_document_frequencies
 from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, window_products
 from dupq.encoders.word_bag import bags
+from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.windows import highest, highest_windows
@@ -98,9 +99,18 @@ class BowCNN(MaxCNN):
             weights = inverse_document_frequencies(texts, self.words.num_embeddings)
             self.word_weights.weight.data[:, 0] = torch.from_numpy(weights)
 
-    def mix(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return beta_2 and beta_1; see Encoder."""
-        return self.betas[1], self.betas[0]
+    @property
+    def measure(self) -> Measure:
+        """See Encoder."""
+        return Measure(dense=self.betas[1].item(), lexical=self.betas[0].item())
+
+    def score(self, left: Embedding, right: Embedding) -> torch.Tensor:
+        """See Encoder; differentiable in the betas too."""
+        return self.betas[1] * super().score(left, right) + self.betas[0] * bag_cosine(left, right)
+
+    def score_matrix(self, left: Embedding, right: Embedding) -> torch.Tensor:
+        """See Encoder."""
+        return self.betas[1] * super().score_matrix(left, right) + self.betas[0] * bag_cosines(left, right)
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
@@ -110,3 +120,24 @@ class BowCNN(MaxCNN):
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """See Encoder."""
         return counts * self.word_weights(words)[..., 0]
+
+
+def bag_cosine(left: Embedding, right: Embedding) -> torch.Tensor:
+    """Return the cosine (B,) of the bags of words of pairs of embeddings; 0 if a bag is empty."""
+    (words, weights), (other_words, other_weights) = left.bag, right.bag
+    indices = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
+    shared = other_words.gather(1, indices) == words
+    product = (weights * other_weights.gather(1, indices) * shared).sum(dim=1)
+    squares = weights.square().sum(dim=1) * other_weights.square().sum(dim=1)
+    return product / torch.where(squares > 0, squares, 1.0).sqrt()
+
+
+def bag_cosines(left: Embedding, right: Embedding) -> torch.Tensor:
+    """Return the cosines (n, m) of bags, as a product of matrices with a column for each word that occurs."""
+    words, columns_of = torch.unique(torch.cat([left.bag[0].flatten(), right.bag[0].flatten()]), return_inverse=True)
+    sides = columns_of.split([left.bag[0].numel(), right.bag[0].numel()])
+    units = []
+    for (ids, weights), columns in zip((left.bag, right.bag), sides, strict=True):
+        matrix = weights.new_zeros(len(ids), len(words)).scatter_add(1, columns.view_as(ids), weights)
+        units.append(nn.functional.normalize(matrix, dim=1, eps=1e-12))
+    return units[0] @ units[1].T

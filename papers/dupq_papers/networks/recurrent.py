@@ -7,11 +7,12 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, padded, token_mask
+from dupq.encoders.protocol import Embedding, LearnedSettings, padded, token_mask
 from dupq.encoders.unpadded import word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.distances import DistanceEncoder
 
 _ROWS = 256  # texts of a group
 
@@ -35,7 +36,7 @@ class RecurrentSettings(LearnedSettings):
         return Recurrent(words, self.kind, self.units, self.pooling, self.similarity, reads_back)
 
 
-class Recurrent(Encoder):
+class Recurrent(DistanceEncoder):
     """The final state h_T of an LSTM (equations 1 to 6) or GRU, or with attention a mean of all its states.
 
     Attention, equations 8 to 10: e_i = tanh(W_h h_i + b_h), alpha = softmax over i of e_i u_h, r = sum_i alpha_i h_i.

@@ -7,9 +7,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, token_mask
+from dupq.encoders.protocol import Dropout, Embedding, LearnedSettings, token_mask
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Words
+from dupq_papers.networks.distances import DistanceEncoder
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 
 
@@ -37,7 +38,7 @@ class StackedCNNSettings(LearnedSettings):
         return StackedCNN(self.words(word_vectors), self)
 
 
-class StackedCNN(Encoder):
+class StackedCNN(DistanceEncoder):
     """`layers` times convolution, ReLU and max-pooling, then dropout and a fully connected layer (sections 4, 5.4).
 
     f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or the output of the layer before, 0 after

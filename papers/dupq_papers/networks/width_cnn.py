@@ -7,11 +7,12 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Dropout, Embedding, Encoder, LearnedSettings, token_mask
+from dupq.encoders.protocol import Dropout, Embedding, LearnedSettings, token_mask
 from dupq.encoders.unpadded import in_blocks, word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Widths
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.distances import DistanceEncoder
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 from dupq_papers.networks.windows import highest_windows
 
@@ -36,7 +37,7 @@ class WidthCNNSettings(LearnedSettings):
         return WidthCNN(self.words(word_vectors), self)
 
 
-class WidthCNN(Encoder):
+class WidthCNN(DistanceEncoder):
     """Filters of several widths w, each over all positions: f_i = ReLU(T_{i:i+w-1} o F + b) (equation 11).
 
     T are the word vectors, t_k = 0 after the end. The maximum of each filter's f_1 ... f_N stays (section 4.2); dropout
