@@ -129,15 +129,14 @@ def train_epoch(
 
     `worker` is (rank, number of workers): each of n workers takes every n-th example of each batch, and gradients are
     summed over them. So n workers take the same steps as one, except for dropout. `rates` are the shares of the
-    optimizer's learning rate at the first step and after the last; between them it changes linearly. Losses stay on
-    the device until the end, because reading them would wait for a GPU.
+    settings' learning rate at the first step and after the last; between them it changes linearly. Losses stay on the
+    device until the end, because reading them would wait for a GPU.
     """
     network.train()
     is_mean = isinstance(examples, Rankings | DistillationTargets) or examples.is_mean
     starts = range(0, len(examples.left), settings.batch_size)
     device = network.words.weight.device
     sums, counts = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
-    learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
         network.begin_step()
         size = min(settings.batch_size, len(examples.left) - start)
@@ -146,12 +145,10 @@ def train_epoch(
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if is_mean else loss).backward()
         optimisation.sum_gradients(network)
-        for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
-            group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
         sums[step], counts[step] = loss.detach(), len(share.indices)
-    for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
-        group["lr"] = rate
     totals = optimisation.sum_over_workers(np.stack([sums.cpu().numpy(), counts.astype(np.float64)]), device)
     return Losses(totals[0], totals[1].astype(np.int64))
 

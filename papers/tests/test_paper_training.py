@@ -119,7 +119,7 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
                 hardest = max(score(anchor, negative) for negative in negatives)
                 expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
         rounds = Rounds(three, 10.0, (0, 1) if anchors == "together" else (0,))
-        losses = train_epoch(network, still, SEQUENCES, rounds, chosen)
+        losses = train_epoch(network, still, SEQUENCES, rounds, chosen, rates=(0.0, 0.0))
         assert losses.mean == pytest.approx(expected / 3, rel=1e-4)
 
 

@@ -322,8 +322,6 @@ def _train_on(
     count = len(examples.left)
     if worker.optimizer is None or not count:
         return count, []
-    for group in worker.optimizer.param_groups:
-        group["lr"] = settings.learning_rate
     return count, [train_epoch(worker.network, worker.optimizer, sequences, examples, settings, worker.share, rates)]
 
 
