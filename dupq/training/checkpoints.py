@@ -73,19 +73,13 @@ class Checkpoints:
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
 
-    def save(
-        self,
-        network: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
-        curve: list[Epoch],
-        is_last: bool = False,
-    ) -> None:
-        """Replace the checkpoint by the state after the curve's last epoch, if it is time or the epoch `is_last`."""
+    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None, curve: list[Epoch]) -> None:
+        """Replace the checkpoint by the state after the curve's last epoch, if it is time."""
         trained = trained_tensors(network)
         is_best = best_epoch(curve) == len(curve)
         if is_best:
             self._best = {name: tensor.copy() for name, tensor in trained.items()}
-        if not is_last and time.monotonic() - self._saved_at < self._seconds:
+        if time.monotonic() - self._saved_at < self._seconds:
             return
         tensors = {_CURVE: np.frombuffer(storage.json_bytes(curve), np.uint8)}
         tensors |= _below("network", trained) | ({} if is_best else _below("best", self._best))

@@ -1,5 +1,7 @@
 """A training that is cut off goes on as if nothing had happened; and what is seen of one."""
 
+import itertools
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def go_on(
         loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
         row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples.left)}
         curve.append(row)
-        checkpoints.save(network, rule, curve, is_last=epoch == len(maps))
+        checkpoints.save(network, rule, curve)
     return network.state_dict()
 
 
@@ -104,7 +106,9 @@ def test_the_best_epoch_is_found_again(tmp_path: Path) -> None:
     assert all(torch.equal(network.state_dict()[name], second[name]) for name in second)
 
 
-def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(tmp_path: Path) -> None:
+def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maps = [0.1, 0.4, 0.2, 0.3]
     whole = go_on(str(tmp_path / "whole"), "adam", 4, maps)
     rarely = tmp_path / "rarely"
@@ -113,9 +117,13 @@ def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(tmp_
     assert len(Checkpoints(str(rarely)).resume(network, rule)) == 1
     actual = go_on(str(rarely), "adam", 4, maps, seconds=3600)
     assert all(torch.equal(whole[name], actual[name]) for name in whole)
+
+    seconds = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    go_on(str(tmp_path / "twice"), "adam", 4, maps, seconds=3)  # the first and the last epoch are saved
     _, network, rule = start("adam")
-    checkpoints = Checkpoints(str(rarely))
-    checkpoints.resume(network, rule)
+    checkpoints = Checkpoints(str(tmp_path / "twice"))
+    assert len(checkpoints.resume(network, rule)) == 4
     checkpoints.restore_best(network)
     second = go_on(str(tmp_path / "two"), "adam", 2, maps)
     assert all(torch.equal(network.state_dict()[name], second[name]) for name in second)

@@ -243,8 +243,7 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
     while not is_over(curve, worker.epochs, training.patience, worker.epochs_before):
         _one_epoch(worker)
         if worker.is_first:
-            is_last = is_over(curve, worker.epochs, training.patience, worker.epochs_before)
-            checkpoints.save(worker.network, worker.optimizer, curve, is_last)
+            checkpoints.save(worker.network, worker.optimizer, curve)
             storage.write_json(files.curve, curve)
     if worker.is_first:
         _finish(worker, checkpoints)
@@ -338,10 +337,9 @@ def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
 
 
 def _finish(worker: _Worker, checkpoints: Checkpoints) -> None:
-    """Write the weights of the best epoch and the curve, even if an earlier attempt did all epochs."""
+    """Write the weights of the best epoch, even if an earlier attempt did all epochs."""
     files, network = TrainingFiles(worker.job.work), worker.network
     checkpoints.restore_best(network)
     quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)
     network.tune(quality if has_questions(worker.known) else None)
     storage.write_bytes(files.weights, weights(network))
-    storage.write_json(files.curve, worker.curve)
