@@ -57,21 +57,15 @@ def html_to_text(html: str, code: str) -> str:
     return tree.body.text(separator=" ")
 
 
+_CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other code
+
+
 def _treat_code(tree: LexborHTMLParser, code: str) -> None:
-    for node in tree.css("pre, code"):
+    for node in tree.css(_CODE):
         if code == "removed":
             node.replace_with(" ")
-        elif code == "prefixed" and not _inside_code(node):
+        elif code == "prefixed":
             node.replace_with(f"{CODE_START}{node.text(separator=' ')}{CODE_END}")
-
-
-def _inside_code(node: LexborNode) -> bool:
-    parent = node.parent
-    while parent is not None:
-        if parent.tag in ("pre", "code"):
-            return True
-        parent = parent.parent
-    return False
 
 
 def _may_have_note(html: str) -> bool:
