@@ -148,7 +148,7 @@ class Scorer:
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
         embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
         candidates = unlisted(pairs, embedded, read_measure(self._run.encoder_uri))
-        return self._scored(self._compared(candidates, keys), [])
+        return self._scored(self._compared(candidates, keys))
 
     def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
@@ -164,8 +164,7 @@ class Scorer:
         lifts = self._lifts(lists.of(nearest.queries), own)
         theirs, with_new = inserted(self._lists.of(nearest.neighbours), scores)
         listing = own, lifts, theirs, self._lifts(with_new, theirs)
-        evidence = self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), keys, new)
-        return self._scored(evidence, [(nearest.queries[is_own], evidence["title_cosine"].to_numpy()[is_own])])
+        return self._scored(self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), keys, new))
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
@@ -191,7 +190,7 @@ class Scorer:
             listing += [ranks, self._lifts(self._lists.of(pairs[:, side]), ranks)]
         candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
         evidence, scale = self._compared(candidates, np.unique(pairs)), self._scale()
-        added = scale.model.added(features_of(evidence, self._around(evidence, []), scale.reference, scale.k))
+        added = scale.model.added(features_of(evidence, self._around(evidence), scale.reference, scale.k))
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
@@ -205,20 +204,19 @@ class Scorer:
         rarities = storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
         return compared(candidates, RowsByKey(keys), self._words(keys, new), rarities)
 
-    def _scored(self, evidence: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """Return the probabilities of rows of COMPARED; `around_new` are keys of new texts that list others, and
-        cosines.
-        """
-        around = self._around(evidence, around_new)
-        probabilities: np.ndarray = scored_table(evidence, around, self._scale())["probability"].to_numpy()
+    def _scored(self, evidence: pa.Table) -> np.ndarray:
+        """Return the probabilities of rows of COMPARED."""
+        scored = scored_table(evidence, self._around(evidence), self._scale())
+        probabilities: np.ndarray = scored["probability"].to_numpy()
         return probabilities
 
-    def _around(self, evidence: pa.Table, around_new: list[tuple[np.ndarray, np.ndarray]]) -> pa.Table:
-        rows, sides = self.pairs.listed
+    def _around(self, evidence: pa.Table) -> pa.Table:
+        """Return AROUND of the questions in rows of COMPARED, and of the new texts (negative keys) that list others."""
+        (rows, sides), ends = self.pairs.listed, pairs_in(evidence)
         queries, cosines = self.pairs.keys[rows, sides], self.pairs.title_cosines[rows]
-        is_in = np.isin(queries, pairs_in(evidence))
-        keys, title_cosines = zip((queries[is_in], cosines[is_in]), *around_new, strict=True)
-        return around(np.concatenate(keys), np.concatenate(title_cosines))
+        is_in, is_new = np.isin(queries, ends), (ends[:, 0] < 0) & (evidence["rank_left"].to_numpy() != UNLISTED)
+        keys = np.concatenate([queries[is_in], ends[is_new, 0]])
+        return around(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
     def _is_of_this_version(self) -> bool:
         """Return whether the run's model weighs the evidence that this version of dupq knows."""
