@@ -146,12 +146,9 @@ def report(arguments: argparse.Namespace) -> None:
 
 def export(arguments: argparse.Namespace) -> None:
     """Write a finished run for another tool: plain files, what to keep and drop, a graph, a map."""
-    from dupq.runs.reader import finished_run
+    from dupq.export import FORMATS, export
 
-    run = finished_run(arguments.run)
-    from dupq.export import FORMATS, export  # imports much, so after the check
-
-    for written in export(run.uri, arguments.to, arguments.output):
+    for written in export(arguments.run, arguments.to, arguments.output):
         rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
         print(f"{rows}{written.uri}" + (f"  ({written.note})" if written.note else ""))
     print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")

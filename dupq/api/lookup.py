@@ -28,7 +28,8 @@ from dupq.neighbours.tiles import top_k
 from dupq.runs.queries import drawn_sample, sampled_pairs
 from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, link, row_of
-from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, pairs_of, scorer_of, weigh
+from dupq.runs.scoring import ENDS, PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, pairs_of, scorer_of, weigh
+from dupq.tables import PAIRS, WORKLIST
 from dupq.text.keys import Sites
 from dupq.text.questions import question_text
 
@@ -115,13 +116,8 @@ def _shingles(text: str, size: int) -> dict[str, None]:
 
 _JUDGING_SCHEMA = pa.schema(
     [
-        pa.field("site_left", pa.string(), nullable=False),
-        pa.field("question_id_left", pa.int64(), nullable=False),
-        pa.field("site_right", pa.string(), nullable=False),
-        pa.field("question_id_right", pa.int64(), nullable=False),
-        pa.field("title_left", pa.string()),  # null: no longer in the archive
-        pa.field("title_right", pa.string()),
-        pa.field("joined", pa.bool_(), nullable=False),
+        *(WORKLIST.field(name) for name in (*ENDS, "title_left", "title_right")),
+        PAIRS.field("joined"),
         pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
         pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
     ]

@@ -24,7 +24,7 @@ from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.neighbours.embeddings import Neighbours, gathered
 from dupq.runs.question_tables import embeddings_of
-from dupq.runs.reader import Key, Run, may_be
+from dupq.runs.reader import SITE, Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pairs_in
@@ -33,12 +33,7 @@ from dupq.text.questions import tags_of, texts_table
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
 PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
-_QUESTION = pa.schema(
-    [
-        pa.field("site", pa.string(), nullable=False),
-        *(QUESTIONS.field(name) for name in ("question_id", "title", "body_html", "tags", "owner")),
-    ]
-)
+_QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
 
 
 class NewTexts(NamedTuple):
