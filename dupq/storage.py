@@ -404,8 +404,8 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
     """
     checked = conform(table, schema, uri).combine_chunks()
     checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts, sort_keys=True)} if counts else None)
-    floats = [leaf for leaf, field in zip(_leaves(schema), schema, strict=True) if _is_list_of_floats(field.type)]
-    others = [leaf for leaf in _leaves(schema) if leaf not in floats]
+    floats = [_leaf(field) for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
+    others = [leaf for leaf in map(_leaf, schema) if leaf not in floats]
     with open_output(uri, rows=len(checked)) as sink:
         pq.write_table(
             checked,
@@ -424,8 +424,7 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
 
     Texts have neither a dictionary nor statistics, which cost time and save nothing.
     """
-    texts = [field.name for field in schema if field.name in ("title", "body_html")]
-    short = [name for name in _leaves(schema) if name not in texts]
+    short = [_leaf(field) for field in schema if field.name not in ("title", "body_html")]
     options = {"use_dictionary": short, "write_statistics": short}
     with open_output(uri) as sink, pq.ParquetWriter(sink, schema, compression="zstd", **options) as writer:
         for group in groups:
@@ -433,11 +432,11 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
 
 
 @contextlib.contextmanager
-def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> Iterator[pa.NativeFile]:
+def open_output(uri: str, rows: int | None = None) -> Iterator[pa.NativeFile]:
     """Yield a sink whose content becomes the file `uri` at the end of the block if it raises nothing.
 
-    In an object store the content is in memory until then. If `is_durable`, the file survives a loss of power. `rows`
-    is for the record (`system.recording`).
+    In an object store the content is in memory until then. The file survives a loss of power. `rows` is for the record
+    (`system.recording`).
     """
     if is_remote(uri):
         buffer = pa.BufferOutputStream()
@@ -448,24 +447,19 @@ def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> I
     with local_files.temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
-        if is_durable:
-            local_files.make_durable(temporary)
+        local_files.make_durable(temporary)
         if system.is_recording():
             system.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
         os.replace(temporary, uri)
 
 
-def _leaves(schema: pa.Schema) -> list[str]:
-    """Return the Parquet paths of the columns."""
-    return [f"{field.name}.list.element" if _is_list(field.type) else field.name for field in schema]
+def _leaf(field: pa.Field) -> str:
+    """Return the Parquet path of a column."""
+    return f"{field.name}.list.element" if _is_list(field.type) else field.name
 
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_list_of_floats(kind: pa.DataType) -> bool:
-    return _is_list(kind) and pa.types.is_floating(kind.value_type)
 
 
 def read_counts(uri: str) -> dict[str, int]:
