@@ -30,7 +30,7 @@ from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import Title, TitleComparer, signs_of
-from dupq.near_duplicates.pairing import Contents, NearPairs, near_pairs
+from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.report.summary import counted
 from dupq.runs.reader import TableView, in_memory
@@ -40,6 +40,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import Language
 from dupq.system import require
 from dupq.text import tokens
+from dupq.text.keys import pairs_in
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
 from dupq.training.word_vectors import untrained_reader
@@ -163,7 +164,7 @@ def find_duplicates(
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
     no_links = np.zeros((0, 2), np.int64)
     candidates = compared.pairs, compared.probabilities, no_links, chosen["threshold"], compared.score
-    keys, clusters = with_represented(components(near.pairs), decide(*candidates))
+    keys, clusters = with_represented(components(pairs_in(near)), decide(*candidates))
     labels = np.arange(len(titles))
     labels[keys] = clusters
     return Duplicates(
@@ -201,8 +202,8 @@ def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
 
 def compare(
     titles: list[str], bodies: list[str] | None, encoder: TextEncoder | Encode | None, language: str, k: int
-) -> tuple[NearPairs, Comparison, TextEncoder | Encode, Settings]:
-    """Return the near duplicates among texts, the others compared, the encoder that was used, and the settings.
+) -> tuple[pa.Table, Comparison, TextEncoder | Encode, Settings]:
+    """Return the near duplicates among texts (VERIFIED), the others compared, the encoder used, and the settings.
 
     `bodies` are HTML; without an `encoder` it is dupq's own, or one trained on the texts. Titles without bodies have a
     prior of their own.
@@ -218,13 +219,12 @@ def compare(
     rarity = rarities(document_counts(words.texts), len(table))
     comparer = TitleComparer(settings.text.language, rare_words(rarity, len(table), settings.text.language))
     signs, hashes = signs_of(questions["title"]), content_hashes(questions["title"], questions["body_html"])
-    contents = Contents(table["title"].combine_chunks(), table["text"].combine_chunks(), signs, hashes)
-    near = near_pairs(contents, settings.near_duplicates, comparer)
+    near = near_pairs(table, signs, hashes, settings.near_duplicates, comparer)
     every = np.arange(len(table))
-    rows = np.flatnonzero(represented(every, *components(near.pairs)) == every)
+    rows = np.flatnonzero(represented(every, *components(pairs_in(near))) == every)
     alone, prior = None, read_prior()
     if not any(bodies or ()):
-        alone = TitlesAlone(comparer, list(map(Title, contents.titles.to_pylist(), signs.to_pylist())))
+        alone = TitlesAlone(comparer, list(map(Title, table["title"].to_pylist(), signs.to_pylist())))
         prior = read_prior(OF_TITLES)
     if callable(encoder):
         used: TextEncoder | Encode = encoder
@@ -285,11 +285,12 @@ def _settings(encoder: TextEncoder | Encode | None, has_bodies: bool, language: 
     return settings if needs_training else config.assign(settings, ["title_body.epochs=0"])
 
 
-def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, texts: Texts, cosines: np.ndarray) -> pa.Table:
-    ends = [np.concatenate([near.pairs[:, side], scored[("left", "right")[side]].to_numpy()]) for side in (0, 1)]
-    is_near = np.arange(len(ends[0])) < len(near.pairs)
-    values = [np.concatenate([near.jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
-    sources = np.concatenate([np.where(near.is_exact, "exact", "near_duplicate"), ["encoder"] * len(scored)])
+def _pairs_table(near: pa.Table, scored: pa.Table, labels: np.ndarray, texts: Texts, cosines: np.ndarray) -> pa.Table:
+    ends = np.concatenate([pairs_in(near), pairs_in(scored)]).T
+    is_near = np.arange(len(ends[0])) < len(near)
+    jaccards = near["jaccard"].to_numpy()
+    values = [np.concatenate([jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
+    sources = np.array([*near["source"].to_pylist(), *["encoder"] * len(scored)])
     rows = np.lexsort((ends[1], ends[0], -values[1]))
     left, right = (side[rows] for side in ends)
     columns = [
@@ -300,7 +301,7 @@ def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, texts: T
         pa.array(values[0][rows].astype(np.float32), mask=is_near[rows]),
         pa.array(values[1][rows].astype(np.float32)),
         pa.array(labels[left] == labels[right]),
-        pa.array(np.concatenate([np.full(len(near.pairs), np.nan, np.float32), cosines])[rows], from_pandas=True),
+        pa.array(np.concatenate([np.full(len(near), np.nan, np.float32), cosines])[rows], from_pandas=True),
     ]
     return pa.table(columns, schema=_schemas(texts.ids.type)[0])
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import regex
 
 from dupq.text.languages import is_date, is_stop_word, numbers_in, stems
@@ -97,14 +96,9 @@ class TitleComparer:
 
     def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return whether the titles in rows `left[i]` and `right[i]` of `words` and `signs` ask the same (bool)."""
-        joined = pc.binary_join_element_wise(words, signs, "\n").dictionary_encode()
-        ids, titles = joined.indices.to_numpy(), [Title(*title.split("\n")) for title in joined.dictionary.to_pylist()]
-        pairs = np.stack([ids[left], ids[right]], axis=1)
-        result = pairs[:, 0] == pairs[:, 1]
-        same = functools.cache(lambda one, other: self.same(titles[one], titles[other]))
-        for row in np.flatnonzero(~result).tolist():
-            result[row] = same(*pairs[row].tolist())
-        return result
+        titles, same = list(map(Title, words.to_pylist(), signs.to_pylist())), functools.cache(self.same)
+        pairs = ((titles[i], titles[j]) for i, j in zip(left.tolist(), right.tolist(), strict=True))
+        return np.array([one == other or same(one, other) for one, other in pairs], bool)
 
     def same(self, left: Title, right: Title) -> bool:
         """Return whether two titles ask the same, also if one is empty: then their texts decide."""

@@ -51,20 +51,12 @@ _HALF = np.uint64(32)
 
 def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
     """Return one key per band (uint64, (n, bands)) from signatures (uint32, (n, >= bands * rows))."""
-    keys = np.empty((len(signatures), bands), np.uint64)
-    _fill_keys(np.ascontiguousarray(signatures), rows, keys)
+    values = signatures[:, : bands * rows].reshape(len(signatures), bands, rows)
+    keys = np.tile(np.arange(1, bands + 1, dtype=np.uint64), (len(signatures), 1))  # bands differ for the same values
+    for row in range(rows):
+        keys = (keys ^ values[:, :, row]) * _MULTIPLIER
+        keys ^= keys >> _HALF
     return keys
-
-
-@numba.njit(nogil=True, cache=True)
-def _fill_keys(signatures: np.ndarray, rows: int, keys: np.ndarray) -> None:
-    for text in range(keys.shape[0]):
-        for band in range(keys.shape[1]):
-            key = np.uint64(band + 1)  # so that the same values in another band have another key
-            for row in range(band * rows, (band + 1) * rows):
-                key = (key ^ np.uint64(signatures[text, row])) * _MULTIPLIER
-                key ^= key >> _HALF
-            keys[text, band] = key
 
 
 SCHEME = "affine32"

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
-from dupq.tables import SHINGLE_SETS
+from dupq.tables import SHINGLE_SETS, VERIFIED
 from dupq.text.keys import are_among, distinct, distinct_pairs
 
 # Candidate pairs, in time and memory linear in the number of texts.
@@ -186,39 +185,34 @@ def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
     return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
 
 
-class Contents(NamedTuple):
-    """The contents of n questions."""
-
-    titles: pa.StringArray  # tokens joined by single spaces
-    texts: pa.StringArray  # title and body, also as tokens
-    signs: pa.StringArray  # `asking.signs_of` the titles
-    hashes: np.ndarray  # int64, (n, 2): `content_hashes`
-
-
-class NearPairs(NamedTuple):
-    """Verified pairs."""
-
-    pairs: np.ndarray  # int64 rows, (m, 2), left < right
-    is_exact: np.ndarray  # bool
-    jaccards: np.ndarray  # float64
+def verified_pairs(exact: np.ndarray, near: np.ndarray, coefficients: np.ndarray) -> pa.Table:
+    """Return VERIFIED, by both keys: the pairs of `exact` copies, and `near` duplicates with their coefficients."""
+    pairs = np.concatenate([exact, near])
+    sources = pa.array(["exact"] * len(exact) + ["near_duplicate"] * len(near), pa.string())
+    jaccards = pa.array(np.concatenate([np.ones(len(exact)), coefficients]).astype(np.float32))
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return pa.table([*pairs.T, sources, jaccards], schema=VERIFIED).take(pa.array(order))
 
 
-def near_pairs(contents: Contents, settings: NearDuplicateSettings, comparer: TitleComparer) -> NearPairs:
-    """Return the exact copies (each with the first of them) and near duplicates among n questions, sorted."""
-    rows = np.flatnonzero(pc.binary_length(contents.texts).to_numpy() > 0)
-    high, low = contents.hashes[rows].view(np.uint64).T
+def near_pairs(
+    texts: pa.Table, signs: pa.StringArray, hashes: np.ndarray, settings: NearDuplicateSettings, comparer: TitleComparer
+) -> pa.Table:
+    """Return the exact copies (each with the first of them) and near duplicates among n questions, as VERIFIED.
+
+    `texts` are TEXTS, `signs` the `asking.signs_of` their titles, and `hashes` their `content_hashes`. Keys are rows.
+    """
+    titles, tokens = (texts[name].combine_chunks() for name in ("title", "text"))
+    rows = np.flatnonzero(pc.binary_length(tokens).to_numpy() > 0)
+    high, low = hashes[rows].view(np.uint64).T
     later, first = copies(high, low, rows)
     exact = np.stack([rows[first], rows[later]], axis=1)
     rows = rows[~np.isin(rows, exact[:, 1])]
-    signatures = text_signatures(compared(contents.titles, contents.texts).take(pa.array(rows)), settings)
+    signatures = text_signatures(compared(titles, tokens).take(pa.array(rows)), settings)
     candidates, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows)
     rows = distinct(candidates)
-    columns = (column.take(pa.array(rows)) for column in contents[:3])
+    columns = (column.take(pa.array(rows)) for column in (titles, tokens, signs))
     sets, titled = shingle_table(settings.shingle_size, rows, *columns)
     common = boilerplate(titled, most_titles(len(rows)))
     coefficients, asks_same = compare(candidates, sets.to_batches(), common, comparer, settings.threshold)
     kept = asks_same & (coefficients >= settings.threshold)
-    pairs = np.concatenate([exact, candidates[kept]])
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    is_exact = np.arange(len(pairs)) < len(exact)
-    return NearPairs(pairs[order], is_exact[order], np.concatenate([np.ones(len(exact)), coefficients[kept]])[order])
+    return verified_pairs(exact, candidates[kept], coefficients[kept])

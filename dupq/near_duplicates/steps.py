@@ -41,6 +41,7 @@ from dupq.near_duplicates.pairing import (
     copies,
     most_titles,
     shingle_table,
+    verified_pairs,
 )
 from dupq.near_duplicates.shingles import compared
 from dupq.settings.sections import NearDuplicateSettings
@@ -293,20 +294,13 @@ def verify(
     coefficients, asks_same = compare(pairs, sets, np.sort(common["shingle"].to_numpy()), comparer, settings.threshold)
     alike = coefficients >= settings.threshold
     kept = alike & asks_same
-    near = _verified(pairs[kept], "near_duplicate", coefficients[kept])
-    both = pa.concat_tables([_verified(copied, "exact", np.ones(len(copied))), near])
     counts = {
         "candidates under the threshold": int((~alike).sum()),
         "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
     }
     edges = forest(np.concatenate([copied, pairs[kept]]))
-    verified = both.sort_by([("left", "ascending"), ("right", "ascending")])
+    verified = verified_pairs(copied, pairs[kept], coefficients[kept])
     return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
-
-
-def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:
-    sources = pa.array([source] * len(pairs), pa.string())
-    return pa.table([*pairs.T, sources, pa.array(coefficients.astype(np.float32))], schema=VERIFIED)
 
 
 def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table], apart: np.ndarray) -> pa.Table:

@@ -16,7 +16,7 @@ from dupq.clusters.calibration import read_prior
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer
-from dupq.near_duplicates.pairing import Contents, near_pairs
+from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.questions import content_hashes
 
@@ -242,8 +242,9 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
     texts += [texts[0], texts[5], ""]
     settings, column, none = NearDuplicateSettings(), pa.array(texts), pa.array([""] * len(texts))
     comparer = TitleComparer("english", lambda word: True)
-    near = near_pairs(Contents(none, column, none, content_hashes(none, column)), settings, comparer)
-    found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}
+    table = pa.table({"title": none, "text": column})
+    near = near_pairs(table, none, content_hashes(none, column), settings, comparer).to_pylist()
+    found = {(row["left"], row["right"]) for row in near if row["source"] == "near_duplicate"}
     sets = [set(slow_hashes(text, settings.shingle_size)) for text in texts]
     expected = {
         (i, j)
@@ -251,7 +252,7 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
         if len(sets[i] & sets[j]) >= settings.threshold * len(sets[i] | sets[j]) > 0
     }
     assert found == expected
-    assert [tuple(pair) for pair in near.pairs[near.is_exact].tolist()] == [(0, 45), (5, 46)]
+    assert [(row["left"], row["right"]) for row in near if row["source"] == "exact"] == [(0, 45), (5, 46)]
 
 
 def test_a_teacher_reads_what_is_in_likely_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.generator.household import LANGUAGES, Question, write_site
 from dupq.near_duplicates.asking import TitleComparer, signs_of
-from dupq.near_duplicates.pairing import Contents, near_pairs
+from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings import config
 from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
 from dupq.text.languages import bare_korean, is_stop_word, language_of, stems, stop_words
@@ -74,12 +74,11 @@ def test_copies_are_found_in_every_language_and_no_siblings(site: tuple[str, lis
     name, questions = site
     titles, bodies = (pa.array([getattr(question, part) for question in questions]) for part in ("title", "body"))
     texts = texts_table(pa.array(range(len(questions)), pa.int64()), titles, bodies, TextSettings())
-    columns = [texts[part].combine_chunks() for part in ("title", "text")]
-    rarity = rarities(document_counts(terms_of(columns[1], name)), len(questions))
+    rarity = rarities(document_counts(terms_of(texts["text"].combine_chunks(), name)), len(questions))
     comparer = TitleComparer(name, rare_words(rarity, len(questions), name))
-    contents = Contents(*columns, signs_of(titles), content_hashes(titles, bodies))
-    found = near_pairs(contents, NearDuplicateSettings(), comparer).pairs.tolist()
-    pairs = [(questions[left], questions[right]) for left, right in found]
+    hashes = content_hashes(titles, bodies)
+    found = near_pairs(texts, signs_of(titles), hashes, NearDuplicateSettings(), comparer).to_pylist()
+    pairs = [(questions[row["left"]], questions[row["right"]]) for row in found]
     right = [left.meaning == other.meaning for left, other in pairs]
     assert sum(right) == 2 * (QUESTIONS // 10)
     assert False not in right
