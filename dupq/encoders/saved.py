@@ -13,7 +13,7 @@ Torch is imported only to open a network, so that an encoder's description can b
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import numpy as np
@@ -270,7 +270,7 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
     description = {
         "format": FORMAT,
         "settings": config.to_dict(encoder.settings),
-        "measure": encoder.network.measure.to_dict(),
+        "measure": asdict(encoder.network.measure),
         "pair_threshold": encoder.pair_threshold,
         "fitness": encoder.fitness,
     }

@@ -76,7 +76,7 @@ def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earl
     if since is None:
         return None
     record = read_or_none(since.texts_made_as, _TextsMadeAs)
-    why_not = _why_not(since, "texts", record, made_as, (since.texts, since.contents, since.texts_made_as))
+    why_not = why_unusable(since, "texts", record, made_as, (since.texts, since.contents, since.texts_made_as))
     if record is None or why_not:
         _log.info(f"all texts are made anew: {why_not}")
         return None
@@ -91,7 +91,7 @@ def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], te
         _log.info("all embeddings are made anew, as all texts are")
         return None
     record = read_or_none(since.encoded_as, dict[str, object])
-    why_not = _why_not(since, "encode", record, made_as, (texts.embeddings, since.encoded_as))
+    why_not = why_unusable(since, "encode", record, made_as, (texts.embeddings, since.encoded_as))
     if record is not None and record.get("device") != made_as["device"]:
         why_not = f"{since.uri} made them on {_kind(record)}, and this run makes them on {_kind(made_as)}"
     if why_not:
@@ -110,7 +110,7 @@ def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Ea
         return None
     made_by, contents, vectors = since.teacher
     record, texts = read_or_none(made_by, dict[str, object]), read_or_none(since.texts_made_as, _TextsMadeAs)
-    why_not = _why_not(since, "teacher", record, made_as, (contents, vectors, made_by))
+    why_not = why_unusable(since, "teacher", record, made_as, (contents, vectors, made_by))
     if texts is None or why_not:
         _log.info(f"the teacher reads all questions anew: {why_not}")
         return None
@@ -121,7 +121,7 @@ def _kind(made_as: Mapping[str, object]) -> str:
     return f"{str(made_as.get('device')).upper()}s"
 
 
-def _why_not(
+def why_unusable(
     since: RunFiles,
     stage: str,
     record: Mapping[str, object] | None,

@@ -5,12 +5,10 @@ The lists are here rather than in tiles.py so that a process that only reads the
 seconds.
 """
 
-import mmap
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dupq.kernel_cache import Integer
@@ -136,14 +134,8 @@ def empty_candidates(questions: int, k: int) -> Candidates:
     """Return room for candidates. Memory: 12 (4 k + 24) bytes per question, none if k is 0: then nothing is added."""
     room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
     bounds = np.full(questions, -np.inf if k else np.inf)
-    values, others = _pages((questions, room), np.float64), _pages((questions, room), np.int32)
+    values, others = np.empty((questions, room)), np.empty((questions, room), np.int32)
     return Candidates(values, others, np.zeros(questions, np.int32), bounds)
-
-
-def _pages(shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
-    """Return an array whose memory goes back to the system when it is freed; malloc would keep it for each thread."""
-    count = shape[0] * shape[1]
-    return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)
 
 
 @nb.njit(nogil=True, cache=True)

@@ -4,7 +4,7 @@ Importing this loads neither torch nor compiled code.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -43,10 +43,6 @@ class Measure:
     def highest(self) -> float:
         """The highest score that two embeddings can have."""
         return abs(self.dense) + abs(self.lexical)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields, as encoder.json has them."""
-        return asdict(self)
 
 
 class Embeddings(NamedTuple):

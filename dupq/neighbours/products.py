@@ -59,7 +59,7 @@ def _unit_bags(side: Side, scale: float, width: int) -> sparse.csr_array:
 # of the bags' lengths.
 
 FLOAT32_ERROR = 2.0**-24
-_ROWS_AT_ONCE = 4_096  # rows that are rounded at a time
+_ROWS_AT_ONCE = 1_024  # rows that are rounded at a time: more leave more memory with malloc
 _TINY = 1e-30
 _SLACK = 1e-4
 
@@ -95,6 +95,7 @@ class Products:
     `margin` is the largest error of a quick score. Memory: a matrix per side, and the bags.
     """
 
+    kind: npt.DTypeLike = np.float32  # of rows and scores
     result_error = FLOAT32_ERROR  # relative, of a product
     least_share = FREQUENT
 
@@ -106,7 +107,7 @@ class Products:
         is_same = left is right and min(rule.dense, rule.lexical) >= 0
         self._right = self._left if is_same else self._matrix(right, root, of_right)
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-        self._buffer = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, self.kind)
         self.margin = margin(self._left, self._right, FLOAT32_ERROR, self.result_error)
         if self._right_rest.nnz:
             longest = int(np.diff(self._left_rest.indptr).max(initial=0))
@@ -115,7 +116,7 @@ class Products:
     def _matrix(self, side: Side, scale: float, bags: sparse.csr_array) -> Matrix:
         """Return a side's unit vectors times `scale`, beside the frequent words of its bags."""
         count, dimensions = side.vectors.shape
-        rows = self._empty(count, dimensions + bags.shape[1])
+        rows = np.empty((count, dimensions + bags.shape[1]), self.kind)
         scales = (scale / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)
         error = length = 0.0
         for start in range(0, count, _ROWS_AT_ONCE):
@@ -125,10 +126,7 @@ class Products:
             error, length = max(error, largest), max(length, float(np.linalg.norm(near, axis=1).max()))
         return Matrix(rows, *with_slack(error, length))
 
-    def _empty(self, rows: int, columns: int) -> Any:
-        return np.empty((rows, columns), np.float32)
-
-    def _rounded(self, rows: np.ndarray) -> tuple[Any, float]:
+    def _rounded(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Return rows (float32) as they are multiplied, and the largest rounding error of one."""
         return rows, 0.0
 
@@ -138,7 +136,7 @@ class Products:
         Columns beyond `columns` pad the last group with -inf. The next call overwrites the result.
         """
         left, right = self._left.rows[rows], self._right.rows[columns]
-        scores = self._room((len(left), width), np.float32)
+        scores = self._room(len(left), width)
         np.matmul(left, right.T, out=scores[:, : len(right)])
         scores[:, len(right) :] = -np.inf
         return scores
@@ -154,17 +152,17 @@ class Products:
         starts, words = left.indptr.astype(np.int64), left.indices.astype(np.int32)
         return Rest(starts, words, left.data, *self._postings[columns.start])
 
-    def _room(self, shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
+    def _room(self, rows: int, columns: int) -> np.ndarray:
         """Return an array in memory that every call reuses."""
-        size = shape[0] * shape[1] * np.dtype(kind).itemsize
-        if len(self._buffer) < size:
-            self._buffer = np.empty(size, np.uint8)
-        return self._buffer[:size].view(kind).reshape(shape)
+        if self._buffer.size < rows * columns:
+            self._buffer = np.empty(rows * columns, self.kind)
+        return self._buffer[: rows * columns].reshape(rows, columns)
 
 
 class Bfloat16Products(Products):
     """Quick scores of cosines as products of bfloat16 numbers, with sums in float32."""
 
+    kind = np.uint16  # numpy has no bfloat16
     result_error = 2.0**-9
 
     def __init__(self, left: Side, right: Side, rule: Rule) -> None:
@@ -172,24 +170,20 @@ class Bfloat16Products(Products):
         self.least_share = FREQUENT_FOR_TILES if _capabilities().get("amx_bf16") else FREQUENT_FOR_BFLOAT16
         super().__init__(left, right, rule)
 
-    def _empty(self, rows: int, columns: int) -> Any:
-        import torch
-
-        return torch.empty((rows, columns), dtype=torch.bfloat16)
-
-    def _rounded(self, rows: np.ndarray) -> tuple[Any, float]:
+    def _rounded(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         import torch
 
         near = torch.from_numpy(rows)
         rounded = near.bfloat16()
-        return rounded, float((rounded.float() - near).norm(dim=1).max())
+        return rounded.view(torch.uint16).numpy(), float((rounded.float() - near).norm(dim=1).max())
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """Return the scores of a block: bfloat16 numbers as uint16."""
         import torch
 
-        left, right = self._left.rows[rows], self._right.rows[columns]
-        scores = torch.from_numpy(self._room((len(left), width), np.uint16)).view(torch.bfloat16)
+        sides = self._left.rows[rows], self._right.rows[columns]
+        left, right = (torch.from_numpy(side).view(torch.bfloat16) for side in sides)
+        scores = torch.from_numpy(self._room(len(left), width)).view(torch.bfloat16)
         torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower if `out` is a range of columns
         scores[:, len(right) :] = -torch.inf
         return scores.view(torch.uint16).numpy()

@@ -1,5 +1,7 @@
 """The papers' networks by what must hold for every network."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -153,7 +155,7 @@ def test_a_learned_mix_is_saved() -> None:
     network = small_network("dos santos bow-cnn")
     beta_1, beta_2 = twins.weights_of(network)["betas"]
     assert network.measure == Measure("cosine", dense=beta_2, lexical=beta_1)
-    assert Measure(**network.measure.to_dict()) == network.measure
+    assert Measure(**asdict(network.measure)) == network.measure
 
 
 def test_weights_of_another_network_are_an_error_that_names_the_file() -> None:

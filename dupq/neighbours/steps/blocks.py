@@ -6,7 +6,7 @@ Each worker keeps the blocks of its last tile for its next one. The neighbours t
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class SearchRequest:
     def identity(self) -> dict[str, object]:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
         return {
-            "measure": self.measure.to_dict(),
+            "measure": asdict(self.measure),
             "method": "exact",  # runs of old versions may have searched approximately
             "k": self.settings.k,
             "scope": self.settings.scope,

@@ -23,11 +23,12 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.archive import Shard, in_scope
-from dupq.errors import DupqError, StorageError
+from dupq.errors import DupqError
+from dupq.job.earlier import why_unusable
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
-from dupq.neighbours.candidates import empty_nearest, nearest_in, nearest_table
+from dupq.neighbours.candidates import nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import (
     FINGERPRINTS,
     Questions,
@@ -47,8 +48,8 @@ from dupq.neighbours.steps.search_all import (
     stored_lists,
 )
 from dupq.runs.question_tables import key_span
-from dupq.runs.records import RunFiles, is_intact
-from dupq.storage import read_as
+from dupq.runs.records import RunFiles
+from dupq.storage import read_or_none
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, indices_among
@@ -83,10 +84,10 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
     if previous is None:
         find_neighbours(run, shards, request)
         return
-    reason = _why_unusable(previous, request)
-    if reason is None:
+    stored = read_or_none(previous.request, StoredRequest)
+    reason = why_unusable(previous, "neighbours", stored, request.identity(), (previous.nearest, previous.request))
+    if stored is not None and reason is None:
         blocks = plan_search(run, shards, request)
-        stored = read_as(previous.request, StoredRequest, "its run is damaged")
         sites = SiteLists(stored["sites_of_keys"], request.sites, request.settings.sites)
         now = tuple(
             storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites)
@@ -130,24 +131,6 @@ def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:
     return np.sort(fingerprints_in(blocks[number].rows(*FINGERPRINTS), blocks[number].sites)[0])
 
 
-def _why_unusable(previous: RunFiles, request: SearchRequest) -> str | None:
-    """Return the reason why an earlier run cannot be used; None if it can."""
-    if not storage.exists(previous.request):
-        return f"{previous.uri} has no finished neighbours"
-    try:
-        stored = read_as(previous.request, StoredRequest, "its run is damaged")
-    except StorageError:
-        raise  # the next attempt may read it
-    except DupqError as error:
-        return str(error)
-    different = [name for name, value in request.identity().items() if dict(stored).get(name) != value]
-    if different:
-        return f"{previous.uri} was made with another {', '.join(different)}"
-    if is_intact(previous.uri, "neighbours", (previous.nearest, previous.request)):
-        return None
-    return f"{previous.uri} has lost some of its neighbours"
-
-
 def find_changes(
     now: Iterator[pa.Table], earlier: Iterator[pa.Table], lists: Iterator[pa.Table], sites: SiteLists, k: int
 ) -> Counted:
@@ -168,9 +151,7 @@ def find_changes(
     new, gone = np.concatenate(changed), keys[~is_same]
     affected = [_that_list(gone, table, sites, k) for table in lists] if len(gone) else [gone]
     affected_keys = distinct(np.concatenate(affected))
-    indices, are_same = indices_among(keys, affected_keys)
-    are_same[are_same] = is_same[indices[are_same]]
-    searched = distinct(np.concatenate([new, affected_keys[are_same]]))
+    searched = distinct(np.concatenate([new, affected_keys[are_among(keys[is_same], affected_keys)]]))
     counts = {
         "questions new or changed": len(new),
         "questions gone or changed": len(gone),
@@ -218,24 +199,20 @@ def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k
     `keys` (ascending) are those of the block. Raises DupqError for a list that is gone.
     """
     sites, keys = earlier.sites, keys[~are_among(searched["key"].to_numpy(), keys)]
-    result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
-    keys_then = rekey(keys, sites.now, sites.earlier)
+    keys_then = rekey(keys, sites.now, sites.earlier)  # ascending too: questions of a new site are all searched
+    tables = [NEAREST.empty_table()]
     for number, span in enumerate(earlier.spans):
-        if not (len(keys) and span and span[0] <= keys_then[-1] and keys_then[0] <= span[1]):
-            continue
-        table = earlier.lists.read(number)
-        own = sites.to_now(table["key"].to_numpy())
-        rows = np.flatnonzero(are_among(keys, own))
-        lists = nearest_in(table.take(pa.array(rows)), k)[1]
-        indices = np.searchsorted(keys, own[rows])
-        result.others[indices], result.scores[indices] = sites.to_now(lists.others), lists.scores
-        is_found[indices] = True
-    if not is_found.all():
+        if len(keys) and span and span[0] <= keys_then[-1] and keys_then[0] <= span[1]:
+            table = earlier.lists.read(number)
+            tables.append(table.filter(pa.array(are_among(keys_then, table["key"].to_numpy()))))
+    lists = nearest_in(pa.concat_tables(tables).sort_by("key"), k)[1]
+    missing = len(keys) - len(lists.others)
+    if missing:
         raise DupqError(
-            f"{np.count_nonzero(~is_found):,} of the earlier run's lists of neighbours are gone since this run looked "
-            "for them; run the job again, which then searches everything"
+            f"{missing:,} of the earlier run's lists of neighbours are gone since this run looked for them; run the "
+            "job again, which then searches everything"
         )
-    return nearest_table(keys, result)
+    return nearest_table(keys, lists._replace(others=sites.to_now(lists.others)))
 
 
 def rekey(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
