@@ -75,12 +75,12 @@ def write_terms(
     """The terms of questions, every so manieth in a shard."""
     rarity = Table(f"{folder}/rarities", RARITIES, 1)
     storage.write_table(rarity.file(0), pa.table([pa.array(rarities)], schema=RARITIES), RARITIES)
+    every = terms_table(pa.array(keys), words)
     files = tuple(f"{folder}/terms/part-{number:05d}.arrow" for number in range(shards))
     for number, uri in enumerate(files):
         rows = np.flatnonzero(np.arange(len(keys)) % shards == number)
         spread = [rows[partition_of(keys[rows], parts) == part] for part in range(parts)]
-        tables = (terms_table(pa.array(keys[some]), Words(*(column.take(some) for column in words))) for some in spread)
-        write_batches(uri, map(one_batch, tables), TERMS)
+        write_batches(uri, (one_batch(every.take(pa.array(some))) for some in spread), TERMS)
     return TermTables(Shuffled(files, TERMS, parts), rarity)
 
 

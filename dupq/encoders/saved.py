@@ -34,7 +34,7 @@ from dupq.settings.config import Settings
 from dupq.storage import checked, read_as
 from dupq.system import require
 from dupq.text.keys import Sites
-from dupq.text.questions import FIRST_WORD, UNKNOWN, Vocabulary, token_ids
+from dupq.text.questions import UNKNOWN, Vocabulary, token_ids
 from dupq.text.token_arrays import TokenIds
 
 if TYPE_CHECKING:
@@ -202,10 +202,8 @@ _FEWEST_BODIES = 50
 
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
-    sequences, _ = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)
-    ids = sequences.ids
-    known = (ids >= FIRST_WORD) & (ids < FIRST_WORD + len(reader.vocabulary.words))
-    unknown = float((~known & (ids >= UNKNOWN)).sum() / max(1, len(ids)))
+    ids = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)[0].ids
+    unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
     return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=_bodies_found(reader, texts))
 
 

@@ -3,7 +3,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -155,23 +155,6 @@ class Terms(NamedTuple):
     offsets: np.ndarray  # int64, (n + 1,)
     ids: np.ndarray  # int32, below BUCKETS
     counts: np.ndarray  # uint8, at most 255
-
-    def take(self, rows: np.ndarray) -> "Terms":
-        """Return the terms of the texts `rows` (int64)."""
-        lengths = np.diff(self.offsets)[rows]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        indices = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Terms(offsets, self.ids[indices], self.counts[indices])
-
-
-NO_TERMS = Terms(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))  # of no texts
-
-
-def concatenated(batches: Sequence[Terms]) -> Terms:
-    """Return the terms of the texts of all `batches` (at least one), in their order."""
-    lengths = np.concatenate([np.diff(terms.offsets) for terms in batches])
-    ids, counts = (np.concatenate([terms[column] for terms in batches]) for column in (1, 2))
-    return Terms(np.concatenate([[0], np.cumsum(lengths)]), ids, counts)
 
 
 def terms_of(texts: pa.StringArray, language: str) -> Terms:

@@ -27,10 +27,7 @@ from dupq.text.keys import RowsByKey, Sites, are_among
 from dupq.text.languages import language_of
 from dupq.text.questions import (
     NO_HASHES,
-    NO_TERMS,
     ContentHashes,
-    Terms,
-    concatenated,
     content_hashes,
     lists_of,
     tags_of,
@@ -77,7 +74,7 @@ def make_texts(run: Run, questions: Shards, earlier: ReadWith, settings: TextSet
 
 def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, settings: TextSettings) -> Counted:
     """Return QUESTION_TEXTS of questions; the second table is CONTENTS."""
-    texts, contents, marks = [TEXTS.empty_table()], [CONTENTS.empty_table()], [NO_TERMS]
+    texts, contents, marks = [TEXTS.empty_table()], [CONTENTS.empty_table()], []
     same, comparer = [np.zeros(0, np.int64)], TitleComparer(settings.language)
     for batch in questions:
         hashes, signs = content_hashes(batch["title"], batch["body_html"]), signs_of(batch["title"])
@@ -88,8 +85,8 @@ def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, sett
         is_new = pa.array(~is_same)
         new = batch.filter(is_new)
         texts.append(_tokenised(new, settings))
-        marks.append(marks_of(new, texts[-1]["title"], signs.filter(is_new), comparer))
-    taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), concatenated(marks), settings)
+        marks.append(lists_of(marks_of(new, texts[-1]["title"], signs.filter(is_new), comparer))[0])
+    taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), marks, settings)
     unchanged = (table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts)
     second = pa.concat_tables(contents)
     table = _in_order(pa.concat_tables([made, *unchanged]), second["key"].to_numpy())
@@ -100,11 +97,11 @@ def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
     return texts_table(questions["key"], questions["title"], questions["body_html"], settings)
 
 
-def _with_terms(texts: pa.Table, marks: Terms, settings: TextSettings) -> pa.Table:
-    """Return QUESTION_TEXTS of rows of TEXTS."""
+def _with_terms(texts: pa.Table, marks: list[pa.ListArray], settings: TextSettings) -> pa.Table:
+    """Return QUESTION_TEXTS of rows of TEXTS; `marks` are those of successive ones."""
     titles, bodies = (terms_of(texts[name].combine_chunks(), settings.language) for name in ("title", "text"))
-    columns = [*texts.columns, *lists_of(titles), *lists_of(bodies), lists_of(marks)[0]]
-    return pa.table(columns, schema=QUESTION_TEXTS)
+    all_marks = pa.chunked_array(marks, QUESTION_TEXTS.field("marks").type).combine_chunks()
+    return pa.table([*texts.columns, *lists_of(titles), *lists_of(bodies), all_marks], schema=QUESTION_TEXTS)
 
 
 def _counts(texts: pa.Table) -> dict[str, int]:

@@ -71,15 +71,6 @@ def test_absent_and_empty_texts_have_no_terms() -> None:
     assert rows_of(terms_of(column([]), "english")) == []
 
 
-@given(TEXTS.filter(bool), st.data())
-def test_taking_rows_gives_their_terms_in_that_order(texts: list[str], data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
-    terms = terms_of(column(texts), "english")
-    taken = terms.take(np.array(rows, np.int64))
-    assert rows_of(taken) == [rows_of(terms)[row] for row in rows]
-    assert taken.offsets[0] == 0
-
-
 @given(TEXTS)
 def test_a_term_is_counted_once_in_each_text_that_has_it(texts: list[str]) -> None:
     counts = document_counts(terms_of(column(texts), "english"))
