@@ -271,20 +271,14 @@ def title_body_examples(
     """
     generator = np.random.default_rng([seed, epoch, 0, bucket])  # bucket 0 has the seed [seed, epoch]
     sequences: dict[int, np.ndarray] = {}
-    left, right = [], []
+    left = [np.zeros(0, np.int64)]
     for batch in site_batches(texts.keys >> ID_BITS, settings.batch_size, generator):
         keys = 2 * batch + generator.integers(0, 2)
         left.append(keys)
-        right.append(keys ^ 1)
         for row, key in zip(batch.tolist(), keys.tolist(), strict=True):
             sequences[key], sequences[key ^ 1] = _views(texts.titles[row], texts.bodies[row], generator)
-    rows = np.concatenate([np.zeros(0, np.int64), *left])
-    return sequences, Rankings(
-        rows,
-        np.concatenate([np.zeros(0, np.int64), *right]),
-        np.zeros((len(rows), 0), np.int64),
-        np.arange(len(rows)),
-    )
+    rows = np.concatenate(left)
+    return sequences, Rankings(rows, rows ^ 1, np.zeros((len(rows), 0), np.int64), np.arange(len(rows)))
 
 
 def _views(title: np.ndarray, body: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
