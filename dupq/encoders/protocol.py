@@ -21,7 +21,7 @@ from dupq.text.token_arrays import TokenIds
 
 
 class Embedding(NamedTuple):
-    """Embeddings of B texts: a dense vector each, and a bag of words each if training compares these too.
+    """Embeddings of B texts: a dense vector each, and a bag of words each if the encoder has a lexical part.
 
     A bag is a row of ascending word ids with their weights. Entries of weight 0 are ignored: they pad, and a word may
     be repeated if all but one of its entries have weight 0.

@@ -58,13 +58,13 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
     """
     keys = Whole(run.map("keys", fitness_keys, Each(texts.only("key")), into=KEYS))
     sample = Whole(run.map("texts", texts_of, texts, keys, into=TEXTS))
-    fitness: Fitness = run.record("fitness", fitness_on, sample, encoder)
+    here: Fitness = run.record("fitness", fitness_on, sample, encoder)
     trained = read_description(encoder)["fitness"]
     faults = []
-    unknown, trained_unknown = fitness["unknown_words"], trained["unknown_words"]
+    unknown, trained_unknown = here["unknown_words"], trained["unknown_words"]
     if unknown > max(2 * trained_unknown, trained_unknown + _UNKNOWN_WORDS):
         faults.append(f"{unknown:.0%} of the words are unknown to it ({trained_unknown:.0%} where it was trained)")
-    bodies, trained_bodies = fitness["bodies_found"], trained["bodies_found"]
+    bodies, trained_bodies = here["bodies_found"], trained["bodies_found"]
     if bodies is not None and trained_bodies is not None and bodies < _BODIES_FOUND * trained_bodies:
         faults.append(
             f"it finds {bodies:.0%} of the bodies by their titles ({trained_bodies:.0%} where it was trained)"
@@ -76,7 +76,7 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
         )
     if faults:
         _log.warning(message)
-    return fitness
+    return here
 
 
 def fitness_keys(keys: Iterator[pa.Table]) -> pa.Table:
