@@ -4,17 +4,20 @@ Speeds are counted as 2 N² d operations a second, as a search does that compare
 although half of them are enough. Seconds come first, and then the recall, by float64 on the device.
 """
 
+import contextlib
+import functools
 import subprocess
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 import numpy as np
 import torch
 
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import COSINE, rule_of
-from dupq.neighbours.gpu.device_questions import Lists, upload
+from dupq.neighbours.gpu import kernels, plain
+from dupq.neighbours.gpu.device_questions import upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak
@@ -74,42 +77,45 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
     device = torch.device(scale.device)
     made = archive(questions, scale.size(DIMENSIONS, 16), measure.lexical != 0, device)
     for _ in range(1 if questions > 10**6 else 2):  # the first compiles what is compiled, and takes the memory
-        watch, start = _Watch(), time.perf_counter()
-        ((_, nearest),) = nearest_of_all([made], measure, K, device, watch)
-        spent = time.perf_counter() - start
-    watch("returned", None)
-    larger, others = _WHOLE_ARCHIVE / questions, spent - watch.seconds["found"]  # which grow with the questions
+        start = time.perf_counter()
+        with _comparing() as comparisons:
+            ((_, nearest),) = nearest_of_all([made], measure, K, device)
+        spent, comparing = time.perf_counter() - start, sum(comparisons)
+    larger, others = _WHOLE_ARCHIVE / questions, spent - comparing  # which grow with the questions
     reached = 2.0 * questions**2 * made.vectors.shape[1] / spent
     yield {
         "seconds": spent,
-        "seconds_of": watch.seconds,
-        "candidates_a_question": watch.candidates / questions,
-        "searched_again_a_question": watch.lost / questions,
+        "seconds_of_comparisons": comparing,
         "tflops": reached / 1e12,
         "share_of_gemm_peak": reached / peak,
         "projected_24m_minutes": spent * larger**2 / 60,
-        "projected_24m_minutes_by_step": (watch.seconds["found"] * larger**2 + others * larger) / 60,
+        "projected_24m_minutes_by_step": (comparing * larger**2 + others * larger) / 60,
     }
     if device.type == "cuda":
         yield {"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9}
     yield {"recall_at_10": recall(made, nearest.others, measure, device)}
 
 
-class _Watch:
-    """Seconds by step, with what the device has begun; how many candidates, and how many buffers were too small."""
+@contextlib.contextmanager
+def _comparing() -> Iterator[list[float]]:
+    """Collect the seconds of each comparison of panels, with what the device has begun."""
+    spent: list[float] = []
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.candidates, self.lost, self._last = 0, 0, time.perf_counter()
+    def timed(find: Callable[..., None], *arguments: object) -> None:
+        start = _synchronised()
+        find(*arguments)
+        spent.append(_synchronised() - start)
 
-    def __call__(self, step: str, lists: Lists | None) -> None:
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        self.seconds[step] += time.perf_counter() - self._last
-        if lists is not None:
-            self.candidates += int(lists.counts.sum())
-            self.lost += int((lists.counts > lists.room).sum())
-        self._last = time.perf_counter()
+    with contextlib.ExitStack() as patches:
+        for module in (kernels, plain):
+            patches.enter_context(mock.patch.object(module, "find", functools.partial(timed, module.find)))
+        yield spent
+
+
+def _synchronised() -> float:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def recall(made: Embeddings, found: np.ndarray, measure: Measure, device: torch.device) -> float:

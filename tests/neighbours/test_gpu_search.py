@@ -51,8 +51,7 @@ def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure
     _, questions = upload(archive, rule, HOST)
     if not len(archive.keys):
         return
-    column = columns_of_words(questions) if len(questions.words) else None
-    quick = quick_of(questions, rule, column)
+    quick = quick_of(questions, rule, columns_of_words(questions))
     everything = slice(0, quick.size)
     exact = torch.from_numpy(exact_order(archive, measure))
     assert (
@@ -65,7 +64,9 @@ def test_words_are_dealt_to_columns_by_weight() -> None:
     bags[:, 1:801] = np.arange(800, 0, -1) / 800
     archive = Embeddings(np.arange(2), np.ones((2, 2), np.float16), sparse.csr_array(bags))
     _, questions = upload(archive, rule_of(HYBRID), HOST)
-    column, width = columns_of_words(questions).tolist(), 384 + 62  # so that 2 dimensions and these fill seven steps
+    dealt, width = columns_of_words(questions), 384 + 62  # so that 2 dimensions and these fill seven steps
+    assert dealt is not None
+    column = dealt.tolist()
     assert column[1 : 2 * width + 1 - 92] == [*range(width), *range(width - 1, 91, -1)]
     assert len(column) == 801
     assert column[0] == width  # no bag has it

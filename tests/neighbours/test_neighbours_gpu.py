@@ -39,9 +39,15 @@ SMALL = Tiles(16, 32, 64, group=2)
 HAS_CUDA = torch.cuda.is_available()
 
 
+def small(quick: Quick) -> Tiles:
+    """Tiles for products, or for Manhattan distances, in place of a chip's."""
+    return SMALL._replace(depth=1) if quick.rows.dtype == torch.float32 else SMALL
+
+
 @pytest.fixture
-def device() -> torch.device:
+def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     pytest.importorskip("triton")
+    monkeypatch.setattr(kernels, "tiles_for", small)
     if not HAS_CUDA and not INTERPRETED:
         pytest.skip("neither a CUDA device nor TRITON_INTERPRET=1")
     return torch.device("cpu" if INTERPRETED else "cuda:0")
@@ -57,7 +63,7 @@ def made(count: int, measure: Measure, device: torch.device, seed: int = 0) -> t
     words = random_bags(generator, count, 70) if measure.lexical else None
     rule = rule_of(measure)
     _, questions = upload(Embeddings(np.arange(count), vectors.astype(np.float16), words), rule, device)
-    return questions, quick_of(questions, rule, columns_of_words(questions) if measure.lexical else None)
+    return questions, quick_of(questions, rule, columns_of_words(questions))
 
 
 def lists_of(quick: Quick, bound: float, room: int, device: torch.device) -> Lists:
@@ -86,12 +92,11 @@ def test_kernel_finds_the_candidates_of_both_sides(
 ) -> None:
     (_, left), (_, right) = made(rows, measure, device), made(columns, measure, device, 1)
     bound = {"cosine": 0.2, "manhattan": -5.0, "euclidean": -0.8}[measure.kind]
-    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
     scores = plain._scores(left, right, slice(0, left.size), slice(0, right.size))
     spans = (0, left.size), (right.size // 3, right.size)
     for both in (True, False):
         found, expected = ([lists_of(side, bound, room, device) for side in (left, right)] for _ in range(2))
-        kernels.find(left, right, *spans, found[0], found[1] if both else None, tiles)
+        kernels.find(left, right, *spans, found[0], found[1] if both else None)
         plain.find(left, right, *spans, expected[0], expected[1] if both else None)
         assert int(expected[0].counts.sum()) > 0 or rows == 1
         for mine, theirs, of in zip(found, expected, (scores, scores.T), strict=True):
@@ -101,16 +106,17 @@ def test_kernel_finds_the_candidates_of_both_sides(
 def test_kernel_compares_each_pair_of_a_span_with_itself_once(device: torch.device) -> None:
     _, quick = made(75, Measure(), device)
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
-    for by, lists, tiles in ((kernels, found, (SMALL,)), (plain, expected, ())):
-        by.find(quick, quick, (16, quick.size), (16, quick.size), lists, lists, *tiles)
+    for by, lists in ((kernels, found), (plain, expected)):
+        by.find(quick, quick, (16, quick.size), (16, quick.size), lists, lists)
     assert_alike(found, expected, plain._scores(quick, quick, slice(0, quick.size), slice(0, quick.size)))
 
 
-def test_kernel_works_without_bulk_copies(device: torch.device) -> None:
+def test_kernel_works_without_bulk_copies(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "tiles_for", lambda _: SMALL._replace(is_bulk=False))
     _, quick = made(40, Measure(), device)
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
     span = (0, quick.size)
-    kernels.find(quick, quick, span, span, found, None, SMALL._replace(is_bulk=False))
+    kernels.find(quick, quick, span, span, found, None)
     plain.find(quick, quick, span, span, expected, None)
     assert_alike(found, expected, plain._scores(quick, quick, slice(*span), slice(*span)))
 
@@ -118,8 +124,7 @@ def test_kernel_works_without_bulk_copies(device: torch.device) -> None:
 @pytest.mark.parametrize("measure", [Measure(), Measure("manhattan")])
 def test_kernel_finds_the_highest_score_of_each_group(device: torch.device, measure: Measure) -> None:
     (_, left), (_, right) = made(37, measure, device), made(75, measure, device, 1)
-    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
-    values, places = kernels.highest(left, right, (16, left.size), tiles)
+    values, places = kernels.highest(left, right, (16, left.size))
     scores = plain._scores(left, right, slice(16, left.size), slice(0, right.size))
     assert values.shape == (left.size - 16, 3 if right.size > 64 else 2)
     expected = torch.stack([some.amax(1) for some in scores.split(32, dim=1)], 1)
@@ -171,8 +176,6 @@ def test_kernel_serves_the_whole_search(
 ) -> None:
     """In several rounds, with buffers that are too small."""
     monkeypatch.setattr(kernels, "is_available", lambda device: True)
-    tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
-    monkeypatch.setattr(kernels, "_tiles_for", lambda quick: tiles)
     monkeypatch.setattr(search, "_SMALLEST_PANEL", 16)
     monkeypatch.setattr(search, "_LARGEST_PANEL", 16)
     monkeypatch.setattr(search, "_SAMPLE", 8)

@@ -156,12 +156,14 @@ def concatenate(blocks: list[Questions]) -> Questions:
     return Questions(**columns)
 
 
-def columns_of_words(questions: Questions) -> torch.Tensor:
-    """Return the column (int64) of each word, by its id: words are dealt out, the heaviest first.
+def columns_of_words(questions: Questions) -> torch.Tensor | None:
+    """Return the column (int64) of each word, by its id; None if there are no words.
 
-    They are dealt forth and back, so that no column gets the heavier word in every round. Words that no bag has have no
-    column.
+    Words are dealt out, the heaviest first, forth and back, so that no column gets the heavier word in every round.
+    Words that no bag has have no column.
     """
+    if not len(questions.words):
+        return None
     columns = _width(questions) - questions.vectors.shape[1]
     count = 1 + int(questions.words.max())
     load = torch.zeros(count, dtype=torch.float64, device=questions.words.device)

@@ -57,26 +57,18 @@ def is_available(device: torch.device) -> bool:
     return bool((values > STEP - 1).all())
 
 
-def find(
-    left: Quick,
-    right: Quick,
-    rows: Span,
-    columns: Span,
-    of_rows: Lists,
-    of_columns: Lists | None,
-    tiles: Tiles | None = None,
-) -> None:
+def find(left: Quick, right: Quick, rows: Span, columns: Span, of_rows: Lists, of_columns: Lists | None) -> None:
     """Add pairs to buffers as plain.find does."""
     is_diagonal = of_columns is of_rows and rows == columns
     theirs = of_rows if of_columns is None else of_columns
     lists = of_rows.bounds, theirs.bounds, of_rows.counts, theirs.counts, of_rows.buffer, theirs.buffer
-    mode = _ONE if of_columns is None else _BOTH
-    _launch(left, right, rows, columns, lists, (int(is_diagonal), of_rows.room, theirs.room), mode, tiles)
+    numbers, mode = (int(is_diagonal), of_rows.room, theirs.room), _ONE if of_columns is None else _BOTH
+    _launch(left, right, rows, columns, lists, numbers, mode, tiles_for(left))
 
 
-def highest(left: Quick, right: Quick, rows: Span, tiles: Tiles | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def highest(left: Quick, right: Quick, rows: Span) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what plain.highest does. A value lacks its last bits, where the kernel keeps the column in its tile."""
-    tiles = tiles or _tiles_for(left)
+    tiles = tiles_for(left)
     groups = triton.cdiv(right.size, tiles.columns)
     best = torch.empty((rows[1] - rows[0], groups), device=left.rows.device)
     _launch(left, right, rows, (0, right.size), (best,) * 6, (0, groups, 0), _HIGHEST, tiles)
@@ -86,12 +78,11 @@ def highest(left: Quick, right: Quick, rows: Span, tiles: Tiles | None = None) -
 
 def _launch(
     left: Quick, right: Quick, rows: Span, columns: Span, lists: tuple[torch.Tensor, ...],
-    numbers: tuple[int, int, int], mode: int, tiles: Tiles | None,
+    numbers: tuple[int, int, int], mode: int, tiles: Tiles,
 ) -> None:  # fmt: skip
     """Run the kernel of products or of distances on all tiles of two spans."""
     if rows[0] >= rows[1] or columns[0] >= columns[1]:
         return
-    tiles = tiles or _tiles_for(left)
     grid = (triton.cdiv(rows[1] - rows[0], tiles.rows) * triton.cdiv(columns[1] - columns[0], tiles.columns),)
     sizes = tiles.rows, tiles.columns, tiles.depth, tiles.group
     common = (*lists, *rows, *columns, *numbers)
@@ -112,7 +103,8 @@ def _launch(
         _find_products[grid](one, other, *halves, *common, *shape, has_halves, tiles.is_bulk, mode, *sizes, **options)
 
 
-def _tiles_for(left: Quick) -> Tiles:
+def tiles_for(left: Quick) -> Tiles:
+    """Return the tiles for the chip that the rows are on."""
     if left.rows.dtype == torch.float32:
         return _DISTANCE_TILES
     if not left.rows.is_cuda:

@@ -141,21 +141,15 @@ def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, ot
 
 
 def _common(left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the products of pairs of bags. Every word of the right bag is looked up in the left one by bisection."""
+    """Return the products of pairs of bags: every word of the right bag is looked up in the left one."""
     counts = right.starts[others + 1] - right.starts[others]
     pairs = torch.repeat_interleave(counts)
     entries = torch.arange(len(pairs), device=pairs.device) - (counts.cumsum(0) - counts - right.starts[others])[pairs]
-    words = right.words[entries]
-    first, last = left.starts[rows][pairs], left.starts[rows + 1][pairs] - 1
-    low, high = first.clone(), last + 1
-    while (is_open := low < high).any():
-        middle = (low + high) // 2
-        is_less = is_open & (left.words[middle.clamp_max(len(left.words) - 1)] < words)
-        low, high = torch.where(is_less, middle + 1, low), torch.where(is_open & ~is_less, middle, high)
-    nearest = low.clamp_max(len(left.words) - 1)
-    is_common = (low <= last) & (left.words[nearest] == words)
+    numbers = torch.repeat_interleave(left.starts.diff()) << 32 | left.words  # ascending, a number per entry of a bag
+    wanted = rows[pairs] << 32 | right.words[entries]
+    nearest = torch.searchsorted(numbers, wanted).clamp_max(len(numbers) - 1)
     products = left.weights[nearest].double() * right.weights[entries].double()
-    return products.new_zeros(len(rows)).index_add_(0, pairs, products.masked_fill_(~is_common, 0.0))
+    return products.new_zeros(len(rows)).index_add_(0, pairs, products.where(numbers[nearest] == wanted, 0.0))
 
 
 def _over(products: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ question has been compared with about half as many again, and finds about k / 2 
 After each round the candidates are scored exactly, and bounds rise. Only lists return to the host, at the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -29,17 +29,17 @@ from dupq.neighbours.gpu.device_questions import (
     upload,
 )
 from dupq.neighbours.gpu.plain import Span
+from dupq.text.keys import indices_among
 
 _SMALLEST_PANEL, _LARGEST_PANEL, _PANELS = 1 << 12, 1 << 17, 16
 _SAMPLE = 1_024  # questions for each of k: at least four groups, each of which gives one score
 _SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
 _SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
-Watch = Callable[[str, Lists], None]  # called after each step, for benchmarks
 
 
 def nearest_of_all(
-    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device, watch: Watch = lambda *_: None
+    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield for each block its keys and the k best of its questions among all others.
 
@@ -51,10 +51,9 @@ def nearest_of_all(
     keys, questions = np.concatenate(keys_of_blocks), concatenate(list(uploaded))
     del uploaded
     if len(keys):
-        quick = quick_of(questions, rule, _columns_of(questions, rule))
+        quick = quick_of(questions, rule, columns_of_words(questions))
         search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
-        watch("prepared", search.lists)
-        search.find_all(watch)
+        search.find_all()
         lists = search.lists
     else:
         lists = empty_lists(0, k, device)
@@ -76,7 +75,7 @@ def nearest_targets(
     nearest = empty_nearest(len(keys), k)
     if not len(keys):
         return keys, nearest
-    column = _columns_of(left, rule)
+    column = columns_of_words(left)
     quick = quick_of(left, rule, column)
     for target in targets:
         target_keys, right = upload(target, rule, device)
@@ -85,10 +84,6 @@ def nearest_targets(
             search.find_targets(nearest.scores[:, -1])
             merge(nearest, _on_host(search.lists, target_keys))
     return keys, nearest
-
-
-def _columns_of(questions: Questions, rule: Rule) -> torch.Tensor | None:
-    return columns_of_words(questions) if rule.lexical and len(questions.words) else None
 
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
@@ -115,21 +110,18 @@ class _Search:
         self._by = kernels if kernels.is_available(device) else plain
         self._slack = slack_of(*quick, rule)
         self.lists = empty_lists(quick[0].size, k, device)
-        order = np.argsort(keys[1], kind="stable")
-        ranks = np.empty(len(order), np.int32)
-        ranks[order] = np.arange(len(order))
-        nearest = order[np.searchsorted(keys[1], keys[0], sorter=order).clip(max=len(order) - 1)]
-        selves = np.where(keys[1][nearest] == keys[0], nearest, -1).astype(np.int32)
+        order = np.argsort(keys[1])
+        indices, is_same = indices_among(keys[1][order], keys[0])
+        selves, ranks = np.where(is_same, order[indices], -1).astype(np.int32), np.argsort(order).astype(np.int32)
         self._ranks, self._selves = torch.from_numpy(ranks).to(device), torch.from_numpy(selves).to(device)
         self._numbers = torch.arange(quick[0].size, device=device)
         self._panel = min(_LARGEST_PANEL, max(_SMALLEST_PANEL, -(-quick[1].size // _PANELS)))
         self._panel += -self._panel % 256  # whole tiles
 
-    def find_all(self, watch: Watch) -> None:
+    def find_all(self) -> None:
         """Compare all questions with each other, if both sides are the same."""
         count, panel = self._quick[0].size, self._panel
         self._begin()
-        watch("begun", self.lists)
         panels = -(-count // panel)
 
         def around(first: int, stop: int) -> list[Span]:
@@ -144,14 +136,9 @@ class _Search:
                 (rows,) = around(number, number + 1)
                 for columns in around(number + first, number + last + (0 if is_half and number >= last else 1)):
                     self._by.find(*self._quick, rows, columns, self.lists, self.lists)
-            watch("found", self.lists)
-
-            def compared(number: int, first: int = first, last: int = last, is_half: bool = is_half) -> list[Span]:
-                before = around(number - last + is_half, number - first + 1) if first else []
-                return [*around(number + first, number + last + 1), *before]
-
-            self._settle_all(compared)
-            watch("settled", self.lists)
+            after = [around(number + first, number + last + 1) for number in range(panels)]
+            before = [around(number - last + is_half, number - first + 1) if first else [] for number in range(panels)]
+            self._settle_all([[*both[0], *both[1]] for both in zip(after, before, strict=True)])
 
     def find_targets(self, known: np.ndarray) -> None:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
@@ -161,11 +148,7 @@ class _Search:
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
             self._by.find(*self._quick, rows, columns, self.lists, None)
-
-            def compared(_: int, columns: Span = columns) -> list[Span]:
-                return [columns]
-
-            self._settle_all(compared)
+            self._settle_all([[columns]] * (1 + rows[1] // self._panel))
             start = columns[1]
 
     def _begin(self) -> None:
@@ -183,8 +166,8 @@ class _Search:
             lists.counts[:] = top.shape[1]
             self._settle(lists, self._numbers[slice(*rows)], keeps=False)
 
-    def _settle_all(self, compared: Callable[[int], list[Span]]) -> None:
-        """Empty all buffers into the lists. `compared` returns the rows that a panel was just compared with."""
+    def _settle_all(self, compared: list[list[Span]]) -> None:
+        """Empty all buffers into the lists. `compared` has the rows that each panel was just compared with."""
         at_once = max(1, _SCORED_AT_ONCE // self.lists.room)
         for start in range(0, len(self._numbers), at_once):
             batch = slice(start, start + at_once)
@@ -200,22 +183,21 @@ class _Search:
         torch.maximum(lists.bounds, quick_bounds(kth, self._slack, self._rule), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
 
-    def _search_again(self, rows: torch.Tensor, compared: Callable[[int], list[Span]]) -> None:
+    def _search_again(self, rows: torch.Tensor, compared: list[list[Span]]) -> None:
         """Repeat the last comparison of some questions, with buffers that have room for all of their candidates.
 
-        Questions with about as many candidates are taken together, as all buffers have the same size; among these,
-        panel by panel.
+        Questions with about as many candidates are taken together, as all buffers have the same size.
         """
         room = self.lists.room
-        sizes = 2 * room * 2 ** (self.lists.counts[rows] // room).double().log2().long()
-        rows = rows[(sizes * (1 + len(self._numbers)) + rows).argsort()]
-        start = 0
-        for size, count in zip(*(each.tolist() for each in sizes.unique(return_counts=True)), strict=True):
-            for batch in rows[start : start + count].split(max(1, _SEARCHED_AGAIN // size)):
-                self._search_batch_again(batch, size, compared)
-            start += count
+        rows = rows[self.lists.counts[rows].argsort(descending=True)]
+        while len(rows):
+            size = -(-int(self.lists.counts[rows[0]]) // room) * room
+            count = max(1, _SEARCHED_AGAIN // size)
+            self._search_batch_again(rows[:count].sort().values, size, compared)
+            rows = rows[count:]
 
-    def _search_batch_again(self, rows: torch.Tensor, size: int, compared: Callable[[int], list[Span]]) -> None:
+    def _search_batch_again(self, rows: torch.Tensor, size: int, compared: list[list[Span]]) -> None:
+        """Repeat the last comparison of `rows` (ascending), panel by panel, with buffers of `size`."""
         buffer = self.lists.buffer.new_empty((len(rows), size))
         scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
         lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
@@ -223,7 +205,7 @@ class _Search:
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):
             stop = start + count
-            for span in compared(panel):
+            for span in compared[panel]:
                 self._by.find(left, self._quick[1], (start, stop), span, lists, None)
             start = stop
         room = self.lists.room
