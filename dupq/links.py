@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from dupq import storage
 from dupq.archive import link_files
@@ -19,7 +18,17 @@ from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
-from dupq.text.keys import Sites, are_among, distinct, pairs_among, parse_id, proper_pairs, tabbed_lines
+from dupq.text.keys import (
+    Sites,
+    are_among,
+    distinct,
+    indices_among,
+    key_hashes,
+    pairs_among,
+    parse_id,
+    proper_pairs,
+    tabbed_lines,
+)
 
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:
@@ -112,10 +121,8 @@ class Split:
 
     def set_of(self, keys: np.ndarray) -> np.ndarray:
         """Return the set of each key (int64); -1 for a question without known duplicates."""
-        if not len(self.questions):
-            return np.full(len(keys), -1)
-        indices = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
-        return np.where(self.questions[indices] == keys, self.sets[indices], -1)
+        indices, are_known = indices_among(self.questions, keys)
+        return np.where(are_known, np.append(self.sets, -1)[indices], -1)
 
     def in_one_set(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Tell which pairs of keys are known duplicates, also by other questions of their set (bool, (m,))."""
@@ -137,8 +144,7 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     names = distinct(sets)
     if len(names) < FEWEST_SETS:
         return Split(questions, sets, np.full(len(questions), "development"))
-    hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in names]
-    shuffled = names[np.argsort(np.array(hashes, np.uint64), kind="stable")]
+    shuffled = names[np.argsort(key_hashes(names, settings.seed), kind="stable")]
     test, development = (max(1, round(share * len(names))) for share in (TEST_SHARE, DEVELOPMENT_SHARE))
     part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(names) - test - development])]
     order = np.argsort(shuffled)
@@ -170,8 +176,7 @@ def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
     """
     questions, sets = components(links)
     names, indices = np.unique(sets, return_inverse=True)
-    halves = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little")) & 1 for key in names]
-    others = np.where(np.array(halves, bool)[indices], "development", "test")
+    others = np.where(key_hashes(names)[indices] & np.uint64(1), "development", "test")
     return Split(questions, sets, parts_of(questions, sets, others, {part: seen[part] for part in reversed(PARTS)}))
 
 

@@ -47,7 +47,7 @@ def _write_sample(run: str, sites: Sites) -> None:
         "probability": np.full(size, 0.8),
         "hash": np.arange(size, dtype=np.uint64)[::-1],
     }
-    table = pa.table(columns, schema=tables.REVIEW)
+    table = pa.table(columns, schema=tables.REVIEW).sort_by([("stratum", "ascending"), ("hash", "ascending")])
     storage.write_table(storage.join(run, "review.parquet"), table, tables.REVIEW)
     verdicts = [Verdict(*left, *right, "unsure" if place == 0 else "") for place, (left, right) in enumerate(ASKED)]
     storage.write_bytes(storage.join(run, "review.tsv"), format_verdicts(verdicts).encode())

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dupq.text.keys import are_among, distinct, pairs_among, proper_pairs
+from dupq.text.keys import are_among, distinct, indices_among, pairs_among, proper_pairs
 
 _EDGES_HELD = 1 << 22  # before they are reduced to a forest
 
@@ -63,10 +63,8 @@ def forest_of(arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
     """Return the representative of each key, or the key itself if it is not among the sorted `members`."""
-    if not len(members):
-        return keys
-    indices = np.minimum(np.searchsorted(members, keys), len(members) - 1)
-    return np.where(members[indices] == keys, representatives[indices], keys)
+    indices, are_members = indices_among(members, keys)
+    return np.where(are_members, representatives[indices], keys) if len(members) else keys
 
 
 def with_represented(

@@ -152,22 +152,22 @@ def draw(pairs: np.ndarray, strata_of_rows: np.ndarray, planned: Plan, seed: int
 def merge(rows: pa.Table) -> pa.Table:
     """Return the rows (REVIEW) with the smallest hashes of each stratum, as many as are drawn, sorted by both."""
     rows = rows.sort_by([(name, "ascending") for name in ("stratum", "hash", "left", "right")])
+    return rows.filter(pa.array(_ranks(rows) < rows["drawn"].to_numpy()))
+
+
+def _ranks(rows: pa.Table) -> np.ndarray:
+    """Return the position (int64, (n,)) of each of the sorted rows in its stratum."""
     strata = rows["stratum"].to_numpy()
-    ranks = np.arange(len(strata)) - np.searchsorted(strata, strata)
-    return rows.filter(pa.array(ranks < rows["drawn"].to_numpy()))
+    return np.arange(len(strata)) - np.searchsorted(strata, strata)
 
 
 def asking_order(rows: pa.Table) -> np.ndarray:
-    """Return the rows (int64, (n,)) of REVIEW in the order for people: a pair of each stratum in turn.
+    """Return the rows (int64, (n,)) of a sample (REVIEW) in the order for people: a pair of each stratum in turn.
 
     So the first verdicts cover every stratum. Within a turn, and within a stratum, pairs are in the order of their
     hashes, so that their position does not reveal what the run decided.
     """
-    hashes, strata = rows["hash"].to_numpy(), rows["stratum"].to_numpy()
-    order = np.lexsort((hashes, strata))
-    turns = np.empty(len(order), np.int64)
-    turns[order] = np.arange(len(order)) - np.searchsorted(strata[order], strata[order])
-    return np.lexsort((hashes, turns))
+    return np.lexsort((rows["hash"].to_numpy(), _ranks(rows)))
 
 
 def pair_hashes(pairs: np.ndarray, seed: int) -> np.ndarray:

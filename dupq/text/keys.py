@@ -126,10 +126,10 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-def key_hashes(keys: np.ndarray) -> np.ndarray:
+def key_hashes(keys: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return the 64-bit XXH3 of each key's eight bytes (uint64, (n,)). Two keys never share a hash."""
     content = keys.astype("<i8").tobytes()
-    hashes = (xxhash.xxh3_64_intdigest(content[start : start + 8]) for start in range(0, len(content), 8))
+    hashes = (xxhash.xxh3_64_intdigest(content[start : start + 8], seed) for start in range(0, len(content), 8))
     return np.fromiter(hashes, np.uint64, len(keys))
 
 

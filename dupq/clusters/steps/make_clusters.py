@@ -187,7 +187,6 @@ def clusters_of(
 
 
 _EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
-_WITH_EVIDENCE = pa.schema([*KEY_PAIRS, *_EVIDENCE])
 
 
 def pairs_table(
@@ -202,11 +201,12 @@ def pairs_table(
     joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
     better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
     by_source = [
-        _with_nulls(verified, probability=verified["jaccard"]),
-        _with_nulls(scored, source=pa.array(["encoder"] * len(scored), pa.string()), rank=better),
-        _with_nulls(joined, probability=pa.array(np.ones(len(joined), np.float32))),
+        verified.append_column("probability", verified["jaccard"]),
+        scored.append_column("source", pa.array(["encoder"] * len(scored), pa.string())).append_column("rank", better),
+        joined.append_column("probability", pa.array(np.ones(len(joined), np.float32))),
     ]
-    table = pa.concat_tables(by_source).sort_by([("left", "ascending"), ("right", "ascending")])
+    table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
+    table = table.sort_by([("left", "ascending"), ("right", "ascending")])
     sites, pairs, is_known = Sites(site_names), pairs_in(table), pa.nulls(len(table), pa.bool_())
     if known is not None:
         listed = pa.array(are_pairs_among(pairs_in(known), pairs))
@@ -218,14 +218,6 @@ def pairs_table(
     rows = pa.table(columns, schema=PAIRS)
     is_near = pc.is_in(rows["source"], pa.array(_NEAR))
     return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
-
-
-def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
-    """Return pairs with all columns of evidence, null where neither `table` nor `columns` has them."""
-    columns = {name: table[name] for name in _WITH_EVIDENCE.names if name in table.column_names} | columns
-    return pa.table(
-        [columns.get(field.name, pa.nulls(len(table), field.type)) for field in _WITH_EVIDENCE], schema=_WITH_EVIDENCE
-    )
 
 
 _EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
