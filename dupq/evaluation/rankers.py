@@ -13,7 +13,7 @@ from dupq.near_duplicates.shingles import jaccard, shingle_sets
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.tiles import top_k
-from dupq.text.keys import are_among, distinct
+from dupq.text.keys import RowsByKey, are_among, distinct
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.token_arrays import distinct_words
 
@@ -118,9 +118,8 @@ class ShingleJaccard:
             is_scored = are_among(scored, batch_keys)
             keys.append(batch_keys[is_scored])
             strings.append(texts.filter(pa.array(is_scored)))
-        all_keys = np.concatenate(keys)
-        order = np.argsort(all_keys)
-        rows = (order[np.searchsorted(all_keys, side, sorter=order)] for side in (left, right))
+        index = RowsByKey(np.concatenate(keys))
+        rows = (index.find(side) for side in (left, right))
         return jaccard(shingle_sets(pa.concat_arrays(strings), self._size), *rows)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import expit, logit
 
-from dupq.errors import SettingError
 from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, UNJUDGED, UNSURE, VERDICTS, Verdict, last_verdicts
 from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pair_indices, pairs_in
@@ -69,7 +68,9 @@ class Plan:
 
 
 def plan(population: np.ndarray, sample: int) -> Plan:
-    """Distribute `sample` pairs (or all, if there are fewer) over the strata of a `population`, given its histogram.
+    """Distribute `sample` pairs, at least _SMALLEST_SAMPLE if there are so many, over the strata of a `population`.
+
+    The population is given as its `histogram`.
 
     The strata of each decision follow the rule of Dalenius and Hodges (1959): equal steps of the cumulated square root
     of the counts. For a stratum of N pairs with mean probability p, the best number for precision is proportional to
@@ -78,8 +79,7 @@ def plan(population: np.ndarray, sample: int) -> Plan:
     each of the two aims, and the rest to all strata alike, so that pairs that the model is sure of are judged too
     (Hesterberg 1995 on such defensive mixtures).
     """
-    if sample < _SMALLEST_SAMPLE:
-        raise SettingError(f"{sample} pairs to review; at least {_SMALLEST_SAMPLE} expected")
+    sample = max(sample, _SMALLEST_SAMPLE)
     most = min(_STRATA, max(1, sample // (4 * _LEAST)))
     counts, sums = population
     cells = np.full((2, BINS), -1, np.int64)

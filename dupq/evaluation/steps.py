@@ -345,7 +345,7 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
         if not storage.exists(sheet):
             storage.write_bytes(sheet, format_verdicts([]).encode())
         return
-    planned = sampling.plan(np.array([counted["pairs"], counted["millionths"]]), max(size, 4))
+    planned = sampling.plan(np.array([counted["pairs"], counted["millionths"]]), size)
     drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
     sample = run.map("sample", merge, Each(drawn), into=REVIEW)
     storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.errors import SettingError
 from dupq.evaluation import sampling
 from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE
 from dupq.text.keys import pairs_in
@@ -168,11 +167,6 @@ def test_more_is_drawn_where_verdicts_tell_more() -> None:
     unsure = (plan.probabilities > 0.2) & ~plan.joined
     assert shares[unsure].min() > 5 * shares[np.argmin(plan.probabilities)]
     assert plan.drawn[plan.joined].sum() > 0.5 * SAMPLE > SAMPLE * made.joined.mean()
-
-
-def test_a_sample_that_is_too_small_is_refused() -> None:
-    with pytest.raises(SettingError, match="3 pairs"):
-        sampling.plan(sampling.histogram(np.array([0.5]), np.array([True])), 3)
 
 
 def slow_estimates(rows: pa.Table, verdicts: np.ndarray) -> tuple[float, float, float]:
