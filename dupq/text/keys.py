@@ -203,13 +203,17 @@ def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 def pair_indices(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the index in `pairs` (distinct, in any order) of each of `others`; -1 for one that is not there.
 
-    Pairs are keys (int64, shape (m, 2)).
+    Pairs are keys (int64, shape (m, 2)). Only those of keys that the shorter side has are compared, so this is cheap if
+    either is short.
     """
-    keys = distinct(np.concatenate([pairs, others]))
-    numbers = pair_numbers(keys, pairs)
+    keys = distinct(min(pairs, others, key=len))
+    rows, wanted = (np.flatnonzero(are_among(keys, side).all(axis=1)) for side in (pairs, others))
+    numbers = pair_numbers(keys, pairs[rows])
     order = np.argsort(numbers, kind="stable")
-    indices, are_there = indices_among(numbers[order], pair_numbers(keys, others))
-    return np.where(are_there, np.append(order, -1)[indices], -1)
+    indices, are_there = indices_among(numbers[order], pair_numbers(keys, others[wanted]))
+    result = np.full(len(others), -1)
+    result[wanted[are_there]] = rows[order][indices[are_there]]
+    return result
 
 
 def are_pairs_among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
