@@ -30,7 +30,7 @@ class Population(NamedTuple):
         return float((self.same & self.joined).sum() / self.same.sum())
 
 
-def population(power: float, size: int = 100_000) -> Population:
+def population(power: float, size: int = 40_000) -> Population:
     """Mostly unlikely pairs; a pair is a duplicate with its probability to the power of `power`."""
     random = np.random.default_rng(3)
     unlikely = size * 4 // 5
