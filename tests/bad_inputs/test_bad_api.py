@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import CLUSTERS, ENCODER, MANIFEST, METRICS, NESTED, POINTER
 from fabricated_run import CS
-from world import DELETE, Damage, build_world, content, cut, entry, files_of, removed, weights, words
+from world import DELETE, Damage, build_world, content, cut, entry, files_of, removed, weights
 
 import dupq
 from dupq import DupqError
@@ -62,7 +62,6 @@ CASES: list[tuple[str, Callable[[Path], Any], str, Damage | None]] = [
     ("an encoder that is a list", loaded, "not an encoder of format", content(ENCODER, "[]")),
     ("an encoder without settings", loaded, "'settings' is missing", entry(ENCODER, "settings", DELETE)),
     ("weights that are no numbers", loaded, "not all finite", weights(zeroed)),
-    ("words that are no UTF-8", loaded, "vocabulary.txt", words(b"\xff\n" * 4)),
     ("weights of text", loaded, "damaged", content("encoder/model.safetensors", "x" * 99)),
     ("titles without bodies", lambda world: loaded(world).encode(["a", "b"], ["c"]), "2 titles, but 1 bodies", None),
     ("one text", lambda world: dupq.find_duplicates("How to bake"), "one text", None),
