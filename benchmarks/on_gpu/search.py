@@ -5,9 +5,9 @@ although half of them are enough. Seconds come first, and then the recall, by fl
 """
 
 import contextlib
-import functools
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -16,7 +16,7 @@ import torch
 
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import COSINE, rule_of
-from dupq.neighbours.gpu import kernels, plain
+from dupq.neighbours.gpu import search
 from dupq.neighbours.gpu.device_questions import upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from on_gpu.made_up import archive
@@ -78,44 +78,62 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
     made = archive(questions, scale.size(DIMENSIONS, 16), measure.lexical != 0, device)
     for _ in range(1 if questions > 10**6 else 2):  # the first compiles what is compiled, and takes the memory
         start = time.perf_counter()
-        with _comparing() as comparisons:
+        with _watched() as watch:
             ((_, nearest),) = nearest_of_all([made], measure, K, device)
-        spent, comparing = time.perf_counter() - start, sum(comparisons)
-    larger, others = _WHOLE_ARCHIVE / questions, spent - comparing  # which grow with the questions
+        spent = time.perf_counter() - start
+    larger, others = _WHOLE_ARCHIVE / questions, spent - watch.seconds["found"]  # which grow with the questions
     reached = 2.0 * questions**2 * made.vectors.shape[1] / spent
     yield {
         "seconds": spent,
-        "seconds_of_comparisons": comparing,
+        "seconds_of": dict(watch.seconds),
+        "candidates_a_question": watch.candidates / questions,
+        "searched_again_a_question": watch.lost / questions,
         "tflops": reached / 1e12,
         "share_of_gemm_peak": reached / peak,
         "projected_24m_minutes": spent * larger**2 / 60,
-        "projected_24m_minutes_by_step": (comparing * larger**2 + others * larger) / 60,
+        "projected_24m_minutes_by_step": (watch.seconds["found"] * larger**2 + others * larger) / 60,
     }
     if device.type == "cuda":
         yield {"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9}
     yield {"recall_at_10": recall(made, nearest.others, measure, device)}
 
 
+class _Watch:
+    """Seconds by step, with what the device has begun; how many candidates, and how many buffers were too small."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.candidates, self.lost, self._last = 0, 0, time.perf_counter()
+
+    def end(self, step: str) -> None:
+        """Count the time since the step before as that of this step."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        self.seconds[step] += time.perf_counter() - self._last
+        self._last = time.perf_counter()
+
+    def around(self, function: Callable[..., None], before: str, step: str) -> Callable[..., None]:
+        """Return a method of a search that is a step, and ends the one `before`."""
+
+        def called(searching: search._Search, *arguments: object) -> None:
+            self.end(before)
+            self.candidates += int(searching.lists.counts.sum())
+            self.lost += int((searching.lists.counts > searching.lists.room).sum())
+            function(searching, *arguments)
+            self.end(step)
+
+        return called
+
+
 @contextlib.contextmanager
-def _comparing() -> Iterator[list[float]]:
-    """Collect the seconds of each comparison of panels, with what the device has begun."""
-    spent: list[float] = []
-
-    def timed(find: Callable[..., None], *arguments: object) -> None:
-        start = _synchronised()
-        find(*arguments)
-        spent.append(_synchronised() - start)
-
-    with contextlib.ExitStack() as patches:
-        for module in (kernels, plain):
-            patches.enter_context(mock.patch.object(module, "find", functools.partial(timed, module.find)))
-        yield spent
-
-
-def _synchronised() -> float:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def _watched() -> Iterator[_Watch]:
+    watch, methods = _Watch(), search._Search
+    with (
+        mock.patch.object(methods, "_begin", watch.around(methods._begin, "prepared", "begun")),
+        mock.patch.object(methods, "_settle_all", watch.around(methods._settle_all, "found", "settled")),
+    ):
+        yield watch
+    watch.end("returned")
 
 
 def recall(made: Embeddings, found: np.ndarray, measure: Measure, device: torch.device) -> float:
