@@ -1,8 +1,8 @@
 """The report's charts, and the counts behind them: pairs by source and probability, and what other thresholds give.
 
-Charts are bars in tables. Colours are classes of the page, so a chart follows its light and dark scheme and prints.
-Each bar has its value as text: nothing is shown by length or colour alone. All text is escaped. A chart whose numbers
-the run lacks is empty markup, and the page leaves it out. A training's learning curve is an SVG, drawn by altair.
+Charts are bars in tables, and an SVG of a training's learning curve. Colours are classes of the page, so a chart
+follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by length or colour
+alone. All text is escaped. A chart whose numbers the run lacks is empty markup, and the page leaves it out.
 """
 
 import math
@@ -342,28 +342,43 @@ NAMES = {  # measures of an epoch; the first that a training has chooses the bes
     "development_map": "development MAP",
     "development_body_map": "development MAP of titles and their bodies",
 }
+_CURVE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
+    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
+    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
+    "</style>{panels}</svg>\n"
+)
+_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def picture(curve: Sequence["Epoch"]) -> str:
     """Return an SVG file with the measure that chooses the best epoch (one of NAMES) and the loss of each epoch."""
-    import altair as alt  # only trainings draw pictures; both take a second to import
-    import vl_convert
-
     rows = [dict[str, Any](row) for row in curve]
     measure = next((name for name in NAMES if any(row.get(name) is not None for row in rows)), None)
-    best, choice, shown = rows[-1], "the last one is kept", {"loss": "loss"}
+    best, choice = rows[-1], "the last one is kept"
     if measure is not None:
         best = max(rows, key=lambda row: row[measure])
         choice = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
-        shown = {measure: NAMES[measure], **shown}
-    values = [
-        {"epoch": row["epoch"], "measure": title, "value": row[name]} for row in rows for name, title in shown.items()
+    names = [name for name in (measure, "loss") if name is not None]
+    panels = Markup("").join(_panel(name, rows, best, number * _PANEL) for number, name in enumerate(names))
+    description = f"{counted(len(rows), 'epoch')}; {choice}."
+    return Markup(_CURVE).format(height=len(names) * _PANEL, description=description, panels=panels)
+
+
+def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int) -> Markup:
+    """Draw one measure over the epochs, from 0 at the foot to its highest value at the top."""
+    highest = max(1e-9, *(row[name] for row in rows))
+    points = [
+        (_LEFT + _ACROSS * index / max(1, len(rows) - 1), top + _TOP + _UP * (1 - row[name] / highest))
+        for index, row in enumerate(rows)
     ]
-    axes = alt.Chart(alt.Data(values=values)).encode(
-        x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d")), y=alt.Y("value:Q", title=None)
+    dots = Markup("").join(
+        Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>epoch {}: {:.4f}</title></circle>').format(
+            "best" if row is best else "dot", x, y, row["epoch"], row[name]
+        )
+        for row, (x, y) in zip(rows, points, strict=True)
     )
-    color = alt.condition(alt.datum.epoch == best["epoch"], alt.value("#b3261e"), alt.value("#0b6bcb"))
-    layers = axes.mark_line(color="#0b6bcb") + axes.mark_circle(size=60, opacity=1).encode(color=color)
-    panels = layers.properties(width=620, height=170).facet(row=alt.Row("measure:N", title=None, sort=None))
-    title = f"{counted(len(rows), 'epoch')}; {choice}."
-    return str(vl_convert.vegalite_to_svg(panels.resolve_scale(y="independent").properties(title=title).to_dict()))
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return Markup(
+        '<text x="{}" y="{}">{}: {:.3g} at the top, 0 at the foot; epochs {} to {}</text><polyline points="{}"/>{}'
+    ).format(_LEFT, top + 30, NAMES.get(name, name), highest, rows[0]["epoch"], rows[-1]["epoch"], line, dots)

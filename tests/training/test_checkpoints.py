@@ -160,19 +160,19 @@ def test_where_nothing_is_measured_the_last_epoch_is_the_best_and_all_are_done()
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
     maps = [0.1, 0.4, 0.2]
     curve = [{"epoch": i, "development_map": value, "loss": 1 / i} for i, value in enumerate(maps, 1)]
-    assert picture(curve) == picture(curve)
-    assert drawn(picture(curve)) == ("3 epochs; the best is epoch 2, development MAP 0.400.", 6, 2)
-    assert drawn(picture(curve[:1])) == ("1 epoch; the best is epoch 1, development MAP 0.100.", 2, 2)
-    unmeasured = picture([{**row, "development_map": None} for row in curve])
-    assert drawn(unmeasured) == ("3 epochs; the last one is kept.", 3, 1)
-
-
-def drawn(svg: str) -> tuple[str, int, int]:
-    """Return the title of a learning curve, and how many points it has and of how many it says that they are best."""
-    tree = ET.fromstring(svg)
-    circles = [mark for mark in tree.iter() if mark.get("aria-roledescription") == "circle"]
-    (title,) = [text for text in tree.itertext() if "epochs; " in text or "epoch; " in text]
-    return title, len(circles), sum(mark.get("fill") == "#b3261e" for mark in circles)
+    tree = ET.fromstring(picture(curve))
+    name = "{http://www.w3.org/2000/svg}"
+    assert tree.tag == f"{name}svg"
+    assert tree.findtext(f"{name}desc") == "3 epochs; the best is epoch 2, development MAP 0.400."
+    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in tree.iter(f"{name}circle")]
+    assert len(dots) == 6
+    assert ("best", "epoch 2: 0.4000") in dots
+    assert len(list(ET.fromstring(picture(curve[:1])).iter(f"{name}circle"))) == 2
+    unmeasured = ET.fromstring(picture([{**row, "development_map": None} for row in curve]))
+    assert unmeasured.findtext(f"{name}desc") == "3 epochs; the last one is kept."
+    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in unmeasured.iter(f"{name}circle")]
+    assert len(dots) == 3
+    assert ("best", "epoch 3: 0.3333") in dots
 
 
 def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
