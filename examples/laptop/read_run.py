@@ -20,4 +20,4 @@ likely = run.pairs.arrow(filter=(pc.field("source") == "encoder") & pc.field("jo
 for row in likely.sort_by([("probability", "descending")]).slice(0, 5).to_pylist():
     left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right"))
     titles = run.titles([left, right])
-    print(f"  {row['probability']:.2f}  {titles[left].title}  |  {titles[right].title}")
+    print(f"  {row['probability']:.2f}  {titles[left]}  |  {titles[right]}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from shown_commands import PAGES, ROOT, Block, Command, blocks, commands_in, job_of
 
+import dupq
 from dupq import cli, storage
 
 LIGHT = {"export", "plan", "prune", "report", "runs", "status"}  # need no Ray and take seconds
@@ -94,4 +95,7 @@ def test_the_example_that_reads_a_run_prints_clusters_and_pairs(
     runpy.run_path(str(ROOT / "examples" / "laptop" / "read_run.py"))
     clusters, _, pairs = capsys.readouterr().out.partition("the likeliest pairs")
     assert clusters.count("\ncluster ") == 5
-    assert "  |  " in pairs
+    titles = {*dupq.open_run(small_runs.loose).questions.arrow(["title"])["title"].to_pylist()}
+    printed = [line.split("  ", 2)[2].split("  |  ") for line in pairs.splitlines() if "  |  " in line]
+    assert printed
+    assert titles.issuperset(title for pair in printed for title in pair)
