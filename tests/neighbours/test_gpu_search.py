@@ -105,6 +105,21 @@ def test_scores_are_the_host_s_to_the_last_bit(measure: Measure) -> None:
     np.testing.assert_array_equal(questions.squares, side_of(made, rule).squares)
 
 
+def test_words_are_looked_up_among_those_of_the_pairs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, questions = upload(units(90, 2), rule_of(HYBRID), HOST)
+    looked_up, search_sorted = [], torch.searchsorted
+
+    def counted(numbers: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        looked_up.append(len(numbers))
+        return search_sorted(numbers, wanted)
+
+    monkeypatch.setattr(torch, "searchsorted", counted)
+    rows = torch.arange(3)
+    lists = empty_lists(3, 1, HOST)._replace(buffer=torch.full((3, 1), 7).int(), counts=torch.ones(3).int())
+    plain.score(rule_of(HYBRID), questions, questions, rows, lists, torch.full((90,), -1).int())
+    assert looked_up == [int(questions.starts[3])]
+
+
 def assert_all_are_found(archive: Embeddings, rows: int, measure: Measure, k: int) -> None:
     """The lists, of pieces of `rows` questions, are those of a full sort in float64."""
     found = []

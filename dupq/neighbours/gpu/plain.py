@@ -64,7 +64,7 @@ def score(
     scores = torch.full(lists.buffer.shape, -torch.inf, dtype=torch.float64, device=rows.device)
     is_filled = torch.arange(lists.room, device=rows.device) < lists.counts[:, None]
     i, j = torch.nonzero(is_filled, as_tuple=True)
-    per_pair = left.vectors.shape[1] + int(right.starts.diff().max()) + 1
+    per_pair = left.vectors.shape[1] + sum(int(side.starts.diff().max()) for side in (left, right)) + 1
     for batch in torch.arange(len(i), device=rows.device).split(max(1, _NUMBERS_AT_ONCE // per_pair)):
         own, others = rows[i[batch]], lists.buffer[i[batch], j[batch]].long()
         values = _exact(rule, left, right, own, others)
@@ -141,15 +141,27 @@ def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, ot
 
 
 def _common(left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the products of pairs of bags: every word of the right bag is looked up in the left one."""
-    counts = right.starts[others + 1] - right.starts[others]
-    pairs = torch.repeat_interleave(counts)
-    entries = torch.arange(len(pairs), device=pairs.device) - (counts.cumsum(0) - counts - right.starts[others])[pairs]
-    numbers = torch.repeat_interleave(left.starts.diff()) << 32 | left.words  # ascending, a number per entry of a bag
-    wanted = rows[pairs] << 32 | right.words[entries]
+    """Return the products of pairs of bags: every word of the right bag is looked up in the left one.
+
+    Memory: 60 bytes per word of these bags, however many questions there are.
+    """
+    (pairs, mine), (pairs_of_theirs, theirs) = _entries(left, rows), _entries(right, others)
+    numbers = pairs << 32 | left.words[mine]  # ascending, a number per entry of a pair's left bag
+    wanted = pairs_of_theirs << 32 | right.words[theirs]
+    products = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+    if not len(numbers):
+        return products
     nearest = torch.searchsorted(numbers, wanted).clamp_max(len(numbers) - 1)
-    products = left.weights[nearest].double() * right.weights[entries].double()
-    return products.new_zeros(len(rows)).index_add_(0, pairs, products.where(numbers[nearest] == wanted, 0.0))
+    values = left.weights[mine[nearest]].double() * right.weights[theirs].double()
+    return products.index_add_(0, pairs_of_theirs, values.where(numbers[nearest] == wanted, 0.0))
+
+
+def _entries(side: Questions, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index in `rows` of each word of their bags, and the word's index in those of the side."""
+    counts = side.starts[rows + 1] - side.starts[rows]
+    owners = torch.repeat_interleave(counts)
+    firsts = side.starts[rows] - (counts.cumsum(0) - counts)
+    return owners, torch.arange(len(owners), device=rows.device) + firsts[owners]
 
 
 def _over(products: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:
