@@ -339,14 +339,14 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
 
     An existing sheet stays as it is: it has this sample, and may have verdicts.
     """
-    sheet, pairs = storage.join(run.uri, "review.tsv"), pairs.only(*_DRAWN_COLUMNS)
-    counted = run.record("counts", histogram_of, Each(pairs))
+    sheet = storage.join(run.uri, "review.tsv")
+    counted = run.record("counts", histogram_of, Each(pairs.only(*_DRAWN_COLUMNS[-3:])))  # one task reads all pairs
     if not run.report.rows_in:
         if not storage.exists(sheet):
             storage.write_bytes(sheet, format_verdicts([]).encode())
         return
     planned = sampling.plan(np.array([counted["pairs"], counted["millionths"]]), size)
-    drawn = run.map("drawn", draw, pairs, planned, sites.names, into=REVIEW)
+    drawn = run.map("drawn", draw, pairs.only(*_DRAWN_COLUMNS), planned, sites.names, into=REVIEW)
     sample = run.map("sample", merge, Each(drawn), into=REVIEW)
     storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)
     if not storage.exists(sheet):
