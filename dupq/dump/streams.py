@@ -240,7 +240,7 @@ _PIPE_BYTES = 1 << 20  # capacity; with the usual 64 KiB both sides wait for eac
 def read_header(uri: str) -> dict[str, int]:
     """Return the names of the plain files in a .7z archive and their unpacked sizes in bytes. Reads the header only.
 
-    Raises DupqError if the file is missing, damaged, has a password or is not a .7z archive.
+    Raises DupqError if the file is missing, damaged, has a password, is not a .7z archive or has two files of one name.
     """
     with storage.open_input(uri) as stream:
         try:
@@ -255,8 +255,13 @@ def read_header(uri: str) -> dict[str, int]:
             raise _damaged(uri, error) from error
     if has_password:
         raise DupqError(f"{uri}: has a password, which dumps do not; unpack it first")
-    files = (entry for entry in entries if not entry.is_directory and not entry.is_symlink)
-    return {entry.filename: entry.uncompressed for entry in files}
+    sizes: dict[str, int] = {}
+    for entry in entries:
+        if not entry.is_directory and not entry.is_symlink:
+            if entry.filename in sizes:
+                raise DupqError(f"{uri}: holds {entry.filename} twice; expected is one site only")
+            sizes[entry.filename] = entry.uncompressed
+    return sizes
 
 
 @contextlib.contextmanager

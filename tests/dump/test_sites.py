@@ -1,3 +1,4 @@
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -104,6 +105,16 @@ def test_a_hyphen_in_a_name_is_no_split(name: str, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / name, {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
 
     assert list(sites(archive)) == [name.removesuffix(".7z")]
+
+
+def test_an_archive_with_two_files_of_one_name_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "all.7z"
+    with warnings.catch_warnings(action="ignore"), py7zr.SevenZipFile(archive, "w") as packed:
+        packed.writestr(b"<posts></posts>", "Posts.xml")
+        packed.writestr(b"<posts></posts>", "Posts.xml")
+
+    with pytest.raises(DupqError, match=r"all\.7z: holds Posts\.xml twice; expected is one site only"):
+        sites(archive)
 
 
 def test_an_archive_with_two_sites_is_refused(tmp_path: Path) -> None:
