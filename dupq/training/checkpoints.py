@@ -97,7 +97,7 @@ class Checkpoints:
             curve: list[Epoch] = json.loads(tensors.pop(_CURVE).tobytes())
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training anew") from error
-        parts: dict[str, dict[str, np.ndarray]] = {}
+        parts: dict[str, dict[str, np.ndarray]] = {"network": {}}  # empty if all its tensors are fixed
         for name, tensor in tensors.items():
             part, _, name_in_part = name.partition("/")
             parts.setdefault(part, {})[name_in_part] = tensor

@@ -198,3 +198,13 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
     assert is_over(curve, 9, patience=1)
     assert [quality(row) for row in curve] == values
     assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
+
+
+def test_a_network_of_fixed_tensors_alone_goes_on(tmp_path: Path) -> None:
+    network = torch.nn.Embedding(3, 2, _freeze=True)
+    row: Epoch = {"epoch": 1, "loss": 0.0, "development_map": None, "examples": 0}
+    Checkpoints(str(tmp_path)).save(network, None, [row])
+    later = Checkpoints(str(tmp_path))
+
+    assert later.resume(network, None) == [row]
+    later.restore_best(network)
