@@ -288,15 +288,13 @@ def test_shards_come_in_batches_with_keys_and_one_that_changed_is_an_error(tmp_p
         Run(str(tmp_path), "again").map("keys", counted, source, into=KEYS)
 
 
-def test_of_a_sorted_table_only_the_row_groups_round_the_keys_are_read(tmp_path: Path) -> None:
+def test_of_a_sorted_table_only_the_rows_round_the_keys_are_read(tmp_path: Path) -> None:
     count = 150_000  # three row groups
     rows = pa.table([pa.array(np.arange(count))], schema=KEYS)
     long = Run(str(tmp_path), "long").map("keys", lambda: rows, into=KEYS)
     keys = table(f"{tmp_path}/keys", KEYS, [{"key": 70_000}, {"key": 70_005}], [], [{"key": 5}, {"key": 149_999}])
     found = [Around(long, keys).read(number)["key"].to_numpy() for number in range(3)]
-    assert [len(some) for some in found] == [65_536, 0, count]
-    assert found[0][0] <= 70_000
-    assert found[0][-1] >= 70_005
+    assert [some.tolist() for some in found] == [[*range(70_000, 70_006)], [], [*range(5, count)]]
 
 
 def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:

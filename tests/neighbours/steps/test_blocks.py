@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import ray
-from searched import MIX, made_up
 
 from dupq.job import cluster, tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
@@ -22,10 +22,10 @@ class MadeUp(NamedTuple):
     """In place of Questions."""
 
     seed: int
-    measure: Measure = MIX
+    measure: Measure = Measure()
 
     def embeddings(self) -> Embeddings:
-        return made_up([20], seed=self.seed)
+        return Embeddings(np.arange(20), np.random.default_rng(self.seed).normal(size=(20, 3)).astype(np.float16))
 
 
 @pytest.fixture(autouse=True)
