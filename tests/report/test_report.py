@@ -1,6 +1,7 @@
 """The report: what it shows, and that users' text stays text."""
 
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -71,6 +72,15 @@ def test_no_title_becomes_an_element_or_an_attribute(parsed: html.HtmlElement) -
 
 def test_templates_in_titles_are_not_run(run: str) -> None:
     assert "{{ 7 * 7 }}" in page.render(run)
+
+
+def test_a_run_with_settings_of_another_version_has_its_report(run: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    config = storage.read_json(str(other / "config.json"))
+    config.setdefault("text", {})["weather"] = "fine"
+    storage.write_json(str(other / "config.json"), {**config, "weather": {"wind": 3}})
+    assert page.render(str(other)).count("<section") == page.render(run).count("<section") > 3
 
 
 def test_the_page_loads_nothing(run: str, parsed: html.HtmlElement) -> None:
