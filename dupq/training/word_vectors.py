@@ -306,7 +306,7 @@ def _parsed(values: list[bytes], line: str) -> np.ndarray:
 
 
 def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
-    """Yield the name, the word and the values of every line. Raises DupqError for too few values."""
+    """Yield the name, the word and the values of every line. Raises DupqError for a wrong number of values."""
     number, words = 0, None
     while line := stream.readline(_LONGEST_LINE):
         number += 1
@@ -323,14 +323,24 @@ def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tup
             if is_header:
                 words = int(first[0])
                 continue
-        word, *values = line.rsplit(b" ", dimensions)  # GloVe has words with spaces
-        if len(values) != dimensions:
-            raise DupqError(f"{name} has {len(values)} values after its word; {dimensions} expected")
+        word, *values = line.rsplit(b" ", dimensions)
+        # GloVe has words with spaces, but none that ends in a number
+        if len(values) != dimensions or (b" " in word and _is_number(word.rpartition(b" ")[2])):
+            count = line.count(b" ")
+            raise DupqError(f"{name} has {count} values after its word; {dimensions} expected")
         yield name, word, values
     if not number:
         raise DupqError(f"{uri}: the file is empty")
     if words not in (None, number - 1):
         raise DupqError(f"{uri}: line 1 says {words} words, but {number - 1} lines follow; it was cut or joined")
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Spelling(NamedTuple):

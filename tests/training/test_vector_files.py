@@ -50,6 +50,7 @@ def test_glove_has_no_first_line_and_words_with_spaces(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         (["bread 1 2 3", "rye 1 2"], "line 2 has 2 values after its word; 3 expected"),
+        (["bread 1 2 3", "rye 1 2 3 4"], "line 2 has 4 values after its word; 3 expected"),
         (["3 3", "bread 1 2 3", "rye 1 2 3"], "line 1 says 3 words, but 2 lines follow"),
         (["bread 1 2 3", "flour 1 two 3"], "line 2 has a value that is not a number"),
         (["bread 1 2 3", "flour 1 nan 3"], "line 2 has a value that is not finite"),
