@@ -279,7 +279,7 @@ NEAREST = pa.schema(_columns(key=pa.int64(), neighbours=pa.list_(pa.int64()), sc
 BLOCKS = pa.schema(_columns(block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64()))
 
 # Rows of a tile's left block, and their number of pairs above the floor; twice that for a block with itself.
-PIECES = pa.schema(_columns(start=pa.int64(), stop=pa.int64(), pairs=pa.int64()))
+ROW_RANGES = pa.schema(_columns(start=pa.int64(), stop=pa.int64(), pairs=pa.int64()))
 
 # The questions of components, the group that a component is solved in, and whether all its pairs are scored.
 # A component is named by its smallest key.

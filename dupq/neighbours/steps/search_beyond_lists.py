@@ -2,7 +2,7 @@
 
     tiles/all-full   task per file of lists  the questions whose k neighbours are all above the floor, in one partition
     tiles/chosen     task per block          their embeddings
-    tiles/pieces     task per tile           ranges of rows with some four million pairs above the floor each
+    tiles/ranges     task per tile           ranges of rows with some four million pairs above the floor each
     directed/beyond  task per range          its pairs as rows for `pairs`, unless there are too many: 0.6 GB in memory
 
 Other questions are in no such pair: whatever a list of k lacks scores no more than its k-th. Usually very few questions
@@ -24,7 +24,7 @@ from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest, blocks_of, select, with_left
 from dupq.system import side_by_side
-from dupq.tables import KEYS, NEIGHBOURS, PIECES
+from dupq.tables import KEYS, NEIGHBOURS, ROW_RANGES
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
@@ -53,15 +53,15 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     others = [(left, right) for left, right in combinations(selected, 2) if left.group == right.group]
     tiles = [*zip(selected, selected, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
-    counted = run.map("tiles/pieces", count_pairs, *sides, request.measure, floor, into=PIECES)
+    counted = run.map("tiles/ranges", count_pairs, *sides, request.measure, floor, into=ROW_RANGES)
     total = run.report.counts[ABOVE_FLOOR]
     too_many = total > PAIRS_PER_QUESTION * questions
     run.report.caps[LEFT_OUT] = total if too_many else 0
     if too_many or not total:
         return
     ranges = side_by_side(counted.read, range(counted.partitions))
-    pieces = [(*tile, rows) for tile, table in zip(tiles, ranges, strict=True) for rows in table.to_pylist()]
-    inputs = *map(PerTask, zip(*pieces, strict=True)), request.measure, floor
+    calls = [(*tile, rows) for tile, table in zip(tiles, ranges, strict=True) for rows in table.to_pylist()]
+    inputs = *map(PerTask, zip(*calls, strict=True)), request.measure, floor
     made = run.shuffle(
         "directed/beyond", pairs_of_rows, *inputs, into=NEIGHBOURS, partitions=request.partitions, by="left"
     )
@@ -79,7 +79,7 @@ def full_in(nearest: pa.Table, measure: Measure, k: int, floor: float) -> Counte
 
 
 def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -> Counted:
-    """Return ranges of the rows of `left` with about _AT_ONCE pairs each (PIECES).
+    """Return ranges of the rows of `left` with about _AT_ONCE pairs each (ROW_RANGES).
 
     Memory: two blocks, and their tile without k (tiles.search_tile).
     """
@@ -88,14 +88,14 @@ def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -
     counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[0].above
     starts = np.flatnonzero(np.diff((np.cumsum(counts) - counts) // _AT_ONCE, prepend=-1))
     sums = np.add.reduceat(counts, starts) if len(starts) else starts
-    ranges = pa.table([starts, np.append(starts[1:], len(counts))[: len(starts)], sums], schema=PIECES)
+    ranges = pa.table([starts, np.append(starts[1:], len(counts))[: len(starts)], sums], schema=ROW_RANGES)
     return Counted(
         ranges.filter(pc.greater(ranges["pairs"], 0)), {ABOVE_FLOOR: int(counts.sum()) // (1 + (left is right))}
     )
 
 
 def pairs_of_rows(left: "Block", right: "Block", rows: dict[str, int], measure: Measure, floor: float) -> pa.Table:
-    """Return the pairs of a range (a row of PIECES) of `left` as rows for `pairs`, each once.
+    """Return the pairs of a range (a row of ROW_RANGES) of `left` as rows for `pairs`, each once.
 
     Memory: two blocks, their tile without k (tiles.search_tile), and the pairs.
     """

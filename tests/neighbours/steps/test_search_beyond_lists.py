@@ -28,7 +28,7 @@ from dupq.neighbours.steps import search_beyond_lists
 from dupq.neighbours.steps.search_all import directed_in
 from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, count_pairs, pairs_of_rows
 from dupq.neighbours.tiles import block
-from dupq.tables import PIECES
+from dupq.tables import ROW_RANGES
 
 
 @pytest.mark.parametrize("floor", [math.inf, 0.99999])
@@ -71,8 +71,8 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
         found = [
             table["pairs"].to_pylist()
             for table in (
-                storage.read_table(file.uri, PIECES)
-                for file in storage.list_files(f"{files.uri}/work/neighbours/tiles/pieces", ".parquet")
+                storage.read_table(file.uri, ROW_RANGES)
+                for file in storage.list_files(f"{files.uri}/work/neighbours/tiles/ranges", ".parquet")
             )
         ]
         assert max(map(len, found)) > 1
@@ -82,7 +82,7 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
 
 
 @pytest.mark.parametrize("is_diagonal", [True, False])
-def test_pieces_of_a_tile_have_all_of_its_pairs_once(is_diagonal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_of_a_tile_have_all_of_its_pairs_once(is_diagonal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = made_up([90, 80])
     left = block(archive.take(slice(0, 100)), MIX)
     right = left if is_diagonal else block(archive.take(slice(100, 170)), MIX)
