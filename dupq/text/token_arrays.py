@@ -121,6 +121,7 @@ class TokenIds:
 # most others a few words are not ASCII: `tokens.tokens` splits these, and compiled code the rest. Web addresses and
 # marked code may go over several words, so `tokens.tokens` splits texts that have them.
 
+_U = np.uint64
 _SPACE, _APOSTROPHE, _SHARP, _PLUS, _DOT, _COLON, _SLASH, _W = b" '#+.:/w"
 _SPECIAL = 0  # may be part of a token, or of a web address
 _READ_AS = np.full(256, _SPACE, np.uint8)  # what each byte becomes
@@ -198,9 +199,9 @@ def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.nd
     for text in range(len(offsets) - 1):
         begin, at, stop, last = end, offsets[text], offsets[text + 1], np.uint8(_SPACE)
         while at < stop:
-            byte = _READ_AS[data[at]]
+            byte = _READ_AS[data[_U(at)]]  # an unsigned index needs no look whether it is negative
             if byte != _SPECIAL:
-                result[end] = byte
+                result[_U(end)] = byte
                 end += (byte != _SPACE) | (last != _SPACE)  # one space, and none at the beginning
                 last = byte
                 at += 1
