@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import write_tensors
 from dupq.errors import DupqError
+from dupq.training.optimisation import Adam, Optimizer
 
 _CURVE = "curve"
 
@@ -73,7 +74,7 @@ class Checkpoints:
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
 
-    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None, curve: list[Epoch]) -> None:
+    def save(self, network: torch.nn.Module, optimizer: Optimizer | None, curve: list[Epoch]) -> None:
         """Replace the checkpoint by the state after the curve's last epoch, if it is time."""
         trained = trained_tensors(network)
         is_best = best_epoch(curve) == len(curve)
@@ -88,7 +89,7 @@ class Checkpoints:
         write_tensors(self._uri, tensors)
         self._saved_at = time.monotonic()
 
-    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> list[Epoch]:
+    def resume(self, network: torch.nn.Module, optimizer: Optimizer | None) -> list[Epoch]:
         """Load the checkpoint, if there is one, into network and optimizer, and return its curve."""
         if not storage.exists(self._uri):
             return []
@@ -127,22 +128,26 @@ def _below(folder: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return {f"{folder}/{name}": value for name, value in tensors.items()}
 
 
-def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+def _optimizer_state(optimizer: Optimizer) -> dict[str, np.ndarray]:
     """Return the optimizer's state of each parameter as PARAMETER NUMBER/ENTRY NAME."""
-    state = optimizer.state_dict()["state"]
     return {
         f"{number}/{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.array(value)
-        for number, entries in state.items()
-        for name, value in entries.items()
+        for number, parameter in enumerate(_parameters(optimizer))
+        for name, value in optimizer.state[parameter].items()
         if value is not None  # SGD without momentum
     }
 
 
-def _load_optimizer_state(optimizer: torch.optim.Optimizer, tensors: dict[str, np.ndarray]) -> None:
-    state: dict[int, dict[str, Any]] = {}
+def _load_optimizer_state(optimizer: Optimizer, tensors: dict[str, np.ndarray]) -> None:
+    parameters = _parameters(optimizer)
     for entry, value in tensors.items():
         number, _, name = entry.partition("/")
-        is_count = value.ndim == 0 and value.dtype == np.int64  # torch's own optimizers count in float32
-        state.setdefault(int(number), {})[name] = int(value) if is_count else torch.from_numpy(value)
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+        parameter, kept = parameters[int(number)], torch.from_numpy(value)
+        if name != "step":
+            optimizer.state[parameter][name] = kept.to(parameter.device)
+        else:  # torch's own optimizers count in tensors on the CPU
+            optimizer.state[parameter][name] = int(value) if isinstance(optimizer, Adam) else kept
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

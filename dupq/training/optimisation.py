@@ -1,8 +1,8 @@
 """One training step: losses, which are sums over the rows of a batch; sums over the workers; and the optimizer."""
 
-from collections.abc import Callable
+from collections import defaultdict
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -169,11 +169,11 @@ def wait_for_workers() -> None:
 # each step. This one touches the rows of the batch's words; a row's means are of the steps that had the row.
 
 
-def optimizer_for(network: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+def optimizer_for(network: torch.nn.Module, settings: TrainingSettings) -> "Optimizer":
     """Return the optimizer of all trained parameters: Adam, or another one if the papers' settings name it."""
     paper = papers_training(settings)
     if paper is not None:
-        optimizer: torch.optim.Optimizer = paper.optimizer_for(network, settings)
+        optimizer: Optimizer = paper.optimizer_for(network, settings)
         return optimizer
     return Adam(trained_parameters(network), settings.learning_rate)
 
@@ -188,19 +188,27 @@ def trained_parameters(network: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
-class Adam(torch.optim.Optimizer):
+class Adam:
     """Algorithm 1 of Kingma and Ba 2015, with its beta_1 = 0.9, beta_2 = 0.999 and epsilon = 1e-8.
 
-    A sparse gradient changes its own rows only.
+    A sparse gradient changes its own rows only. It has of `torch.optim.Optimizer` what training uses, and not its base
+    class, whose first use imports a compiler for 1.5 seconds.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], learning_rate: float) -> None:
         """Begin with no steps taken."""
-        super().__init__(parameters, {"lr": learning_rate})
+        self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": learning_rate}]
+        self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take one step along the gradients; `closure` is not used."""
+    def step(self) -> None:
+        """Take one step along the gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -229,6 +237,9 @@ class Adam(torch.optim.Optimizer):
         second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         corrected: Any = (second / (1 - 0.999**step)).sqrt().add_(1e-8)
         return first / (1 - 0.9**step) / corrected
+
+
+Optimizer: TypeAlias = Adam | torch.optim.Optimizer  # the latter in the papers only
 
 
 def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ from dupq.encoders.protocol import Encoder
 from dupq.errors import SettingError
 from dupq.links import Split
 from dupq.training.loop import PaperExamples, embed, epoch_order
-from dupq.training.optimisation import Adam, trained_parameters
+from dupq.training.optimisation import Adam, Optimizer, trained_parameters
 from dupq.training.pairs import Pairs, Rankings, Sequences, chosen_pairs, with_negatives, with_random_negatives
 from dupq_papers.settings import PaperTraining
 
@@ -159,12 +159,18 @@ def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors
     return [rankings.negatives[rows, hardest] for hardest in best]
 
 
-def optimizer_for(network: torch.nn.Module, settings: PaperTraining) -> torch.optim.Optimizer:
+def optimizer_for(network: torch.nn.Module, settings: PaperTraining) -> Optimizer:
     """Return the optimizer of all trained parameters; it clips their gradients if `gradient_clipping` is set."""
     made = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adadelta": Adadelta, "adam": Adam}
-    optimizer = made[settings.optimizer](trained_parameters(network), settings.learning_rate)
+    optimizer: Optimizer = made[settings.optimizer](trained_parameters(network), settings.learning_rate)
     if settings.gradient_clipping:
-        optimizer.register_step_pre_hook(lambda *_: clip_gradients(network, settings.gradient_clipping))
+        step = optimizer.step
+
+        def clipped_step() -> None:
+            clip_gradients(network, settings.gradient_clipping)
+            step()
+
+        optimizer.step = clipped_step  # type: ignore[method-assign]
     return optimizer
 
 

@@ -25,15 +25,3 @@ def test_rows_without_a_gradient_stay_as_they_are() -> None:
     before = words.weight.detach().clone()
     after = trained(Adam([words.weight], 0.5), words, SOME_ROWS)
     assert (after == before).all(dim=1).tolist() == [False, False, True, False, True, False]
-
-
-def test_an_optimizer_goes_on_from_its_saved_state() -> None:
-    words = table(is_sparse=True)
-    optimizer = Adam([words.weight], 0.1)
-    whole = trained(optimizer, words, SOME_ROWS * 2)
-    words = table(is_sparse=True)
-    first = Adam([words.weight], 0.1)
-    trained(first, words, SOME_ROWS)
-    second = Adam([words.weight], 0.1)
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(trained(second, words, SOME_ROWS), whole)
