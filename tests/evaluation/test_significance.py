@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,13 @@ def test_a_bootstrap_interval_is_that_of_the_normal_approximation() -> None:
     assert bootstrap_interval(values, seed=7) == pytest.approx(
         (values.mean() - spread, values.mean() + spread), abs=0.003
     )
+
+
+def test_a_bootstrap_interval_is_scipys() -> None:
+    values = np.random.default_rng(3).random(999)
+    options = {"n_resamples": 3000, "batch": (1 << 22) // 999, "method": "percentile"}
+    expected = scipy.stats.bootstrap((values,), np.mean, rng=np.random.default_rng(7), **options)
+    assert bootstrap_interval(values, 7, 3000) == pytest.approx(tuple(expected.confidence_interval), rel=1e-12)
 
 
 def test_ninety_five_of_a_hundred_intervals_hold_the_true_mean() -> None:
