@@ -51,7 +51,6 @@ from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
-from dupq.report import page
 from dupq.runs import inventory, progress
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import Encoding, RunFiles
@@ -161,6 +160,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
 def _write_report(run: str) -> Counts:
     """Write the report in a task: it holds a file of each table, and up to 4 million pairs, 24 bytes each."""
+    from dupq.report import page  # only this task needs what it imports
+
     page.write(run)
     return {}
 
