@@ -19,7 +19,7 @@ from dupq import system
 from dupq.errors import DupqError
 from dupq.job import gpus, tasks
 
-ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False)
 
 def seen(number, said):
     ids, visible = ray.get_runtime_context().get_accelerator_ids()["GPU"], os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,11 +1,9 @@
 """The ingest job on a generated archive of several parts and shards: killed, packed otherwise, on S3, with answers."""
 
 import json
-import os
 import random
 import re
 import shutil
-import signal
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from dump_files import upload, write_archive, write_files
-from ingest_jobs import SHARD_ROWS, SITE, start, tables, without_sources
+from ingest_jobs import SHARD_ROWS, SITE, without_sources
 from inline import without_ray
 from lxml import etree
 
@@ -130,24 +128,6 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
         assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
 
 
-def test_killed_at_random_moments_and_run_again_it_gives_the_bytes_of_an_undisturbed_run(
-    dump: Path, archive: Path, tmp_path: Path, dice: random.Random
-) -> None:
-    output = tmp_path / "out"
-    for kill in range(2):
-        process = start(str(dump), output)
-        while process.poll() is None and not (output / "_parts").exists():
-            time.sleep(0.01)  # Ray is starting, there is nothing to disturb yet
-        time.sleep(dice.uniform(0, 0.4 if kill else 0.05))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        assert not (output / "manifest.json").exists() or kill
-    process = start(str(dump), output)
-    assert process.wait() == 0, process.communicate()
-    assert tables(output) == tables(archive)
-    assert not (output / "_parts").exists()
-
-
 def test_a_setting_that_ingest_does_not_read_is_refused(dump: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"training.epochs=2: not read by this job; free are ingest"):
         IngestJob((str(dump),), str(tmp_path / "out"), assignments=("training.epochs=2",)).check()
@@ -197,13 +177,13 @@ def test_the_same_from_and_to_s3(dump: Path, archive: Path, s3: str) -> None:
     assert without_sources(output) == without_sources(archive)
 
 
-def test_the_same_from_a_7z_on_s3_by_a_job(dump: Path, archive: Path, tmp_path: Path, s3: str) -> None:
+def test_the_same_from_a_7z_on_s3(dump: Path, archive: Path, tmp_path: Path, s3: str) -> None:
     packed = tmp_path / "packed" / f"{SITE}.7z"
     packed.parent.mkdir()
     write_archive(packed, {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}, filters=STORED)
     upload(packed.parent, f"{s3}/ingest-7z")
-    process = start(f"{s3}/ingest-7z/{SITE}.7z", f"{s3}/archive-7z")
-    assert process.wait() == 0, process.communicate()
+    source = f"{s3}/ingest-7z/{SITE}.7z"
+    ingest(IngestJob((source,), f"{s3}/archive-7z", answers=True, assignments=(SHARD_ROWS,)))
     assert without_sources(f"{s3}/archive-7z") == without_sources(archive)
 
 

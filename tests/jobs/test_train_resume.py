@@ -70,9 +70,9 @@ def epochs_done(output: Path) -> int:
     return len(json.loads(safetensors.numpy.load(found[0].read_bytes())["curve"].tobytes())) if found else 0
 
 
-def start_job(archive: Archive, output: Path, ray: str) -> "subprocess.Popen[str]":
+def start_job(archive: Archive, output: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--questions", archive.questions]
-    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max", "--ray", ray]
+    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max", "--ray", "none"]
     for assignment in SETTINGS:
         command += ["--set", assignment]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, start_new_session=True)
@@ -85,7 +85,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
     train(TrainingJob(archive.questions, archive.links, str(undisturbed), "bogdanova-max", SETTINGS))
     output = tmp_path / "output"
     epochs = dice.randrange(1, 4)
-    job = start_job(archive, output, "local")
+    job = start_job(archive, output)
     while epochs_done(output) < epochs and job.poll() is None:
         time.sleep(0.1)
     time.sleep(dice.random() * 0.5)
@@ -93,7 +93,7 @@ def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_no
     job.communicate()
     assert epochs_done(output) >= 1
     assert not (output / "latest.json").exists()
-    job = start_job(archive, output, "none")
+    job = start_job(archive, output)
     shown = job.communicate()[0]
     assert job.returncode == 0
     assert "going on after epoch" in shown

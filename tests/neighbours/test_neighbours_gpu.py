@@ -181,13 +181,13 @@ def test_kernel_serves_the_whole_search(
     monkeypatch.setattr(search, "_SAMPLE", 8)
     monkeypatch.setattr(lists_module, "_SMALLEST", 16)
     monkeypatch.setattr(lists_module, "_LARGEST", 16)
-    generator, count = np.random.default_rng(7), 34
+    generator, count = np.random.default_rng(7), 26
     vectors = generator.normal(size=(count, 24)) / 5
-    vectors[10:30] = vectors[10] + generator.normal(size=(20, 24)) / 500
+    vectors[4:24] = vectors[4] + generator.normal(size=(20, 24)) / 500
     words = random_bags(generator, count) if measure.lexical else None
     archive = Embeddings(generator.permutation(count), vectors.astype(np.float16), words)
     found = []
-    for keys, nearest in nearest_of_all(blocks(archive, 30), measure, 4, device):
+    for keys, nearest in nearest_of_all(blocks(archive, 20), measure, 4, device):
         order = np.argsort(keys)
         found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
     assert sorted(found) == slow_top_k(archive, 4, measure)
