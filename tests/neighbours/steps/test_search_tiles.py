@@ -1,13 +1,7 @@
 """The all-pairs search: tiles and lists."""
 
 import functools
-import os
-import pickle
-import random
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +30,6 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.job.step import mark_of
 from dupq.job.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.steps import search_all
@@ -143,39 +136,32 @@ def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
     assert sum(written) < a_wave * (2 + len(waves([range(blocks)])))
 
 
-SCRIPT = """
-import pickle, sys
-from dupq.job import cluster
-from dupq.job.run import Run
-from dupq.neighbours.steps.search_all import find_neighbours
-cluster.connect("local")
-uri, *rest = pickle.load(open(sys.argv[1], "rb"))
-find_neighbours(Run(uri, "neighbours"), *rest)
-"""
-
-
-def test_a_search_that_is_killed_is_finished_to_the_same_bytes(dice: random.Random, tmp_path: Path) -> None:
-    archive, wanted = made_up([900, 0, 0], seed=9), search_request(block_rows=90)
+@pytest.mark.parametrize("tiles", [1, 12])  # of 15
+def test_a_search_that_is_cut_off_is_finished_to_the_same_bytes(
+    tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, wanted = made_up([300, 0, 0], seed=9), search_request(block_rows=50)
     undisturbed, _ = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
-    (tmp_path / "call").write_bytes(pickle.dumps((files.uri, made, wanted)))
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
-    job = subprocess.Popen(command, start_new_session=True)
-    while (
-        job.poll() is None and len(list(Path(files.path("work", "neighbours", "tiles")).glob("*/part-*.parquet"))) < 5
-    ):
-        time.sleep(0.02)
-    time.sleep(dice.random() * 0.3)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    written = [
-        path
-        for path in Path(files.path("work", "neighbours", "tiles")).glob("*/part-*.parquet")
-        if Path(mark_of(str(path))).exists()
-    ]
-    tiles = {path: path.stat().st_mtime_ns for path in written}  # the last may be cut off before its mark
-    assert tiles
+    with monkeypatch.context() as patch:
+        patch.setattr(search_all, "search_tile", _for(tiles, search_all.search_tile))
+        with pytest.raises(KeyboardInterrupt):
+            searched(files, made, wanted)
+    written = {path: path.stat().st_mtime_ns for path in Path(files.path("work", "neighbours", "tiles")).rglob("*.*")}
+    assert sum(path.suffix == ".parquet" for path in written) >= tiles
     searched(files, made, wanted)
-    assert all(path.stat().st_mtime_ns == made_at for path, made_at in tiles.items())
+    assert all(path.stat().st_mtime_ns == made_at for path, made_at in written.items())
     beyond(files, wanted, FLOOR)
     assert contents(files) == contents(undisturbed)
+
+
+def _for(calls: int, function: Callable) -> Callable:
+    """The function, which is interrupted after so many calls."""
+    left = iter(range(calls))
+
+    def called(*arguments: object) -> object:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return called
