@@ -237,7 +237,7 @@ def test_an_end_with_a_word_is_no_fault() -> None:
 def test_sites_that_fail_do_not_end_the_others(moments: Moments, tmp_path: Path) -> None:
     """Again and again, on a machine that has much else to do."""
     is_loaded = moments.few != 1
-    sites = 20 if is_loaded else 8
+    sites = 20 if is_loaded else 4
     for number in range(sites):
         site = f"{'broken' if number % 4 == 0 else 'whole'}-{number}.example.com"
         big_archive.write_archive(tmp_path / "dumps", questions=40, seed=number, site=site)
