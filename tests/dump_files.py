@@ -7,6 +7,7 @@ import random
 import struct
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import py7zr
@@ -23,7 +24,7 @@ def zstd(content: bytes) -> bytes:
     return pa.compress(content, "zstd", asbytes=True)
 
 
-COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd, ".xz": lzma.compress}
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd, ".xz": partial(lzma.compress, preset=0)}
 
 
 def write_archive(path: Path, members: Mapping[str, bytes], plain_header: bool = False, **options) -> Path:

@@ -8,7 +8,6 @@ seed of the session.
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -87,11 +86,6 @@ class Job:
     def has_done(self, stage: str) -> bool:
         return any(self._output.glob(f"*/stages/{stage}.json"))
 
-    def await_stage(self, name: str) -> None:
-        """Until that stage is done."""
-        await_it(lambda: self.has_done(name) or self.process.poll() is not None)
-        assert self.process.poll() is None, self._said.read_text()
-
     def end(self, small: Small) -> None:
         """It must succeed, with the tables of a run that nothing disturbed."""
         assert self.process.wait(LIMIT_SECONDS) == 0, self._said.read_text()
@@ -111,36 +105,30 @@ def workers(title: str) -> list[psutil.Process]:
     return found
 
 
-def test_the_actor_that_encodes_is_killed_and_in_some_stage_workers_and_a_node_are(
+def test_an_actor_workers_a_node_and_the_driver_are_lost_in_one_run(
     head: str, other_node: psutil.Process, small: Small, dice: random.Random, tmp_path: Path
 ) -> None:
-    job, stages = Job(head, small, tmp_path / "runs"), [dice.choice(STAGES) for _ in range(2)]
-    is_node_lost, victims = False, {ACTOR: "", "_on_node": stages[0]}  # by title, and after which stage
-    while (victims or not is_node_lost) and job.process.poll() is None:
-        for title in [title for title, stage in victims.items() if not stage or job.has_done(stage)]:
-            for process in (processes := workers(title)):
-                process.kill()
-            if processes:
-                del victims[title]
-        if not is_node_lost and job.has_done(stages[1]):
-            kill(other_node)
-            is_node_lost = True
+    """The driver is started again at once, while its workers may still write."""
+    job, left = Job(head, small, tmp_path / "runs"), {"actor": "", "workers": "", "node": "", "driver": ""}
+    left |= {what: dice.choice(STAGES) for what in left if what != "actor"}  # after which it is lost
+    while left and job.process.poll() is None:
+        for what in [what for what, stage in left.items() if not stage or job.has_done(stage)]:
+            if what == "driver":
+                job.process.kill()
+                job.process.wait()
+                job = Job(head, small, tmp_path / "runs")
+            elif what == "node":
+                kill(other_node)
+            else:
+                processes = workers(ACTOR if what == "actor" else "_on_node")
+                if not processes:
+                    continue  # between two tasks
+                for process in processes:
+                    process.kill()
+            del left[what]
         time.sleep(0.2)
-    assert is_node_lost
-    assert ACTOR not in victims
+    assert left.keys() <= {"workers"}
     job.end(small)
-
-
-def test_the_driver_is_killed_and_its_job_started_again_at_once(
-    head: str, small: Small, dice: random.Random, tmp_path: Path
-) -> None:
-    """While its workers may still write."""
-    first = Job(head, small, tmp_path / "runs")
-    first.await_stage(dice.choice(STAGES))
-    time.sleep(dice.random())
-    first.process.send_signal(signal.SIGKILL)
-    first.process.wait()
-    Job(head, small, tmp_path / "runs").end(small)
 
 
 def await_it(condition: Callable[[], object]) -> None:
