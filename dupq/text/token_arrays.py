@@ -130,7 +130,6 @@ for _byte in b"0123456789_abcdefghijklmnopqrstuvwxyz":
 _READ_AS[[*b"'#+.:", *range(128, 256)]] = _SPECIAL
 _LINK = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
 _MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _OVER_WORDS = re.compile(rf"://|www\.|[{tokens.CODE_START}{tokens.CODE_END}]")
 _UNSPLIT = "://"  # has the whole text go through `tokens.tokens`, as it may be part of a web address
 _LEAST_ASCII = 8  # characters for each byte that a text has beyond one a character
@@ -161,9 +160,9 @@ def _with_split_words(text: str) -> str:
     if _LEAST_ASCII * (len(text.encode()) - len(text)) > len(text):
         return _UNSPLIT
     pieces, end = [], 0
-    for run in _NOT_ASCII.finditer(text):
-        if run.end() > end:
-            first, stop = max(end, text.rfind(" ", end, run.start())), text.find(" ", run.end())
+    for at in np.flatnonzero(np.frombuffer(text.encode("utf-32-le"), "<u4") > 127).tolist():
+        if at >= end:
+            first, stop = max(end, text.rfind(" ", end, at)), text.find(" ", at)
             end, before = stop if stop >= 0 else len(text), text[end:first]
             word = text[first:end]
             pieces += [before, " ", _cached_split(word) if len(word) <= _LONGEST_CACHED else _split_word(word)]
