@@ -2,12 +2,14 @@
 
 import torch
 
+from dupq.training.optimisation import Optimizer
 
-def trained(optimizer: torch.optim.Optimizer, table: torch.nn.Embedding, steps: list[list[int]]) -> torch.Tensor:
+
+def trained(optimizer: Optimizer, table: torch.nn.Embedding, steps: list[list[int]]) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     target = torch.randn(table.weight.shape, generator=generator, dtype=torch.float64)
     for rows in steps:
-        optimizer.zero_grad()
+        table.zero_grad()
         (table(torch.tensor(rows)) - target[rows]).pow(2).sum().backward()
         optimizer.step()
     return table.weight.detach().clone()

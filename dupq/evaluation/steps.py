@@ -330,7 +330,8 @@ def _by_kind(
 #     drawn   the pairs of a partition that may be in the sample; then of all partitions: sample
 #     titles  of the sample's questions
 
-_DRAWN_COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined")
+_COUNTED_COLUMNS = ("source", "probability", "joined")
+_DRAWN_COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", *_COUNTED_COLUMNS)
 _SEED = 1
 
 
@@ -340,7 +341,7 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
     An existing sheet stays as it is: it has this sample, and may have verdicts.
     """
     sheet = storage.join(run.uri, "review.tsv")
-    counted = run.record("counts", histogram_of, Each(pairs.only(*_DRAWN_COLUMNS[-3:])))  # one task reads all pairs
+    counted = run.record("counts", histogram_of, Each(pairs.only(*_COUNTED_COLUMNS)))  # one task reads all pairs
     if not run.report.rows_in:
         if not storage.exists(sheet):
             storage.write_bytes(sheet, format_verdicts([]).encode())

@@ -142,7 +142,7 @@ def train_epoch(
         size = min(settings.batch_size, len(examples.left) - start)
         share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
         loss = _loss(network, sequences, examples, share, settings.temperature) * float(len(share.indices) > 0)
-        optimizer.zero_grad()
+        network.zero_grad()
         (loss / share.size if is_mean else loss).backward()
         optimisation.sum_gradients(network)
         for group in optimizer.param_groups:

@@ -200,12 +200,6 @@ class Adam:
         self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": learning_rate}]
         self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
 
-    def zero_grad(self) -> None:
-        """Forget all gradients."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-
     @torch.no_grad()
     def step(self) -> None:
         """Take one step along the gradients."""

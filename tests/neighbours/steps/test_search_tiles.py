@@ -144,7 +144,7 @@ def test_a_search_that_is_cut_off_is_finished_to_the_same_bytes(
     undisturbed, _ = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
     with monkeypatch.context() as patch:
-        patch.setattr(search_all, "search_tile", _for(tiles, search_all.search_tile))
+        patch.setattr(search_all, "search_tile", _interrupted_after(tiles, search_all.search_tile))
         with pytest.raises(KeyboardInterrupt):
             searched(files, made, wanted)
     written = {path: path.stat().st_mtime_ns for path in Path(files.path("work", "neighbours", "tiles")).rglob("*.*")}
@@ -155,8 +155,8 @@ def test_a_search_that_is_cut_off_is_finished_to_the_same_bytes(
     assert contents(files) == contents(undisturbed)
 
 
-def _for(calls: int, function: Callable) -> Callable:
-    """The function, which is interrupted after so many calls."""
+def _interrupted_after(calls: int, function: Callable) -> Callable:
+    """The function; the call after so many is interrupted."""
     left = iter(range(calls))
 
     def called(*arguments: object) -> object:
