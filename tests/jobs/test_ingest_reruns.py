@@ -33,9 +33,9 @@ HERE = ("--ray", "none")  # what Ray does when a job is killed is in test_ingest
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a site of three segments."""
+    """Write a site of two segments."""
     folder = tmp_path_factory.mktemp("dump")
-    big_archive.write_archive(folder, size=36_000_000, seed=6, site=SITE)
+    big_archive.write_archive(folder, size=20_000_000, seed=6, site=SITE)
     return folder / SITE
 
 
