@@ -9,8 +9,8 @@ from dupq.cli import COMMANDS, Parser, add_shared
 PAGE = Path(__file__).with_name("commands.md")
 _OPENING = """# Commands
 
-Made by `make docs` from the options of `dupq`; a test holds it to them. `dupq JOB --help` shows the same. In a checkout
-`python jobs/JOB.py` is the same as `dupq JOB`, with an underscore for a dash; it is what `ray submit` takes.
+Made by `make docs` from the options of `dupq`; a test holds it to them. `dupq JOB --help` shows the same. `jobs/` has
+scripts for `ray submit` that do the same as `dupq JOB`: dedup, evaluate, export, from_dump, ingest, plan, report, train.
 """
 _CLOSING = """
 URIs are local paths or `s3://…` ([S3](operations.md#s3)). `--set section.name=value` changes a [setting](settings.md).

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -157,6 +158,8 @@ def export(arguments: argparse.Namespace) -> None:
 # A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
 # (benchmarks/results/scale*.md). Other stages grow linearly, or less.
 _GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
+_ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
+_DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 _FEW = 50_000  # questions: most of a smaller run's time is start-up
 
 
@@ -170,6 +173,8 @@ def plan(arguments: argparse.Namespace) -> None:
         raise SettingError(
             f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
         )
+    if not run.metrics.get("questions"):
+        raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
     growth, stages = questions / run.metrics["questions"], []
     for stage in run.manifest.get("stages") or ():
         seconds, power = stage.get("seconds") or 0.0, _GROWTH.get(stage["name"], 1.0)
@@ -213,9 +218,15 @@ def from_dump(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import FromDumpJob
 
     dumps = _dumps_of(arguments)
-    first: str = [*arguments.dumps, *arguments.more_dumps][0]
-    output = arguments.output or f"out/{first.rstrip('/').rpartition('/')[2].split('.', 1)[0]}"
+    output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
     _find_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), "from_dump", arguments.ray)
+
+
+def _named_after(dump: str) -> str:
+    """Return the name of a dump without what all dumps have, so that two sites never share an output."""
+    *folders, name = dump.rstrip("/").split("/")
+    stem = _ENDINGS.sub("", name)
+    return _DOMAIN.sub("", folders[-1] if stem.lower() == "posts" and folders else stem)
 
 
 def runs(arguments: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from pyarrow import csv
 from dupq import storage, tables
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.verdicts import FORMULA
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import SITE, Run, TableRow, TableView, finished_run, stored
@@ -65,9 +66,6 @@ _KEYS = {
     "edge": ("source", "probability", "similarity", "jaccard", "known_link"),
 }
 _NO_XML = regex.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")  # XML 1.0, production 2
-# Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
-# front, as OWASP recommends ("CSV Injection"). So do texts that have one already: removing one restores every text.
-_FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
 # The lists of neighbours are those of the search; they hold row numbers of the map.
 _MAP = f"""WITH placed AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
@@ -176,7 +174,7 @@ def _write_csv(selects: dict[str, str], run: Run, queries: Queries, output: str)
 
 def guarded(texts: pa.Array) -> pa.Array:
     """Put an apostrophe in front of texts that a spreadsheet could take for a formula."""
-    is_formula = pc.match_substring_regex(texts, _FORMULA)
+    is_formula = pc.match_substring_regex(texts, FORMULA)
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
@@ -284,7 +282,7 @@ def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
     """Yield the keys of each file, and its vectors (float64, shape (n, d))."""
     for table in embeddings.files(["site", "question_id", "embedding"]):
         values = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float64)
-        yield table.select(["site", "question_id"]), values.reshape(len(table), -1)
+        yield table.select(["site", "question_id"]), values.reshape(len(table), table["embedding"].type.list_size)
 
 
 FORMATS = {

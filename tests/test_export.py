@@ -3,6 +3,8 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import duckdb
 import fabricated_run
@@ -172,6 +174,13 @@ def test_the_map_has_each_question_with_an_embedding_its_point_and_its_neighbour
     assert np.abs(frame[["x", "y"]].to_numpy()[order]) == pytest.approx(np.abs(expected), abs=1e-5)
     section = DOCS.read_text().partition("## Embedding Atlas")[2].partition("## GraphML")[0]
     assert set(export.MAP_SCHEMA.names) <= set(regex.findall(r"`(\w+)`", section))
+
+
+def test_a_file_of_embeddings_may_be_empty(run: Run) -> None:
+    columns = ["site", "question_id", "embedding"]
+    whole = run.embeddings.arrow(columns)
+    found = list(export._vectors(cast(Any, SimpleNamespace(files=lambda _: iter([whole.slice(0, 0), whole])))))
+    assert [vectors.shape for _, vectors in found] == [(0, found[1][1].shape[1]), (len(whole), found[1][1].shape[1])]
 
 
 def test_a_question_that_is_gone_since_is_no_row_of_the_map(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def compare(
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, *components(pairs_in(near))) == every)
     alone, prior = None, read_prior()
-    if not any(bodies or ()):
+    if table["title"].equals(table["text"]):  # no body has a word, or the encoder reads none
         alone = TitlesAlone(comparer, list(map(Title, table["title"].to_pylist(), signs.to_pylist())))
         prior = read_prior(OF_TITLES)
     if callable(encoder):

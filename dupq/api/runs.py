@@ -192,10 +192,12 @@ class Run(reader.Run):
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
 
-        `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, and if both questions
-        are the same.
+        `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, for a question that the
+        run does not have, and if both questions are the same.
         """
         keys = [key_of(left), key_of(right)]
+        for key in keys:
+            reader.row_of(self.clusters, key, ["site"])
         queries.judge(self, dict(zip(keys, map(self.titles(keys).get, keys), strict=True)), verdict)
 
     def explain(self, left: str | Key, right: str | Key) -> lookup.Explanation:

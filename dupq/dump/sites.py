@@ -26,9 +26,8 @@ _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
 _FOREIGN = "a table of questions"  # the origin of tables from elsewhere, which belong together
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
-_SITE_NAME = re.compile(
-    r"(?=.*[^\W\d_])\w[\w.-]*"
-)  # a name without letters would be read as a number from hive partitions
+# Without letters it would be read as a number from hive partitions; what begins with _ or . is passed over in listings.
+_SITE_NAME = re.compile(r"(?=.*[^\W\d_])[^\W_][\w.-]*")
 _ODD = re.compile(r"[^\w.-]+")
 _NAME_BYTES = 100  # names of files contain it, and may have 255
 
@@ -149,7 +148,7 @@ def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_
             members += [Member(file, name) for name in names_in_zip(file) if _is_zipped_table(name)]
         elif is_table(file):
             members.append(Member(file))
-    return [_SiteTable(site or _ODD.sub("-", stem).strip("-"), "posts", member, _FOREIGN) for member in members]
+    return [_SiteTable(site or _ODD.sub("-", stem).strip("-_"), "posts", member, _FOREIGN) for member in members]
 
 
 def _is_zipped_table(name: str) -> bool:
@@ -273,7 +272,7 @@ def _may_name_site(folder: str) -> bool:
 
 def _dump_site(site: str, tables: list[_SiteTable]) -> DumpSite:
     if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
-        rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
+        rule = f"letters, of which there must be one, digits, then also '.', '-', '_'; at most {_NAME_BYTES} bytes"
         uri = tables[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
     if all(table.origin == _FOREIGN for table in tables):

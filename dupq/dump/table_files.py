@@ -20,8 +20,9 @@ import duckdb
 import pyarrow as pa
 import xxhash
 
+from dupq import storage
 from dupq.dump import files
-from dupq.dump.files import Columns, Form, Table, column_indices
+from dupq.dump.files import Columns, Form, Table, column_indices, without_compression
 from dupq.dump.parsing import Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.posts import dump_tags
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
@@ -74,7 +75,7 @@ class CsvFile:
             raise DupqError(f"{source}: empty, without a header that names its columns")
         self._lines.put_back([header])
         fields = {separator: len(next(csv.reader([header], delimiter=separator))) for separator in _SEPARATORS}
-        self._separator = "\t" if ".tsv" in source.lower() else max(fields, key=lambda mark: fields[mark])
+        self._separator = "\t" if _has_ending(source, ".tsv") else max(fields, key=lambda mark: fields[mark])
         self.names = [name.strip() for name in self._record() or ()]
 
     def rows(self) -> Iterator[tuple[int, Sequence[str]] | BrokenRow]:
@@ -245,9 +246,11 @@ def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
         rejects = connection.sql(
             f"""
             SELECT source, position, '{REPEATED}' AS reason,
-                concat(id, ' is also the id at ', next, ' of ', next_source) AS excerpt
+                concat(id, if(next_id = id, ' is', ' has the hash of what is'), ' also the id at ', next, ' of ',
+                    next_source) AS excerpt
             FROM (
-                SELECT *, lead(position) OVER later AS next, lead(source) OVER later AS next_source
+                SELECT *, lead(position) OVER later AS next, lead(source) OVER later AS next_source,
+                    lead(id) OVER later AS next_id
                 FROM ids WINDOW later AS (PARTITION BY question_id ORDER BY source, position)
             )
             WHERE next IS NOT NULL ORDER BY source, position
@@ -295,7 +298,7 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
         return
     with database(source) as connection:
         if form == "json":
-            is_lines = re.search(r"\.(jsonl|ndjson)", source.lower())
+            is_lines = _has_ending(source, ".jsonl", ".ndjson")
             lines = ", format='newline_delimited', ignore_errors=true" if is_lines else ""
             names, _ = _describe(connection, f"read_json(?, maximum_depth=1, sample_size=-1{lines})", path)
             types = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
@@ -329,6 +332,11 @@ def _select(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], table
 
 def _as_text(column: str, type_name: str) -> str:
     return f"to_json({column})::VARCHAR" if type_name.endswith("]") else f"{column}::VARCHAR"
+
+
+def _has_ending(source: str, *endings: str) -> bool:
+    """Return whether a file, which may be compressed or in an archive, has one of these endings."""
+    return without_compression(storage.name(source)).lower().endswith(endings)
 
 
 def _quoted(name: str) -> str:

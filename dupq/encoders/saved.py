@@ -208,12 +208,12 @@ def fitness(reader: Reader, texts: pa.Table) -> Fitness:
 
 
 def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
-    rows = zip(texts["key"].to_pylist(), texts["title"].to_pylist(), texts["text"].to_pylist(), strict=True)
-    both = [(key, title, text[len(title) + 1 :]) for key, title, text in rows if title and len(text) > len(title) + 1]
+    rows = zip(texts["title"].to_pylist(), texts["text"].to_pylist(), strict=True)
+    both = [(title, text[len(title) + 1 :]) for title, text in rows if title and len(text) > len(title) + 1]
     if len(both) < _FEWEST_BODIES:
         return None
-    keys = np.array([key for key, _, _ in both])
-    titles, bodies = (reader.encode_alone(pa.array([row[column] for row in both], pa.string())) for column in (1, 2))
+    titles, bodies = (reader.encode_alone(pa.array(column, pa.string())) for column in zip(*both, strict=True))
+    keys = np.arange(len(both))
     # keys differ between titles and bodies because a question is never its own neighbour
     nearest = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
     return float((nearest.neighbours == nearest.queries + 1).sum() / len(keys))

@@ -8,12 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import regex
 
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.text.keys import ID_BITS, Sites, parse_id, tabbed_lines
 
 _COLUMNS = ("site", "question_id", "related_id", "kind")
+# Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
+# front, as OWASP recommends ("CSV Injection"). So do texts that have one already: removing one restores every text.
+FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
+_FORMULA_OR_QUOTED = regex.compile(rf"^'*\"|{FORMULA}")  # a quote at the beginning would take in what follows
 
 
 def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
@@ -147,4 +152,4 @@ def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
 
 def _plain(text: str) -> str:
     joined = " ".join(text.split())
-    return f"'{joined}" if joined.startswith(("=", "+", "-", "@")) else joined
+    return f"'{joined}" if _FORMULA_OR_QUOTED.match(joined) else joined

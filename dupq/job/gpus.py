@@ -92,6 +92,8 @@ def until_the_end() -> Iterator[None]:
         yield
     finally:
         WORKERS.end()
+        _trials.cache_clear()  # they end with the processes; the next job of this process tries its GPUs again
+        _trouble.cache_clear()
 
 
 _PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
@@ -158,7 +160,7 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
     return tuple(sorted((node["NodeID"], node["NodeManagerAddress"]) for node in alive))
 
 
-@functools.lru_cache(maxsize=1)  # shared by successive jobs of one process
+@functools.lru_cache(maxsize=1)
 def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
     return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}

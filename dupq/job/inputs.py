@@ -25,6 +25,7 @@ class Input(NamedTuple):
 
 def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     """Return the file `uri`, or the Parquet files below that folder, or its files with these names."""
+    uri = storage.absolute(uri)  # a task may have another working directory
     if storage.kind(uri) == "file":
         return [Input(uri, path, storage.checksum(uri))]
     if names:

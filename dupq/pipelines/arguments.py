@@ -31,7 +31,7 @@ _COLUMNS_READ = (
 )
 _WRITTEN = (
     *("questions/site=", "answers/site=", "links/site=", "ids/site=", "rejects/site="),
-    *("ingest/", "_parts/", "manifest.json"),
+    *("ingest/", "_parts/", "manifest.json", "encoder/", "runs/"),
 )
 
 

@@ -163,7 +163,7 @@ def _sure_pairs(metrics: Metrics) -> str:
         candidates = f"of {metrics['encoder_pairs']:,} candidates"
         return f"no pair of the same meaning is sure enough for a precision of {chosen['precision']}, {candidates}"
     right = f"about {expected:,.0f} of them right"
-    least = f"estimated; probability {metrics['threshold']:.3f} and more"
+    least = f"estimated; threshold {metrics['threshold']:.3f}"
     return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"
 
 

@@ -104,8 +104,8 @@ class TextSettings(Section):
     )
     language: Language = Field(
         "auto",
-        description="The language of stop words and stems. auto: that of most titles, determined when an "
-        "encoder is trained, and English until then; other: no stop words, no stems.",
+        description="The language of stop words and stems. auto: that of 80 % of the titles, else other, determined "
+        "when an encoder is trained, and English until then; other: no stop words, no stems.",
     )
     word_form: Literal["written", "stems"] = Field("written", description="The form of words.")
 

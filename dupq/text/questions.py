@@ -172,8 +172,8 @@ def bucket_of(term: str) -> int:
 
 def tags_of(tags: pa.ListArray) -> Terms:
     """Return the tags of questions as terms: each a whole tag, not its stem."""
-    names = pc.dictionary_encode(tags.flatten())
-    hashed = np.array([bucket_of(name or "") for name in names.dictionary.to_pylist()], np.int64)
+    names = pc.dictionary_encode(tags.flatten().fill_null(""))
+    hashed = np.array([bucket_of(name) for name in names.dictionary.to_pylist()], np.int64)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
     terms = _counted(np.repeat(np.arange(len(tags)), lengths), hashed[names.indices.to_numpy()], len(tags))
     return terms._replace(counts=np.ones(len(terms.ids), np.uint8))

@@ -19,7 +19,7 @@ if compgen -G "$OUT/links/*/*.parquet" > /dev/null; then
     LINKS=(--links "$OUT/links")
 fi
 dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder"
-dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" --precision 0.7
+dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs"
 dupq report --run "$OUT/runs"
 
 python examples/laptop/read_run.py "$OUT/runs"

@@ -6,9 +6,8 @@ DUMPS=$(realpath "${1:?usage: run.sh DUMPS OUT}")
 OUT=$(realpath -m "${2:?usage: run.sh DUMPS OUT}")
 PRESET=${PRESET:-dupq}
 WORKERS=${WORKERS:-4}            # of training
-ACTORS=${ACTORS:-0}              # of encoding; 0: one a GPU, or one for every two cores
+ACTORS=${ACTORS:-0}              # of encoding; 0: in large runs one per GPU or CPU
 BLOCK_ROWS=${BLOCK_ROWS:-200000} # of the search for neighbours; 0: chosen from the memory
-PRECISION=${PRECISION:-0.7}
 
 cd "$(dirname "$0")/../.."
 export PATH=$PWD/.venv/bin:$PATH
@@ -24,9 +23,10 @@ if [ ! -f "$OUT/encoder/latest.json" ]; then # kept: with another encoder no emb
         --workers "$WORKERS" --set title_body.questions=1000000
 fi
 
-PREVIOUS=() # from the second run on, only what is new is searched
+PREVIOUS=() # from the second run on, only what is new is searched, and a run that differs too much fails
 if [ -f "$OUT/runs/latest.json" ]; then
-    PREVIOUS=(--previous "$OUT/runs")
+    PREVIOUS=(--previous "$OUT/runs" --max-change 0.2 --min-rows-share 0.9)
 fi
 dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" "${PREVIOUS[@]}" \
-    --precision "$PRECISION" --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
+    --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
+dupq prune --output "$OUT/runs" --keep 7 --keep-monthly 12

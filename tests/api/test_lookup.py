@@ -128,6 +128,8 @@ def test_a_verdict_goes_where_the_next_run_reads_it(small_runs, tmp_path) -> Non
     for ends, word in (((left, right), "maybe"), ((left, left), "same")):
         with pytest.raises(DupqError, match="two questions and a verdict expected"):
             run.judge(*ends, word)
+    with pytest.raises(DupqError, match="no such question"):
+        run.judge(left, (left[0], 987654321), "same")
 
 
 def test_no_text_has_nothing_similar(run: Run) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dupq import cli, storage
+from dupq.commands import _named_after
 from tests.fabricated_run import build_run
 
 
@@ -48,6 +49,30 @@ def test_a_wrong_number_is_one_line(capsys: pytest.CaptureFixture[str], wrong: s
     code, out, error = ask(capsys, "--questions", wrong, "--run", "x")
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: ")
+
+
+def test_a_run_without_questions_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = f"{build_run(str(tmp_path))}/metrics.json"
+    storage.write_json(place, storage.read_json(place) | {"questions": 0})
+    code, out, error = ask(capsys, "--questions", "1e6", "--run", tmp_path / "runs")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert "has no questions to plan from" in error
+
+
+@pytest.mark.parametrize(
+    ("dump", "name"),
+    [
+        ("a/cs.stackexchange.com.7z", "cs"),
+        ("cs.meta.stackexchange.com.7z", "cs.meta"),
+        ("/d/stackoverflow.com-Posts.7z", "stackoverflow"),
+        ("travel.stackexchange.com/Posts.xml", "travel"),
+        ("s3://b/dumps/faq.v2.csv.gz", "faq.v2"),
+        ("dumps/", "dumps"),
+        ("Posts.xml", "Posts"),
+    ],
+)
+def test_an_output_is_named_after_the_dump(dump: str, name: str) -> None:
+    assert _named_after(dump) == name
 
 
 def test_a_run_that_builds_on_another_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

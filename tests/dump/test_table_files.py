@@ -15,6 +15,7 @@ from dupq.dump.reading import Ingest, batches, check_columns, file_ranges
 from dupq.dump.table_files import id_number, repeated_ids
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
+from dupq.tables import IDS
 from dupq.text.tokens import as_html, is_html
 
 JOB = Ingest("", IngestSettings())
@@ -143,6 +144,21 @@ def test_doubled_ids_are_rejected_but_for_the_last(tmp_path: Path) -> None:
     assert found[0] == ("a.csv", 2, f"x is also the id at 4 of {a}")
     assert found[1:3] == [("a.csv", 3, f"y is also the id at 3 of {b}"), ("a.csv", 4, f"x is also the id at 2 of {b}")]
     assert found[3:] == [("b.csv", 2, f"x is also the id at 4 of {b}")]
+
+
+def test_two_ids_with_one_hash_are_told_as_such() -> None:
+    rows = [dict.fromkeys(IDS.names) | {"question_id": 7, "id": name, "source": "a.csv"} for name in ("x", "y")]
+    ids = pa.Table.from_pylist([{**row, "position": line} for line, row in enumerate(rows, 2)], IDS)
+
+    assert repeated_ids([ids])["excerpt"].to_pylist() == ["x has the hash of what is also the id at 3 of a.csv"]
+
+
+def test_only_the_name_of_a_file_says_how_it_is_separated(tmp_path: Path) -> None:
+    (folder := tmp_path / "x.tsv.d").mkdir()
+    assert read(folder / "a.csv", "id,title\nx,a\n").counts["questions"] == 1
+    assert read(folder / "a.tsv", "id\ttitle\nx\ta, b, c\n").counts["questions"] == 1
+    (folder := tmp_path / "x.jsonl.d").mkdir()
+    assert read(folder / "a.json", '[{"id": "x", "title": "a"},\n{"id": "y", "title": "b"}]').counts["questions"] == 2
 
 
 # Rows

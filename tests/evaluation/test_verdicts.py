@@ -23,6 +23,14 @@ def test_a_verdict_file_is_read_as_it_was_written() -> None:
     assert parse_verdicts("\ufeff" + text.replace("\n", "\r\n"), "x.tsv") == verdicts
 
 
+@pytest.mark.parametrize(
+    "title", ['"=1+1"', '"an open quote', "\u200b=1+1", "\ufeff@a", "\u3000-1", "\uff1d1+1", "'=1+1", "+1"]
+)
+def test_a_title_that_a_spreadsheet_would_run_or_not_end_gets_an_apostrophe(title: str) -> None:
+    text = format_verdicts([Verdict("a", 1, "a", 2, "same")], {"title_left": [title]})
+    assert text.splitlines()[1].split("\t")[-1] == f"'{' '.join(title.split())}"
+
+
 def test_a_verdict_file_may_have_other_columns_orders_and_unjudged_lines() -> None:
     text = (
         "verdict\tnote\tquestion_id_right\tsite_right\tquestion_id_left\tsite_left\n"

@@ -77,6 +77,13 @@ print(json.dumps({
 """
 
 
+def test_the_next_job_of_a_process_tries_its_gpus_again() -> None:
+    with gpus.until_the_end():
+        assert gpus._trials(()) == {}
+        assert gpus._trials.cache_info().currsize == 1
+    assert gpus._trials.cache_info().currsize == 0
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
 def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: object) -> None:
     ended = subprocess.run(

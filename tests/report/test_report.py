@@ -156,7 +156,7 @@ def test_the_threshold_is_named_among_the_probabilities_of_the_encoders_pairs(pa
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     shown = summary(run)
-    assert "3 pairs of the same meaning, about 3 of them right (estimated; probability 0.800 and more)" in shown
+    assert "3 pairs of the same meaning, about 3 of them right (estimated; threshold 0.800)" in shown
     assert "2 other sites (60.0 %) and on 25 sets of known duplicates of this archive (40.0 %)" in shown
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     metrics["calibration"]["development_sets"] = 0

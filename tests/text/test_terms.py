@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.text.questions import BUCKETS, Terms, document_counts, rare_words, rarities, terms_of
+from dupq.text.questions import BUCKETS, Terms, document_counts, rare_words, rarities, tags_of, terms_of
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
@@ -69,6 +69,13 @@ def test_absent_and_empty_texts_have_no_terms() -> None:
         [],
     ]
     assert rows_of(terms_of(column([]), "english")) == []
+
+
+def test_tags_may_be_null_in_a_table_from_elsewhere() -> None:
+    bare = pa.array([["a", None], None, [], ["a"]], pa.list_(pa.string()))
+    named = pa.array([["a", ""], [], [], ["a"]], pa.list_(pa.string()))
+    assert rows_of(tags_of(bare)) == rows_of(tags_of(named))
+    assert [len(row) for row in rows_of(tags_of(bare))] == [2, 0, 0, 1]
 
 
 @given(TEXTS)

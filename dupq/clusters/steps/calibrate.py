@@ -166,6 +166,12 @@ def sample_of(
     return Counted(sample, {"rows_in": len(every), **counts}, sets_table(split))
 
 
+def unlinked(sample: pa.Table) -> np.ndarray:
+    """Return the sampled questions without known duplicates; all if none is without: some scores must be the usual."""
+    keys, is_linked = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
+    return keys if is_linked.all() else keys[~is_linked]
+
+
 def lists_of(nearest: pa.Table, sample: pa.Table, judged: Judged) -> pa.Table:
     """Return the lists of sampled and judged questions."""
     questions = distinct(np.append(sample["key"].to_numpy(), judged.pairs))
@@ -212,7 +218,7 @@ def calibration(
     split, is_development = sets_in(known_sets), sample["is_linked"].to_numpy()
     candidates = undirected(directed)
     pairs = sampled_pairs(sample, population, split, judged, directed, candidates)
-    reference = reference_of(directed, sample["key"].to_numpy()[~is_development])
+    reference = reference_of(directed, unlinked(sample))
     rows_by_key, words = words_of(terms)
     shipped = OF_TITLES if _are_titles(words, rows_by_key.find(sorted_keys([own, others]))) else ""
     prior = read_prior(prior_uri or shipped)

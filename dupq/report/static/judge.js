@@ -13,7 +13,7 @@ const sampleOf = (run) => ({ name: 'judge', pairs: run.review, key: 'verdicts', 
 // As dupq/evaluation/verdicts.py writes texts: one line, and nothing that a spreadsheet takes for a formula.
 function plain(text) {
   const joined = text.split(/\s+/).filter(Boolean).join(' ');
-  return /^[=+\-@]/.test(joined) ? `'${joined}` : joined;
+  return /^'*("|[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠])/u.test(joined) ? `'${joined}` : joined;
 }
 
 function sheet(run, list, verdicts) {

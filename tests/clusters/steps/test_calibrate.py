@@ -19,6 +19,7 @@ from dupq.clusters.steps.calibrate import (
     sample_of,
     sampled_pairs,
     terms_of_lists,
+    unlinked,
 )
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
@@ -115,6 +116,14 @@ def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_
 def test_both_sides_know_how_they_list_each_other() -> None:
     rows = {(row["left"], row["right"]): [row["rank_left"], row["rank_right"]] for row in CANDIDATES.to_pylist()}
     assert (rows[1, 20], rows[5, 20]) == ([2, 1], [UNLISTED, 3])
+
+
+@pytest.mark.parametrize(("linked", "usual"), [([1, 0, 0], [8, 9]), ([1, 1, 1], [7, 8, 9]), ([], [])])
+def test_usual_scores_are_those_of_questions_without_known_duplicates_if_there_are_any(
+    linked: list[int], usual: list[int]
+) -> None:
+    sample = pa.table([[7, 8, 9][: len(linked)], [is_linked > 0 for is_linked in linked]], schema=SAMPLE)
+    assert unlinked(sample).tolist() == usual
 
 
 @pytest.mark.parametrize("said", ["same", "different"])
