@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
+from dupq.clusters.components import components
 from dupq.clusters.decision import Thresholds
 from dupq.clusters.identity import Clustering, read_clusters
 from dupq.clusters.steps.decide import Known
@@ -188,12 +189,12 @@ def _measure_links(
     tested = run.map("tested", links_to_measure, keys, known.pairs, known.seen, into=KEY_PAIRS, second=sets)
     if not tested.rows:
         return None
-    links, all_sets = Whole(tested), Whole(sets)
-    searched = Whole(run.map("searched", searched_links, links, known.representatives, into=KEY_PAIRS))
+    links, all_sets, copies = Whole(tested), Whole(sets), known.representatives
+    searched = Whole(run.map("searched", searched_links, links, copies, into=KEY_PAIRS))
     pairs = made.pairs.only(*_COLUMNS)
     linked = Whole(run.map("pairs", pairs_of_linked, pairs, all_sets, searched, sites, into=_LINKED_PAIRS))
     titles = Whole(run.map("titles", titles_of, replace(questions, columns=TITLED), links, into=TITLES))
-    tables = links, searched, all_sets, linked, titles, Whole(made.members.only("key", "cluster"))
+    tables = links, copies, all_sets, linked, titles, Whole(made.members.only("key", "cluster"))
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
     share = Model.from_dict(facts.calibration["model"]).linked_share
     measured: Measures = run.record("links", link_quality, *tables, thresholds, share, sites)
@@ -225,7 +226,7 @@ def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: 
 
 def link_quality(
     tested: pa.Table,
-    searched: pa.Table,
+    representatives: pa.Table,
     sets: pa.Table,
     pairs: pa.Table,
     titles: pa.Table,
@@ -236,18 +237,19 @@ def link_quality(
 ) -> dict[str, object]:
     """Return recall, lower-bound precision and calibration on the `tested` links, at least one.
 
-    `linked_share` is the share of all duplicates that is linked.
+    `pairs` are of representatives, so a link is looked up by those of its questions; one between copies is a pair of
+    probability 1. `linked_share` is the share of all duplicates that is linked.
     """
     links, split = pairs_in(tested), sets_in(sets)
-    linked = split.questions_of("test")
+    linked, own = split.questions_of("test"), np.sort(represented_by(representatives)(links), axis=1)
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     all_pairs, ranks = pairs_in(pairs), pc.fill_null(pairs["rank"], _UNLISTED).to_numpy()
     is_tested = are_among(linked, all_pairs).any(axis=1)  # not only of a question that represents a linked one
-    ends, p = all_pairs[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
-    together = measures.joined(links, keys, clusters)
-    is_known = split.in_one_set(*ends.T)
-    link_p = _values_of(links, ends, p)
-    apart = pairs_in(searched)
+    every_p = pairs["probability"].to_numpy().astype(np.float64)
+    ends, p = all_pairs[is_tested], every_p[is_tested]
+    together, apart = measures.joined(links, keys, clusters), proper_pairs(own)
+    is_known = Split(*components(apart), np.empty(0)).in_one_set(*ends.T)
+    link_p = np.where(own[:, 0] == own[:, 1], 1.0, _values_of(own, all_pairs, every_p))
     rank = _values_of(apart, all_pairs, ranks)
     return {
         "test_links": len(links),

@@ -43,13 +43,13 @@ DEDUP_VERSIONS = {
     "encode": 2,
     "terms": 3,
     "neighbours": 6,
-    "calibrate": 6,
+    "calibrate": 7,
     "beyond_lists": 1,
     "pairs": 3,
     "partition": 2,
-    "clusters": 3,
-    "evaluate": 9,
-    "review": 2,
+    "clusters": 4,
+    "evaluate": 10,
+    "review": 3,
 }
 TEACHER_VERSIONS = {"teacher": 2}  # the additional stage of a run with a teacher
 EVALUATION_VERSIONS = {"inputs": 1, "texts": 2, "encode": DEDUP_VERSIONS["encode"]}

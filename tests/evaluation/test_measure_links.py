@@ -53,7 +53,8 @@ def measure(run: Run) -> dict[str, Any] | None:
     if not len(found.table):
         return None
     copies = [{"key": key_of(SITES, one), "representative": key_of(SITES, other)} for one, other in run.copies.items()]
-    searched = searched_links(found.table, pa.Table.from_pylist(copies, REPRESENTATIVES))
+    representatives = pa.Table.from_pylist(copies, REPRESENTATIVES)
+    searched = searched_links(found.table, representatives)
     rows = [
         {
             **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
@@ -70,7 +71,7 @@ def measure(run: Run) -> dict[str, Any] | None:
     groups = [[key_of(SITES, one) for one in group] for group in run.groups]
     members = sorted((key, min(group)) for group in groups for key in group)
     owners = pa.Table.from_pylist([{"key": key, "cluster": name} for key, name in members], LABELS)
-    tables = found.table, searched, found.second, pa.concat_tables(near), pa.concat_tables(said), owners
+    tables = found.table, representatives, found.second, pa.concat_tables(near), pa.concat_tables(said), owners
     return link_quality(*tables, THRESHOLDS, LINKED_SHARE, SITES.names)
 
 
@@ -274,7 +275,8 @@ def test_a_link_is_looked_up_between_those_that_represent_its_questions() -> Non
     found = measure(run)
     assert (found["test_links"], found["searched_links"]) == (2, 1)
     assert found["among_nearest"] == {"1": 0.0, "5": 1.0, "10": 1.0}
-    assert found["in_pairs"] == 0
+    assert found["in_pairs"] == 1
+    assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(1, 1), (0.5, None)]
 
 
 def test_links_to_questions_that_are_absent_do_not_count() -> None:
