@@ -77,7 +77,10 @@ class Explanation:
 
     @cached_property
     def shared_shingles(self) -> list[str]:
-        """The shingles that both questions have, as near duplicates are found by them, in the left one's order."""
+        """The shingles of words that both questions have, in the left one's order.
+
+        Near duplicates are found by them, or by shingles of letters if the texts are only titles.
+        """
         settings = self.run.settings
         size = settings.near_duplicates.shingle_size
         left, right = (_shingles(question_text(*text, settings.text)[1], size) for text in self._texts)
