@@ -50,7 +50,7 @@ setup: .venv/ready
 dedup: .venv/ready
 ifeq ($(DUMP),)
 	@$(JOB) -m examples.sample $(OUT)/dump
-	@$(JOB) jobs/from_dump.py --dump $(OUT)/dump --output $(OUT) --truth $(OUT)/dump/truth.tsv --ray none
+	@$(JOB) jobs/from_dump.py --dump $(OUT)/dump --output $(OUT) --truth $(OUT)/dump/truth.tsv --preset $(PRESET) --ray none
 else
 	@$(JOB) jobs/from_dump.py --dump $(DUMP) --output $(OUT) --preset $(PRESET)
 endif
