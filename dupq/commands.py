@@ -223,10 +223,12 @@ def from_dump(arguments: argparse.Namespace) -> None:
 
 
 def _named_after(dump: str) -> str:
-    """Return the name of a dump without what all dumps have, so that two sites never share an output."""
-    *folders, name = dump.rstrip("/").split("/")
+    """Return a dump's name without its endings; for Posts.xml that of its folder."""
+    from dupq import storage
+
+    *_, folder, name = storage.absolute(dump).split("/")
     stem = _ENDINGS.sub("", name)
-    return _DOMAIN.sub("", folders[-1] if stem.lower() == "posts" and folders else stem)
+    return _DOMAIN.sub("", folder if stem.lower() == "posts" else stem) or "dump"
 
 
 def runs(arguments: argparse.Namespace) -> None:

@@ -79,7 +79,8 @@ class Plots:
         links = self._run.metrics.get("links") or {}
         shares = where_lost(links)
         if not shares:
-            raise DupqError(f"{self._run.uri}: no known duplicates were set aside as a test; --links gives them")
+            why = "no known duplicates were set aside as a test (--links gives them), or their links joined them"
+            raise DupqError(f"{self._run.uri}: {why}")
         rows = [{"where": name, "links": round(value * links["test_links"])} for name, value in shares.items()]
         where = alt.Y("where:N", title=None, sort=None)
         return self._bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")

@@ -148,7 +148,9 @@ def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_
             members += [Member(file, name) for name in names_in_zip(file) if _is_zipped_table(name)]
         elif is_table(file):
             members.append(Member(file))
-    return [_SiteTable(site or _ODD.sub("-", stem).strip("-_"), "posts", member, _FOREIGN) for member in members]
+    return [
+        _SiteTable(site or _ODD.sub("-", stem).strip("-").lstrip("-_"), "posts", member, _FOREIGN) for member in members
+    ]
 
 
 def _is_zipped_table(name: str) -> bool:
@@ -272,7 +274,9 @@ def _may_name_site(folder: str) -> bool:
 
 def _dump_site(site: str, tables: list[_SiteTable]) -> DumpSite:
     if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
-        rule = f"letters, of which there must be one, digits, then also '.', '-', '_'; at most {_NAME_BYTES} bytes"
+        rule = (
+            f"a letter or digit, then letters, digits, '.', '-', '_'; one letter at least, {_NAME_BYTES} bytes at most"
+        )
         uri = tables[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
     if all(table.origin == _FOREIGN for table in tables):

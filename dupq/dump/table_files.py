@@ -246,8 +246,8 @@ def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
         rejects = connection.sql(
             f"""
             SELECT source, position, '{REPEATED}' AS reason,
-                concat(id, if(next_id = id, ' is', ' has the hash of what is'), ' also the id at ', next, ' of ',
-                    next_source) AS excerpt
+                concat(id, if(next_id = id, ' is also the id at ', ' has the same hash as the id at '), next,
+                    ' of ', next_source) AS excerpt
             FROM (
                 SELECT *, lead(position) OVER later AS next, lead(source) OVER later AS next_source,
                     lead(id) OVER later AS next_id

@@ -169,14 +169,16 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[st
 #     links     the measures (`link_quality`)
 #
 # Links are far fewer than questions. Memory: the links, and in the first task 8 bytes per question, twice that while
-# they are read; a shard or a file of pairs; in the last task 24 bytes per pair with a linked question and about 50 per
-# clustered question. Links are incomplete, so every precision here is a lower bound.
+# they are read; a shard or a file of pairs; in the last task 24 bytes per pair with a linked question, 16 per copy and
+# about 50 per clustered question. Links are incomplete, so every precision here is a lower bound.
 
 _COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank")
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
 _LINKED_PAIRS = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
 _NEAREST = (1, 5, 10)  # ranks in the list of either question
+# Measures of clusters: unknown if the links themselves join questions.
+_OF_CLUSTERS = ("in_one_cluster", "listed_apart", "lower_bound_precision", "by_site", "by_title_words")
 _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
 
 
@@ -198,7 +200,7 @@ def _measure_links(
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
     share = Model.from_dict(facts.calibration["model"]).linked_share
     measured: Measures = run.record("links", link_quality, *tables, thresholds, share, sites)
-    return measured
+    return measured if not known.joins_links else measured | dict.fromkeys(_OF_CLUSTERS)
 
 
 def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
@@ -241,10 +243,10 @@ def link_quality(
     probability 1. `linked_share` is the share of all duplicates that is linked.
     """
     links, split = pairs_in(tested), sets_in(sets)
-    linked, own = split.questions_of("test"), np.sort(represented_by(representatives)(links), axis=1)
+    own = np.sort(represented_by(representatives)(links), axis=1)
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     all_pairs, ranks = pairs_in(pairs), pc.fill_null(pairs["rank"], _UNLISTED).to_numpy()
-    is_tested = are_among(linked, all_pairs).any(axis=1)  # not only of a question that represents a linked one
+    is_tested = are_among(distinct(own), all_pairs).any(axis=1)
     every_p = pairs["probability"].to_numpy().astype(np.float64)
     ends, p = all_pairs[is_tested], every_p[is_tested]
     together, apart = measures.joined(links, keys, clusters), proper_pairs(own)
@@ -258,7 +260,7 @@ def link_quality(
         "searched_links": len(apart),
         "among_nearest": {str(n): float(((rank > 0) & (rank <= n)).mean()) for n in _NEAREST if len(apart)},
         "in_one_cluster": float(together.mean()),
-        "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
+        "lower_bound_precision": _lower_bound(split, split.questions_of("test"), keys, clusters),
         "thresholds": [_at_threshold(row, link_p, p, is_known) for row in thresholds],
         "by_threshold": [_at_threshold({"threshold": float(at)}, link_p, p, is_known) for at in _THRESHOLDS],
         "calibration": {

@@ -18,7 +18,7 @@ _COLUMNS = ("site", "question_id", "related_id", "kind")
 # Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
 # front, as OWASP recommends ("CSV Injection"). So do texts that have one already: removing one restores every text.
 FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
-_FORMULA_OR_QUOTED = regex.compile(rf"^'*\"|{FORMULA}")  # a quote at the beginning would take in what follows
+_FORMULA_OR_QUOTED = regex.compile(rf"^'*\"|{FORMULA}")  # from an opening quote on, a spreadsheet reads on past tabs
 
 
 def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
@@ -132,7 +132,7 @@ def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str
     """Return a file that `parse_verdicts` reads, with further columns `more` of one string per verdict.
 
     Tabs and line ends in these strings become spaces. They come from users, so one that a spreadsheet would take for a
-    formula gets an apostrophe.
+    formula, or that begins with a quote, gets an apostrophe.
     """
     more = more or {}
     lines = ["\t".join([*COLUMNS, *more])]

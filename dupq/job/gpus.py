@@ -91,9 +91,9 @@ def until_the_end() -> Iterator[None]:
     try:
         yield
     finally:
+        for remembered in (_trials, _trouble, _warn):  # the next job of this process tries its GPUs again
+            remembered.cache_clear()
         WORKERS.end()
-        _trials.cache_clear()  # they end with the processes; the next job of this process tries its GPUs again
-        _trouble.cache_clear()
 
 
 _PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold

@@ -191,7 +191,8 @@ def check_gates(gates: Gates, metrics: Metrics, run: str, has_succeeded: bool = 
     change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
     failed = None
     if gates.min_recall is not None and (recall is None or recall < gates.min_recall):
-        value = "not measured: there are no known duplicates to test on" if recall is None else f"{recall:.3f}"
+        why = "not measured: there are no known duplicates to test on, or their links joined them"
+        value = why if recall is None else f"{recall:.3f}"
         failed = f"--min-recall {gates.min_recall}: the recall of known duplicates in one cluster is {value}"
     elif gates.max_cluster is not None and metrics["largest_cluster"] > gates.max_cluster:
         failed = f"--max-cluster {gates.max_cluster}: the largest cluster has {metrics['largest_cluster']:,} questions"

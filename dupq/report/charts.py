@@ -283,7 +283,7 @@ def where_lost(links: Measures) -> dict[str, float]:
     return {
         "in one cluster": grouped,
         "a candidate pair, not joined": listed,
-        "no candidate pair": 1 - grouped - listed,
+        "no candidate pair": max(0.0, 1 - grouped - listed),
     }
 
 

@@ -131,6 +131,7 @@ def _context(run: Run) -> dict[str, object]:
         "data": Markup(script_text(explorer)),
         "explorer": explorer,
         "links": links,
+        "has_links": counts.is_linked,
         "links_found": _links_found(links),
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),

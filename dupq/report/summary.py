@@ -194,7 +194,9 @@ def _links(links: Measures | None) -> list[str]:
         return []
     count, searched = links["test_links"], links.get("searched_links")
     nearest = (links.get("among_nearest") or {}).get("10")
-    line = f"known duplicates set aside as a test: {count:,}, in one group: {links['in_one_cluster'] * count:,.0f}"
+    grouped = links["in_one_cluster"]
+    found = "joined by their links" if grouped is None else f"in one group: {grouped * count:,.0f}"
+    line = f"known duplicates set aside as a test: {count:,}, {found}"
     if nearest is not None and searched:
         line += f", among each other's ten nearest: {nearest * searched:,.0f} of the {searched:,} that are no copies"
     return [line]

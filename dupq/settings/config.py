@@ -151,7 +151,8 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
     """
     sections = to_dict(settings)
     changes = [_parse(assignment) for assignment in assignments]
-    if any((section, name) == ("encoder", "kind") for section, name, _ in changes):
+    kind = ("encoder", "kind", settings.encoder.kind)
+    if any(change[:2] == kind[:2] and change != kind for change in changes):
         sections["encoder"] = {"maximum_tokens": settings.encoder.maximum_tokens}
     for section, name, value in changes:
         sections[section][name] = value

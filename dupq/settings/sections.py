@@ -104,8 +104,8 @@ class TextSettings(Section):
     )
     language: Language = Field(
         "auto",
-        description="The language of stop words and stems. auto: that of 80 % of the titles, else other, determined "
-        "when an encoder is trained, and English until then; other: no stop words, no stems.",
+        description="The language of stop words and stems. auto: that of at least 80 % of the titles, else "
+        "other, determined when an encoder is trained, and English until then; other: no stop words, no stems.",
     )
     word_form: Literal["written", "stems"] = Field("written", description="The form of words.")
 
@@ -122,7 +122,7 @@ class IngestSettings(Section):
 class NearDuplicateSettings(Section):
     """The lexical filter: MinHash-LSH over word shingles, every candidate verified."""
 
-    shingle_size: Words = Field(3, description="Words of a shingle.")
+    shingle_size: Words = Field(3, description="Words of a shingle; letters, if a text is only a title.")
     permutations: Annotated[int, Field(ge=1, le=4_096)] = Field(128, description="Values of a signature.")
     threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         0.8, description="Jaccard coefficient from which a pair is a near duplicate, if its titles ask the same."

@@ -172,10 +172,10 @@ def bucket_of(term: str) -> int:
 
 def tags_of(tags: pa.ListArray) -> Terms:
     """Return the tags of questions as terms: each a whole tag, not its stem."""
-    names = pc.dictionary_encode(tags.flatten().fill_null(""))
+    owners, flat = pc.list_parent_indices(tags), tags.flatten()
+    owners, names = owners.filter(flat.is_valid()), pc.dictionary_encode(flat.drop_null())
     hashed = np.array([bucket_of(name) for name in names.dictionary.to_pylist()], np.int64)
-    lengths = tags.value_lengths().fill_null(0).to_numpy()
-    terms = _counted(np.repeat(np.arange(len(tags)), lengths), hashed[names.indices.to_numpy()], len(tags))
+    terms = _counted(owners.to_numpy().astype(np.int64), hashed[names.indices.to_numpy()], len(tags))
     return terms._replace(counts=np.ones(len(terms.ids), np.uint8))
 
 

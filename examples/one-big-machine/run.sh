@@ -8,6 +8,9 @@ PRESET=${PRESET:-dupq}
 WORKERS=${WORKERS:-4}            # of training
 ACTORS=${ACTORS:-0}              # of encoding; 0: in large runs one per GPU or CPU
 BLOCK_ROWS=${BLOCK_ROWS:-200000} # of the search for neighbours; 0: chosen from the memory
+PRECISION=${PRECISION:-0.8}
+MAX_CHANGE=${MAX_CHANGE:-0.2} # from the second run on, a run that differs more from the one before fails
+MIN_ROWS_SHARE=${MIN_ROWS_SHARE:-0.9}
 
 cd "$(dirname "$0")/../.."
 export PATH=$PWD/.venv/bin:$PATH
@@ -23,10 +26,10 @@ if [ ! -f "$OUT/encoder/latest.json" ]; then # kept: with another encoder no emb
         --workers "$WORKERS" --set title_body.questions=1000000
 fi
 
-PREVIOUS=() # from the second run on, only what is new is searched, and a run that differs too much fails
+PREVIOUS=() # from the second run on, only what is new is searched
 if [ -f "$OUT/runs/latest.json" ]; then
-    PREVIOUS=(--previous "$OUT/runs" --max-change 0.2 --min-rows-share 0.9)
+    PREVIOUS=(--previous "$OUT/runs" --max-change "$MAX_CHANGE" --min-rows-share "$MIN_ROWS_SHARE")
 fi
 dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" "${PREVIOUS[@]}" \
-    --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
+    --precision "$PRECISION" --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
 dupq prune --output "$OUT/runs" --keep 7 --keep-monthly 12

@@ -50,6 +50,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             continue
         linked.add(requirement.name)
         needed = metadata.distribution(requirement.name)
+        assert needed.version in requirement.specifier, requirement
         waiting += needed.requires or []
         for name in {file.parts[0] for file in needed.files or [] if file.parts[0] != ".."}:
             if not (packages / name).exists():

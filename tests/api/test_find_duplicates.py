@@ -147,6 +147,8 @@ def test_what_is_kept_and_dropped_is_all_and_no_two_kept_ones_are_duplicates(fou
 def test_ids_that_name_two_texts_are_refused() -> None:
     with pytest.raises(DupqError, match="the id 7 names more than one text"):
         dupq.find_duplicates({"id": [7, 7], "title": ["one", "two"]})
+    with pytest.raises(DupqError, match="the id nan names more than one text; ids must be there"):
+        dupq.find_duplicates(pd.DataFrame({"id": [1, None], "title": ["one", "two"]}))
 
 
 def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> None:

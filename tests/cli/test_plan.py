@@ -52,8 +52,8 @@ def test_a_wrong_number_is_one_line(capsys: pytest.CaptureFixture[str], wrong: s
 
 
 def test_a_run_without_questions_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    place = f"{build_run(str(tmp_path))}/metrics.json"
-    storage.write_json(place, storage.read_json(place) | {"questions": 0})
+    metrics = f"{build_run(str(tmp_path))}/metrics.json"
+    storage.write_json(metrics, storage.read_json(metrics) | {"questions": 0})
     code, out, error = ask(capsys, "--questions", "1e6", "--run", tmp_path / "runs")
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert "has no questions to plan from" in error
@@ -68,10 +68,17 @@ def test_a_run_without_questions_is_one_line(capsys: pytest.CaptureFixture[str],
         ("travel.stackexchange.com/Posts.xml", "travel"),
         ("s3://b/dumps/faq.v2.csv.gz", "faq.v2"),
         ("dumps/", "dumps"),
-        ("Posts.xml", "Posts"),
+        ("Posts.xml", "here"),
+        ("..", "above"),
+        ("../Posts.xml", "above"),
+        ("/", "dump"),
     ],
 )
-def test_an_output_is_named_after_the_dump(dump: str, name: str) -> None:
+def test_an_output_is_named_after_the_dump(
+    dump: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "above" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "above" / "here")
     assert _named_after(dump) == name
 
 

@@ -150,7 +150,7 @@ def test_two_ids_with_one_hash_are_told_as_such() -> None:
     rows = [dict.fromkeys(IDS.names) | {"question_id": 7, "id": name, "source": "a.csv"} for name in ("x", "y")]
     ids = pa.Table.from_pylist([{**row, "position": line} for line, row in enumerate(rows, 2)], IDS)
 
-    assert repeated_ids([ids])["excerpt"].to_pylist() == ["x has the hash of what is also the id at 3 of a.csv"]
+    assert repeated_ids([ids])["excerpt"].to_pylist() == ["x has the same hash as the id at 3 of a.csv"]
 
 
 def test_only_the_name_of_a_file_says_how_it_is_separated(tmp_path: Path) -> None:

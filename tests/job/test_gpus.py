@@ -77,11 +77,15 @@ print(json.dumps({
 """
 
 
-def test_the_next_job_of_a_process_tries_its_gpus_again() -> None:
+def test_the_next_job_of_a_process_tries_its_gpus_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered = (gpus._trials, gpus._trouble, gpus._warn)
+    monkeypatch.setattr(gpus.ray, "wait", lambda *_, **__: ([], []))
+    monkeypatch.setattr(gpus.ray, "nodes", list)
     with gpus.until_the_end():
-        assert gpus._trials(()) == {}
-        assert gpus._trials.cache_info().currsize == 1
-    assert gpus._trials.cache_info().currsize == 0
+        assert gpus._trouble(()) is None
+        gpus._warn("no GPU")
+        assert [function.cache_info().currsize for function in remembered] == [1, 1, 1]
+    assert [function.cache_info().currsize for function in remembered] == [0, 0, 0]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")

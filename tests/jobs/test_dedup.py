@@ -439,6 +439,8 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
     assert pc.all(beside["known_link"]).as_py() is not False
     metrics = storage.read_json(used.path("metrics.json"))
     assert metrics["threshold"] == 0.5
+    assert metrics["links"]["in_one_cluster"] is None  # by construction it would be 1
+    assert metrics["links"]["in_pairs"] > 0
     assert metrics["calibration"]["prior_sites"] == ["elsewhere.example.com"]
 
 

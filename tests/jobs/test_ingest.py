@@ -177,7 +177,7 @@ def test_the_same_from_and_to_s3(dump: Path, archive: Path, s3: str) -> None:
     assert without_sources(output) == without_sources(archive)
 
 
-def test_the_same_from_a_7z_on_s3(dump: Path, archive: Path, tmp_path: Path, s3: str) -> None:
+def test_a_7z_is_read_from_s3(dump: Path, archive: Path, tmp_path: Path, s3: str) -> None:
     packed = tmp_path / "packed" / f"{SITE}.7z"
     packed.parent.mkdir()
     write_archive(packed, {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}, filters=STORED)

@@ -174,6 +174,8 @@ def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> Non
     for given, then in (({}, ""), (near, more)):
         storage.write_json(place, {**storage.read_json(place), "links": links | given})
         assert f"{said}{then}\n" in summary(run)
+    storage.write_json(place, {**storage.read_json(place), "links": links | {"in_one_cluster": None}})
+    assert "known duplicates set aside as a test: 1,052, joined by their links\n" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:

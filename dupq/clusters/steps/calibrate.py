@@ -108,6 +108,13 @@ def reference_of(directed: pa.Table, questions: np.ndarray) -> np.ndarray:
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
+def usual_scores(directed: pa.Table, sample: pa.Table) -> np.ndarray:
+    """Return the best scores of the sampled questions without known duplicates; of all if none of these has one."""
+    keys, is_linked = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
+    reference = reference_of(directed, keys[~is_linked])
+    return reference if len(reference) else reference_of(directed, keys)
+
+
 def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
     """Return a pair's weight: together the linked pairs weigh as much as one per set, in both directions."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
@@ -166,12 +173,6 @@ def sample_of(
     return Counted(sample, {"rows_in": len(every), **counts}, sets_table(split))
 
 
-def unlinked(sample: pa.Table) -> np.ndarray:
-    """Return the sampled questions without known duplicates; all if none is without: some scores must be the usual."""
-    keys, is_linked = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
-    return keys if is_linked.all() else keys[~is_linked]
-
-
 def lists_of(nearest: pa.Table, sample: pa.Table, judged: Judged) -> pa.Table:
     """Return the lists of sampled and judged questions."""
     questions = distinct(np.append(sample["key"].to_numpy(), judged.pairs))
@@ -218,7 +219,7 @@ def calibration(
     split, is_development = sets_in(known_sets), sample["is_linked"].to_numpy()
     candidates = undirected(directed)
     pairs = sampled_pairs(sample, population, split, judged, directed, candidates)
-    reference = reference_of(directed, unlinked(sample))
+    reference = usual_scores(directed, sample)
     rows_by_key, words = words_of(terms)
     shipped = OF_TITLES if _are_titles(words, rows_by_key.find(sorted_keys([own, others]))) else ""
     prior = read_prior(prior_uri or shipped)

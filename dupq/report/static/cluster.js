@@ -114,7 +114,7 @@ function verdictButtons(source, left, right) {
 function evidence(run, pair) {
   const said = {
     exact: 'The words of both are the same.',
-    near_duplicate: `They share ${share(pair.jaccard ?? 0)} of their shingles of ${run.shingle} words, or letters of titles alone, counted exactly.`,
+    near_duplicate: `They share ${share(pair.jaccard ?? 0)} of their shingles (${run.shingle} words; letters if a text is only a title), counted exactly.`,
     known_link: 'The site links them as duplicates, and the run was told to use that.',
     verdict: 'People judged them to be the same.',
     encoder: `In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`

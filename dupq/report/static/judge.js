@@ -10,7 +10,7 @@ const worklistOf = (run, source) => ({
 });
 const sampleOf = (run) => ({ name: 'judge', pairs: run.review, key: 'verdicts', file: 'review', ends: [['run_id', run.run]] });
 
-// As dupq/evaluation/verdicts.py writes texts: one line, and nothing that a spreadsheet takes for a formula.
+// As dupq/evaluation/verdicts.py writes texts: one line, no opening quote, nothing that a spreadsheet takes for a formula.
 function plain(text) {
   const joined = text.split(/\s+/).filter(Boolean).join(' ');
   return /^'*("|[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠])/u.test(joined) ? `'${joined}` : joined;

@@ -40,13 +40,14 @@ function start() {
   theme();
   const run = JSON.parse(byId('run-data').textContent);
   const source = sourceOf(run);
+  // first, as the explorer shows verdict buttons once there is something to judge
+  for (const list of [worklistOf(run, source), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
   if (source.count) {
     fillSites(run, source.sites);
     explorer(run, source);
   }
   if (run.steps) thresholds(run);
   source.start?.();
-  for (const list of [worklistOf(run, source), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
   reachable();
   addEventListener('resize', reachable);
   document.documentElement.dataset.ready = 'yes';

@@ -19,7 +19,7 @@ from dupq.clusters.steps.calibrate import (
     sample_of,
     sampled_pairs,
     terms_of_lists,
-    unlinked,
+    usual_scores,
 )
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
@@ -118,12 +118,15 @@ def test_both_sides_know_how_they_list_each_other() -> None:
     assert (rows[1, 20], rows[5, 20]) == ([2, 1], [UNLISTED, 3])
 
 
-@pytest.mark.parametrize(("linked", "usual"), [([1, 0, 0], [8, 9]), ([1, 1, 1], [7, 8, 9]), ([], [])])
-def test_usual_scores_are_those_of_questions_without_known_duplicates_if_there_are_any(
-    linked: list[int], usual: list[int]
+@pytest.mark.parametrize(
+    ("questions", "usual"),
+    [({1: True, 20: False}, [0.5]), ({1: True, 20: True}, [0.5, 0.9]), ({1: True, 99: False}, [0.9]), ({}, [])],
+)
+def test_usual_scores_are_those_of_questions_without_known_duplicates_if_any_has_one(
+    questions: dict[int, bool], usual: list[float]
 ) -> None:
-    sample = pa.table([[7, 8, 9][: len(linked)], [is_linked > 0 for is_linked in linked]], schema=SAMPLE)
-    assert unlinked(sample).tolist() == usual
+    sample = pa.table([list(questions), list(questions.values())], schema=SAMPLE)
+    assert usual_scores(LISTED, sample).tolist() == pytest.approx(usual)
 
 
 @pytest.mark.parametrize("said", ["same", "different"])
