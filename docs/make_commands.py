@@ -10,7 +10,7 @@ PAGE = Path(__file__).with_name("commands.md")
 _OPENING = """# Commands
 
 Made by `make docs` from the options of `dupq`; a test holds it to them. `dupq JOB --help` shows the same. `jobs/` has
-scripts for `ray submit` that do the same as `dupq JOB`: dedup, evaluate, export, from_dump, ingest, plan, report, train.
+scripts for `ray submit` that do what `dupq JOB` does: dedup, evaluate, export, from_dump, ingest, plan, report, train.
 """
 _CLOSING = """
 URIs are local paths or `s3://…` ([S3](operations.md#s3)). `--set section.name=value` changes a [setting](settings.md).
