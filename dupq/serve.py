@@ -40,7 +40,7 @@ PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions 
 _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
 _HAS = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
-_MATCHES = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site, '/', question_id) = ?"
+_MATCHES = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR lower(concat(site, '/', question_id)) = ?"
 _TITLED = _HAS.format("JOIN questions USING (site, question_id)", f"({_MATCHES})")
 _PAIRED = _HAS.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dupq import storage
 from dupq.archive import Shard, answer_shards, pinned, question_shards
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_settings
-from dupq.encoders.sentence_models import Teacher, teacher_at
+from dupq.encoders.sentence_models import Teacher, model_fingerprint, model_folder, teacher_at
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.job.inputs import Input, content_of, encoder_content, input_files
@@ -121,13 +121,16 @@ def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
         "links": storage.absolute(job.links) if job.links is not None else None,
         "pairs": [storage.absolute(uri) for uri in job.pairs],
     }
-    made_from = {
+    made_from: dict[str, object] = {
         "questions": content_of(job.questions, shards),
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": _start_fingerprint(settings),
         "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
     }
+    if settings.encoder.kind == "sentence_transformers":
+        model = str(settings.encoder.model_dump().get("model", ""))
+        made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
     work = storage.join(storage.absolute(job.output), "work")
     run = Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)
     return OpenedTraining(run, settings, tuple(shards), sites, answers, language)

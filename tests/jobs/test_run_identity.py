@@ -66,6 +66,24 @@ def test_a_training_is_named_by_its_teacher_wherever_that_is(
     assert training() != here
 
 
+def test_a_training_is_named_by_the_model_that_it_wraps(
+    name: Name, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence_stand_in.install(monkeypatch)
+    sentence_stand_in.write_model(tmp_path / "model")
+
+    def training() -> str:
+        questions, links = trained_sample.questions, trained_sample.links
+        given = (f"encoder.model={tmp_path}/model",)
+        job = TrainingJob(questions, links, str(tmp_path / "out"), "sentence-transformers", given)
+        return name(lambda: train(job))
+
+    before = training()
+    assert training() == before
+    (tmp_path / "model" / "weights").write_text("of its own")
+    assert training() != before
+
+
 def test_a_run_is_named_by_its_teacher_wherever_that_is(
     name: Name, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
