@@ -146,6 +146,10 @@ def test_a_cluster_stays_as_it_is_while_it_is_found(opened: Any) -> None:
     assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
 
 
+def test_the_cluster_that_is_open_at_first_can_be_judged(opened: Any) -> None:
+    assert opened.locator("#cluster [role=group] button", has_text="Different").count() == 1
+
+
 def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: Path) -> None:
     opened.select_option("select[name=change]", "new")
     opened.locator("#cluster [role=group] button", has_text="Different").click()
@@ -184,8 +188,9 @@ def test_the_clusters_that_were_found_are_saved_for_a_spreadsheet(opened: Any, t
     sheet = tmp_path / download.value.suggested_filename
     download.value.save_as(sheet)
     heads, *rows = (line.split("\t") for line in sheet.read_text().splitlines())
-    assert heads == ["cluster", "site", "question_id", "title"]
-    assert sorted((site, int(number)) for _, site, number, _ in rows) == sorted(TRIPLE)
+    assert heads == ["cluster", "cluster_size", "site", "question_id", "title"]
+    saved = sorted((size, site, int(number)) for _, size, site, number, _ in rows)
+    assert saved == sorted(("3", *key) for key in TRIPLE)
 
 
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:

@@ -63,9 +63,9 @@ function sourceOf(run) {
     },
     compared: (cluster, pair, then) => then(...pair.ends.map((end) => cluster.questions[end]), pair),
     beside: (left, right, then) => then(left, right),
-    // The listed clusters for a spreadsheet, a line per question.
-    sheet: (asked) => ['cluster\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
+    // The listed clusters for a spreadsheet, a line per question that the page has; a large cluster has more.
+    sheet: (asked) => ['cluster\tcluster_size\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
       .map((place) => run.questions[place])
-      .map(({ site, id, title }) => [cluster.id, run.sites[site].name, id, plain(title || '')].join('\t')))].join('\n'),
+      .map(({ site, id, title }) => [cluster.id, cluster.size, run.sites[site].name, id, plain(title || '')].join('\t')))].join('\n'),
   };
 }
