@@ -194,8 +194,10 @@ def in_language(settings: Settings, language: str) -> Settings:
     settings = settings.changed(text=settings.text.changed(language=language))
     if language == "english" or not vectors.goes_on or vectors.start != "base":
         return settings
-    vectors, title_body = vectors.changed(algorithm="random"), settings.title_body.changed(epochs=12)
-    return settings.changed(word_vectors=vectors, title_body=title_body)
+    settings = settings.changed(word_vectors=vectors.changed(algorithm="random"))
+    if settings.title_body.epochs != load().title_body.epochs:  # somebody chose another number
+        return settings
+    return settings.changed(title_body=settings.title_body.changed(epochs=12))
 
 
 def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:

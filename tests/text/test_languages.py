@@ -115,6 +115,8 @@ def test_another_language_than_english_is_learned_from_nothing() -> None:
     assert config.in_language(settings, "english") == config.load("dupq", ["text.language=english"])
     other = config.in_language(settings, "thai")
     assert (other.text.language, other.word_vectors.algorithm, other.title_body.epochs) == ("thai", "random", 12)
+    chosen = config.load("dupq", ["title_body.epochs=2"])
+    assert config.in_language(chosen, "thai").title_body.epochs == 2
     saved = config.load("dupq", ["word_vectors.start=s3://own/encoder"])
     assert config.in_language(saved, "thai").word_vectors == saved.word_vectors
 
