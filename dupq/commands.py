@@ -158,8 +158,6 @@ def export(arguments: argparse.Namespace) -> None:
 # A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
 # (benchmarks/results/scale*.md). Other stages grow linearly, or less.
 _GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
-_ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
-_DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 _FEW = 50_000  # questions: most of a smaller run's time is start-up
 
 
@@ -220,6 +218,10 @@ def from_dump(arguments: argparse.Namespace) -> None:
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
     _find_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), "from_dump", arguments.ray)
+
+
+_ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
+_DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 
 
 def _named_after(dump: str) -> str:

@@ -183,9 +183,9 @@ def _ids(table: object, column: str | None, count: int, call: str) -> pa.Array:
         values = index.tolist()
     if not count or len(values) != count:
         return pa.array(np.arange(count))
-    missing = next((value for value in values if str(value) in _MISSING), None)
-    if missing is not None or None in values or len(set(values)) != count:
-        twice = missing or next((value for value, often in Counter(values).items() if often > 1), None)
+    missing = [value for value in values if not isinstance(value, str) and str(value) in _MISSING]
+    if missing or len(set(values)) != count:
+        twice = missing[0] if missing else next(value for value, often in Counter(values).items() if often > 1)
         raise DupqError(f"{call}: the id {twice!r} names more than one text; ids must be there, and distinct")
     is_whole = all(isinstance(value, int) for value in values)
     return pa.array(values) if is_whole else pa.array(map(str, values), pa.string())

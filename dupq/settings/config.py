@@ -151,8 +151,8 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
     """
     sections = to_dict(settings)
     changes = [_parse(assignment) for assignment in assignments]
-    kind = ("encoder", "kind", settings.encoder.kind)
-    if any(change[:2] == kind[:2] and change != kind for change in changes):
+    kinds = [value for section, name, value in changes if (section, name) == ("encoder", "kind")]
+    if kinds and kinds[-1] != settings.encoder.kind:
         sections["encoder"] = {"maximum_tokens": settings.encoder.maximum_tokens}
     for section, name, value in changes:
         sections[section][name] = value

@@ -149,6 +149,9 @@ def test_ids_that_name_two_texts_are_refused() -> None:
         dupq.find_duplicates({"id": [7, 7], "title": ["one", "two"]})
     with pytest.raises(DupqError, match="the id nan names more than one text; ids must be there"):
         dupq.find_duplicates(pd.DataFrame({"id": [1, None], "title": ["one", "two"]}))
+    with pytest.raises(DupqError, match="the id None names more than one text; ids must be there"):
+        dupq.find_duplicates({"id": ["a", None], "title": ["one", "two"]})
+    assert dupq.find_duplicates({"id": ["nan", "None"], "title": ["one", "two"]}).keep() == ["nan", "None"]
 
 
 def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> None:
