@@ -13,13 +13,16 @@ from dupq import storage
 from dupq.encoders.saved import encoder_at, load, save
 from dupq.errors import DupqError, SettingError
 from dupq.job.run import Run
+from dupq.job.step import unless_finished
 from dupq.job.table import Table
+from dupq.pipelines import train as pipeline
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.question_tables import all_keys
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
+from dupq.training.steps import teach
 from dupq.training.steps.teach import FROM_EARLIER, _batches, targets_of, teacher_word_vectors
 
 QUICK = (
@@ -112,6 +115,26 @@ def test_two_teachers_teach_by_their_vectors_and_what_one_has_read_is_not_read_a
     assert {path: path.read_bytes() for path in kept} == kept
     shutil.rmtree(output / "work" / "teachers")
     assert count(train(job(trained_sample, output, both, *mined))) == count(second)  # which has a copy
+
+
+def test_a_training_whose_teacher_read_on_gpus_goes_on_without_gpus(
+    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun_on_gpus(record: str, *_: object) -> int:
+        unless_finished(record, lambda: storage.write_json(record, {"device": "gpu"}) or {})
+        return 0
+
+    def killed(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(pipeline, "fit", killed)
+    stopped = job(trained_sample, tmp_path / "encoder", "teacher.questions=20")
+    with monkeypatch.context() as patch:
+        patch.setattr(teach, "gpus_to_make", begun_on_gpus)
+        with pytest.raises(InterruptedError):
+            train(stopped)
+    with pytest.raises(InterruptedError):
+        train(stopped)
 
 
 def test_one_question_more_changes_its_own_piece_alone() -> None:

@@ -44,7 +44,7 @@ def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[
     """Make a table of each teacher's embeddings of the questions to learn from, in the order of their keys."""
     files = TrainingFiles(run.uri)
     fingerprints = [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder]
-    gpu_count = gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
+    gpu_count = 0 if run.is_done else gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
     device, kind = system.GPU if gpu_count else system.CPU, storage.read_json(files.taught_as)["device"]
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
     keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
