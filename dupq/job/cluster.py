@@ -347,7 +347,7 @@ def _watch(address: str, node: Any) -> None:
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
-    *("icu4py", "pystemmer", "simplemma", "textblob"),
+    *("bm25s", "icu4py", "pystemmer", "regex", "simplemma", "textblob"),
 )
 _SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
 

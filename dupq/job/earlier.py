@@ -10,12 +10,11 @@ if they were made again, all questions would count as changed.
 import importlib.metadata
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.archive import read_shard
@@ -36,15 +35,7 @@ _log = logging.getLogger(__name__)
 _FILES = 8  # of the earlier run that are read per shard
 LEFT_OUT = f"{CAP}files of the earlier run beyond {_FILES} for a shard"  # a count
 _BATCH_ROWS = 8_192
-_LIBRARIES = ("bm25s", "pystemmer", "regex", "selectolax")  # stop words, stems, tokens and texts of HTML
-
-
-class _TextsMadeAs(TypedDict):
-    """The file `texts_made_as`: how texts were made, and the sites in the order of their keys."""
-
-    settings: dict[str, object]
-    algorithm: int
-    sites: list[str]
+_LIBRARIES = ("bm25s", "icu4py", "pystemmer", "regex", "selectolax")  # stop words, words, stems, tokens, texts of HTML
 
 
 class Span(NamedTuple):
@@ -71,72 +62,56 @@ def texts_made_as(settings: TextSettings) -> dict[str, object]:
     return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"], **libraries}
 
 
-def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
-    """Return the texts of the run `since`; None, and log why, if they are damaged or not made as `made_as` says."""
-    if since is None:
-        return None
-    record = read_or_none(since.texts_made_as, _TextsMadeAs)
-    why_not = why_unusable(since, "texts", record, made_as, (since.texts, since.contents, since.texts_made_as))
-    if record is None or why_not:
-        _log.info(f"all texts are made anew: {why_not}")
-        return None
-    return Earlier(since.texts, since.contents, since.path("embeddings"), _spans(since.contents, record["sites"]))
+def kept_by(
+    since: RunFiles | None, stage: str, record: str, made_as: Mapping[str, object], *uris: str
+) -> dict[str, Any] | None:
+    """Return the content of `record`, a file of a stage of the run `since`, if the stage's results can be used.
 
-
-def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
-    """Return `texts` if the embeddings of the run `since` may be used too; else None, and log why."""
-    if since is None:
-        return None
-    if texts is None:
-        _log.info("all embeddings are made anew, as all texts are")
-        return None
-    record = read_or_none(since.encoded_as, dict[str, object])
-    why_not = why_unusable(since, "encode", record, made_as, (texts.embeddings, since.encoded_as))
-    if record is not None and record.get("device") != made_as["device"]:
-        why_not = f"{since.uri} made them on {_kind(record)}, and this run makes them on {_kind(made_as)}"
-    if why_not:
-        _log.info(f"all embeddings are made anew: {why_not}")
-        return None
-    if made_as["device"] == "gpu":
-        _log.info(f"embeddings of questions that are as they were are those of {since.uri}, made on GPUs too")
-    return texts
-
-
-def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
-    """Return the teacher's vectors of the run `since`; None, and log why, if they are damaged or not made as `made_as`
-    says.
+    They can if the record says all that `made_as` does, and it and `uris` (files, folders) are unchanged. If not, log
+    why, and return None.
     """
     if since is None:
         return None
-    made_by, contents, vectors = since.teacher
-    record, texts = read_or_none(made_by, dict[str, object]), read_or_none(since.texts_made_as, _TextsMadeAs)
-    why_not = why_unusable(since, "teacher", record, made_as, (contents, vectors, made_by))
-    if texts is None or why_not:
-        _log.info(f"the teacher reads all questions anew: {why_not}")
+    kept = read_or_none(record, dict[str, Any])
+    different = sorted(name for name, value in made_as.items() if kept and kept.get(name) != value)
+    if not kept:
+        why_not = "it has kept no results"
+    elif different:
+        why_not = f"its results were made with another {', '.join(different)}"
+    elif not is_intact(since.uri, stage, (*uris, record)):
+        why_not = "it has lost some of its results"
+    else:
+        return kept
+    _log.info(f"{stage}: nothing is taken from {since.uri}: {why_not}")
+    return None
+
+
+def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
+    """Return the texts of the run `since`; None if they cannot be used."""
+    if since is None:
+        return None
+    kept = kept_by(since, "texts", since.texts_made_as, made_as, since.texts, since.contents)
+    if not kept:
+        return None
+    return Earlier(since.texts, since.contents, since.embeddings, _spans(since.contents, kept["sites"]))
+
+
+def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
+    """Return the texts of the run `since`, with their embeddings; None if either cannot be used."""
+    if since is None or texts is None:
+        return None
+    return texts if kept_by(since, "encode", since.encoded_as, made_as, since.embeddings) else None
+
+
+def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
+    """Return the teacher's vectors of the run `since`; None if they cannot be used."""
+    if since is None:
+        return None
+    record, contents, vectors = since.teacher
+    texts = read_or_none(since.texts_made_as, dict[str, Any])  # they name the sites of its keys
+    if not texts or not kept_by(since, "teacher", record, made_as, contents, vectors):
         return None
     return Earlier("", contents, vectors, _spans(contents, texts["sites"]))
-
-
-def _kind(made_as: Mapping[str, object]) -> str:
-    return f"{str(made_as.get('device')).upper()}s"
-
-
-def why_unusable(
-    since: RunFiles,
-    stage: str,
-    record: Mapping[str, object] | None,
-    made_as: Mapping[str, object],
-    uris: tuple[str, ...],
-) -> str | None:
-    """Return why what a stage of the run `since` made cannot be used; None if it can."""
-    if record is None:
-        return f"{since.uri} has not kept them"
-    different = sorted(name for name, value in made_as.items() if record.get(name) != value)
-    if different:
-        return f"{since.uri} was made with another {', '.join(different)}"
-    if not is_intact(since.uri, stage, uris):
-        return f"{since.uri} has lost some of them"
-    return None
 
 
 def _spans(folder: str, sites: Sequence[str]) -> list[Span]:

@@ -1,5 +1,7 @@
 """What is taken from an earlier run, and what is left out."""
 
+import importlib.metadata
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +9,9 @@ import pyarrow as pa
 import pytest
 from run_tables import write_rows
 
-from dupq import storage
+from dupq import storage, text
 from dupq.archive import Shard
-from dupq.job import earlier
+from dupq.job import cluster, earlier
 from dupq.job.run import Run
 from dupq.job.table import ReadWith, Shards
 from dupq.runs.records import RunFiles
@@ -42,11 +44,22 @@ def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_devic
     monkeypatch.setattr(earlier, "is_intact", lambda *_: True)
     taken = earlier.earlier_embeddings(since, {**made_by, "device": now}, texts)
     assert taken == (texts if then == now else None)
-    said = capsys.readouterr().out
-    if then != now:
-        assert f"made them on {then.upper()}s, and this run makes them on {now.upper()}s" in said
-    else:
-        assert ("made on GPUs too" in said) == (now == "gpu")
+    why_not = "its results were made with another device"
+    assert (why_not in capsys.readouterr().out) == (taken is None)
+
+
+def test_another_version_of_any_library_that_reads_texts_is_another_way_to_make_them() -> None:
+    """Also one that is loaded for some languages only. NumPy, Arrow and hashes give the same for every version."""
+    roots = {
+        name.partition(".")[0]
+        for file in Path(text.__file__).parent.glob("*.py")
+        for name in re.findall(r"^ *(?:import|from) ([\w.]+)", file.read_text(), re.MULTILINE)
+    }
+    distributions = importlib.metadata.packages_distributions()
+    libraries = {distributions[root][0].lower() for root in roots & distributions.keys()}
+    made_as = earlier.texts_made_as(TextSettings())
+    assert libraries - {"dupq", "numpy", "pyarrow", "xxhash"} == made_as.keys() - {"settings", "algorithm"}
+    assert made_as.keys() - {"settings", "algorithm"} <= cluster.versions().keys()
 
 
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:

@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError
-from dupq.job.earlier import why_unusable
+from dupq.job.earlier import kept_by
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
@@ -49,19 +48,12 @@ from dupq.neighbours.steps.search_all import (
 )
 from dupq.runs.question_tables import key_span
 from dupq.runs.records import RunFiles
-from dupq.storage import read_or_none
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, indices_among
 
 _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more changed, searching everything is as fast
-
-
-class StoredRequest(TypedDict):
-    """The search request of a finished run: `SearchRequest.identity`, and what a later run needs besides."""
-
-    sites_of_keys: list[str]
 
 
 class SiteLists(NamedTuple):
@@ -81,26 +73,20 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
 
     With a usable earlier run only what differs from it is searched.
     """
-    if previous is None:
+    kept = previous and kept_by(previous, "neighbours", previous.request, request.identity(), previous.nearest)
+    if not previous or not kept:
         find_neighbours(run, shards, request)
         return
-    stored = read_or_none(previous.request, StoredRequest)
-    reason = why_unusable(previous, "neighbours", stored, request.identity(), (previous.nearest, previous.request))
-    if stored is not None and reason is None:
-        blocks = plan_search(run, shards, request)
-        sites = SiteLists(stored["sites_of_keys"], request.sites, request.settings.sites)
-        now = tuple(
-            storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites)
-        )
-        earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
-        fingerprints = (Each(Files(uris, None, FINGERPRINTS)) for uris in (now, earlier))
-        lists = stored_lists(previous)
-        changes = run.map("changes", find_changes, *fingerprints, Each(lists), sites, request.settings.k, into=KEYS)
-        questions = sum(block.size for block in blocks)
-        if changes.rows > _LARGEST_SHARE * questions or gpus_for_search(request, blocks, changes.rows):
-            reason = f"{changes.rows:,} questions changed"
-    if reason is not None:
-        _log.info(f"everything is searched: {reason}")
+    blocks = plan_search(run, shards, request)
+    sites = SiteLists(kept["sites_of_keys"], request.sites, request.settings.sites)
+    now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites))
+    earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
+    fingerprints = (Each(Files(uris, None, FINGERPRINTS)) for uris in (now, earlier))
+    lists = stored_lists(previous)
+    changes = run.map("changes", find_changes, *fingerprints, Each(lists), sites, request.settings.k, into=KEYS)
+    questions = sum(block.size for block in blocks)
+    if changes.rows > _LARGEST_SHARE * questions or gpus_for_search(request, blocks, changes.rows):
+        _log.info(f"everything is searched: {changes.rows:,} questions changed")
         find_neighbours(run, shards, request)
         return
     run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *TABLES_OF_PLAN)

@@ -220,8 +220,12 @@ def test_nothing_is_taken_from_another_teacher_or_what_is_damaged(
     READ.clear()
     report = second.ask(teacher, first)
     assert len(READ) == report.rows_out
-    why = {"model": "was made with another model", "vectors": "has lost some", "nothing kept": "has not kept them"}
-    assert f"the teacher reads all questions anew: {first.uri} {why[changed]}" in capsys.readouterr().out
+    why = {
+        "model": "its results were made with another model",
+        "vectors": "it has lost some",
+        "nothing kept": "it has kept no results",
+    }
+    assert f"teacher: nothing is taken from {first.uri}: {why[changed]}" in capsys.readouterr().out
 
 
 def test_an_archive_without_likely_pairs_needs_no_model(teacher: Teacher, tmp_path: Path) -> None:

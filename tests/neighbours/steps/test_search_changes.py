@@ -158,7 +158,7 @@ def test_rubbish_in_an_earlier_run_searches_everything(
     storage.write_bytes(before.request, content.encode())
     files, made = write(archive, tmp_path / "since", SITES)
     searched(files, made, search_request(), before)
-    assert "everything is searched" in capsys.readouterr().out
+    assert "neighbours: nothing is taken from" in capsys.readouterr().out
     assert lists(files) == found
 
 
@@ -169,7 +169,7 @@ def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys:
     Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink()
     files, made = write(archive, tmp_path / "since", SITES)
     searched(files, made, search_request(), before)
-    assert "has lost some of them" in capsys.readouterr().out
+    assert "has lost some of its results" in capsys.readouterr().out
     assert lists(files) == found
 
 
