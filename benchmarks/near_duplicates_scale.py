@@ -10,7 +10,7 @@ its start to its end; both hold about 260 MB of libraries before any question. A
 short questions beside 100,000 others, and one 200,000 near copies of one another.
 
 For 24 million questions the seconds grow by what each question between the two largest archives took. Memory does
-not grow: bundles and partitions (dupq/near_duplicates/steps.py) bound what a task holds. What does grow is the task
+not grow: shards and partitions bound what a task holds. What does grow is the task
 that looks for repeated questions, and the last one, which joins the pairs of the whole archive: its bytes are given.
 """
 
@@ -215,7 +215,7 @@ def find(folder: Path, name: str, output: str) -> dict:
     from dupq.archive import partitions
     from dupq.job.run import Run
     from dupq.job.table import Table
-    from dupq.near_duplicates.steps import find_near_duplicates, make_signatures, text_ranges
+    from dupq.near_duplicates.steps import find_near_duplicates, make_signatures
     from dupq.settings.sections import NearDuplicateSettings
     from dupq.tables import CONTENTS, RARITIES, TEXTS
     from dupq.text.keys import Sites
@@ -224,11 +224,12 @@ def find(folder: Path, name: str, output: str) -> dict:
     work, settings = work_of(folder, name), NearDuplicateSettings()
     shards = len(list((work / "texts").glob("*.parquet")))
     said = Table(str(work / "contents"), CONTENTS, shards)
-    bundles = text_ranges(TextTables(Table(str(work / "texts"), TEXTS, shards), said))
+    texts = Table(str(work / "texts"), TEXTS, shards).only(*TEXTS.names)
+    made, questions = TextTables(texts, said), sum(len(texts.only("key").read(shard)) for shard in range(shards))
     first, second = (Run(output, "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, bundles, settings, Sites([SITE]), partitions(bundles.questions))
+    signed = make_signatures(first, made, questions, settings, Sites([SITE]), partitions(questions))
     rarities = Table(str(work / "terms" / "rarities"), RARITIES, 1)
-    near = find_near_duplicates(second, bundles, signed, rarities, settings, "english")
+    near = find_near_duplicates(second, made, questions, signed, rarities, settings, "english")
     return {
         "task_peak_mb": round(max(first.report.peak_memory_mb, second.report.peak_memory_mb)),
         "tasks": first.report.tasks + second.report.tasks,

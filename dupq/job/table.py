@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.archive import Shard, read_shard_pieces
-from dupq.runs.question_tables import read_around
 from dupq.system import side_by_side
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
@@ -180,79 +179,20 @@ class ReadWith:
         return self.function(*self.arguments, partition)
 
 
-@dataclass(frozen=True)
-class Around:
-    """The row groups of `table` that may hold keys of a partition of `keys`.
-
-    The table has one partition and is sorted by its first column. Tasks that need a few rows each do not all read it
-    whole.
-    """
-
-    table: Table
-    keys: Table
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions of `keys`."""
-        return self.keys.partitions
-
-    def read(self, partition: int) -> pa.Table:
-        """Return rows of `table`: at least those from the smallest to the largest key of a partition of `keys`."""
-        return read_around(
-            self.table.file(0), self.table.schema, self.keys.only("key").read(partition)["key"].to_numpy()
-        )
+def subdivided(table: Table, count: int) -> ReadWith:
+    """Return a table with each partition divided into `count` smaller ones, for steps that take long per row."""
+    return ReadWith(_read_subdivision, (table, count), table.partitions * count)
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """A table of which each task reads a range of partitions, one after the other."""
-
-    table: "Table | Shuffled | Batches"
-    ranges: tuple[range, ...]
-
-    @property
-    def partitions(self) -> int:
-        """The number of ranges."""
-        return len(self.ranges)
-
-    def read(self, partition: int) -> "Iterator[pa.Table | BatchesOf]":
-        """Yield the rows of each partition of a range."""
-        return (self.table.read(number) for number in self.ranges[partition])
+def _read_subdivision(table: Table, count: int, partition: int) -> pa.Table:
+    rows, number = table.read(partition // count), partition % count
+    begin, end = (len(rows) * bound // count for bound in (number, number + 1))
+    return rows.slice(begin, end - begin)
 
 
-@dataclass(frozen=True)
-class Subdivided:
-    """A table whose partitions are divided into `count` smaller ones each, for steps that take long per row."""
-
-    table: Table
-    count: int
-
-    @property
-    def partitions(self) -> int:
-        """The number of smaller partitions."""
-        return self.table.partitions * self.count
-
-    def read(self, partition: int) -> pa.Table:
-        """Return the rows of a smaller partition."""
-        rows, number = self.table.read(partition // self.count), partition % self.count
-        begin, end = (len(rows) * bound // self.count for bound in (number, number + 1))
-        return rows.slice(begin, end - begin)
-
-
-@dataclass(frozen=True)
-class Batches:
-    """A shuffled table whose batches a step can iterate over repeatedly, with few of them in memory."""
-
-    table: Shuffled
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions."""
-        return self.table.partitions
-
-    def read(self, partition: int) -> "BatchesOf":
-        """Return the rows of a partition; they are read when iterated over."""
-        return BatchesOf(self.table, partition)
+def in_batches(table: Shuffled) -> ReadWith:
+    """Return a table over whose partitions a step can iterate repeatedly (`BatchesOf`), with few batches in memory."""
+    return ReadWith(BatchesOf, (table,), table.partitions)
 
 
 @dataclass(frozen=True)
@@ -269,7 +209,7 @@ class BatchesOf:
             yield from read_partition([*files[start : start + _FILES_AT_ONCE]], self.partition)
 
 
-Partitioned = Table | Shuffled | Shards | Files | ReadWith | Around | Ranges | Subdivided | Batches
+Partitioned = Table | Shuffled | Shards | Files | ReadWith
 
 
 @dataclass(frozen=True)

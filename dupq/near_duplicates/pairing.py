@@ -34,11 +34,11 @@ LINKS, LIMIT = 32, 100
 def bucket_pairs(
     buckets: np.ndarray, orders: np.ndarray, members: np.ndarray, links: int = LINKS, limit: int = LIMIT
 ) -> tuple[np.ndarray, int]:
-    """Return the candidate pairs of one band, and the number of oversized buckets.
+    """Return the candidate pairs in the buckets of bands, and the number of oversized buckets.
 
-    Each text has a bucket (uint64), an order in its chain (uint64), and a key in `members` (int64, distinct).
-    Pairs are row numbers, int64 of shape (m, 2); the left row has the smaller key. The same pairs are found for any
-    order of the rows.
+    Each row has a bucket (uint64), an order in its chain (uint64), and the key of a text in `members` (int64), which is
+    in a bucket once. Pairs are row numbers, int64 of shape (m, 2); the left row has the smaller key. The same pairs are
+    found for any order of the rows.
     """
     kept = np.flatnonzero(shared(buckets))  # most texts are alone in their bucket
     buckets, orders, members = buckets[kept], orders[kept], members[kept]

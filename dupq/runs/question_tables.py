@@ -1,18 +1,17 @@
-"""Keys of a run's questions, sorted tables read in part, and embeddings as tables."""
+"""Keys of a run's questions, and embeddings as tables."""
 
 from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from scipy import sparse
 
 from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import fingerprints
-from dupq.tables import TEXTS, conform
+from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
 
@@ -29,18 +28,6 @@ def key_span(uri: str) -> tuple[int, int] | None:
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     spans = [group.column(0).statistics for group in groups if group.num_rows]
     return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
-
-
-def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
-    """Return the rows of a table with a first column from the smallest to the largest of `keys`.
-
-    Of a table that is sorted by it other row groups are not read, so that many readers with few keys each do not read
-    the whole table.
-    """
-    first, last = (keys.min(), keys.max()) if len(keys) else (0, -1)
-    key = pc.field(schema.names[0])
-    with storage.open_input(uri) as stream, storage.reading(uri, "Parquet"):
-        return conform(pq.read_table(stream, filters=(key >= first) & (key <= last)), schema, uri)
 
 
 def all_keys(folder: str) -> np.ndarray:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from inline import without_ray
@@ -14,21 +13,19 @@ from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import (
-    Around,
-    Batches,
     Each,
     Files,
     Partition,
     Partitions,
     PerTask,
-    Ranges,
     ReadWith,
     Shards,
     Shuffled,
-    Subdivided,
     Table,
     Total,
     Whole,
+    in_batches,
+    subdivided,
 )
 from dupq.tables import KEYS, QUESTIONS
 
@@ -128,28 +125,21 @@ def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_
     assert (found.rows, run.report.counts["even"]) == (len(ROWS), len(ROWS))
 
 
-def rows_at_once(groups: Iterator[Iterable[pa.RecordBatch]]) -> pa.Table:
-    """The rows of partitions, each of which is gone through twice."""
-    rows = [sum(len(batch) for batch in batches) for batches in groups for _ in range(2)]
-    return pa.table([pa.array(rows), pa.array([len(rows)] * len(rows))], schema=NUMBERS)
+def rows_twice(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """The rows of batches that are gone through twice."""
+    rows = [len(batch) for _ in range(2) for batch in batches]
+    return pa.table([rows, rows], schema=NUMBERS)
 
 
-def test_a_task_reads_a_group_of_partitions_and_batches_as_often_as_it_likes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_reads_batches_as_often_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dupq.job.table._FILES_AT_ONCE", 2)
-    run, source = Run(str(tmp_path), "grouped"), numbers(tmp_path)
-    assert [len(some) for some in Ranges(source, (range(1, 3),)).read(0)] == [
-        len(source.read(number)) for number in (1, 2)
+    run = Run(str(tmp_path), "grouped")
+    shuffled = run.shuffle("spread", third, numbers(tmp_path), into=NUMBERS, to="partition", partitions=PARTITIONS)
+    made = run.map("rows", rows_twice, in_batches(shuffled), into=NUMBERS)
+    assert [made.read(number)["key"].to_pylist() for number in range(PARTITIONS)] == [
+        [len(batch) for batch in shuffled.batches(number)] * 2 for number in range(PARTITIONS)
     ]
-    shuffled = run.shuffle("spread", third, source, into=NUMBERS, to="partition", partitions=PARTITIONS)
-    made = run.map("rows", rows_at_once, Ranges(Batches(shuffled), (range(2), range(2, PARTITIONS))), into=NUMBERS)
-    sizes = [len(shuffled.read(number)) for number in range(PARTITIONS)]
-    assert [made.read(number)["key"].to_pylist() for number in range(2)] == [
-        [size for size in sizes[:2] for _ in range(2)],
-        [sizes[2]] * 2,
-    ]
-    assert (made.partitions, made.counts(0)["rows_out"]) == (2, 4)
+    assert made.counts(0)["rows_out"] == 2 * PARTITIONS
 
 
 def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
@@ -209,15 +199,15 @@ def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
+def test_smaller_partitions_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
     source = numbers(tmp_path)
-    slices = Subdivided(source, count)
-    assert slices.partitions == count * PARTITIONS
+    smaller = subdivided(source, count)
+    assert smaller.partitions == count * PARTITIONS
     for number in range(PARTITIONS):
-        some = [slices.read(number) for number in range(count * number, count * (number + 1))]
+        some = [smaller.read(number) for number in range(count * number, count * (number + 1))]
         assert max(map(len, some)) - min(map(len, some)) <= 1
         assert pa.concat_tables(some) == source.read(number)
-    made = Run(str(tmp_path), "sliced").map("keys", keys_of, slices, into=KEYS)
+    made = Run(str(tmp_path), "divided").map("keys", keys_of, smaller, into=KEYS)
     assert Whole(made).read() == Whole(source.only("key")).read()
 
 
@@ -286,15 +276,6 @@ def test_shards_come_in_batches_with_keys_and_one_that_changed_is_an_error(tmp_p
     write_rows(uris[1], [question_row(1)], QUESTIONS)
     with pytest.raises(DupqError, match=r"1\.parquet"):
         Run(str(tmp_path), "again").map("keys", counted, source, into=KEYS)
-
-
-def test_of_a_sorted_table_only_the_rows_round_the_keys_are_read(tmp_path: Path) -> None:
-    count = 150_000  # three row groups
-    rows = pa.table([pa.array(np.arange(count))], schema=KEYS)
-    long = Run(str(tmp_path), "long").map("keys", lambda: rows, into=KEYS)
-    keys = table(f"{tmp_path}/keys", KEYS, [{"key": 70_000}, {"key": 70_005}], [], [{"key": 5}, {"key": 149_999}])
-    found = [Around(long, keys).read(number)["key"].to_numpy() for number in range(3)]
-    assert [some.tolist() for some in found] == [[*range(70_000, 70_006)], [], [*range(5, count)]]
 
 
 def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:

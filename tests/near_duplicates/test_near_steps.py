@@ -21,7 +21,7 @@ from dupq.near_duplicates import pairing, steps
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures
 from dupq.near_duplicates.pairing import compare
-from dupq.near_duplicates.steps import find_near_duplicates, make_signatures, text_ranges
+from dupq.near_duplicates.steps import find_near_duplicates, make_signatures
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
 from dupq.text.keys import Sites
@@ -110,17 +110,17 @@ def find(
     apart: np.ndarray = NOBODY,
 ) -> Found:
     said = stored(f"{folder}/contents", contents_of(texts, written), CONTENTS, shards)
-    ranges = text_ranges(TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said))
+    made = TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said)
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, ranges, SETTINGS, SITES, partitions)
+    signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
-    near = find_near_duplicates(second, ranges, signed, rarity, SETTINGS, "english", apart)
+    near = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
     assert near.verified.partitions == partitions
     pairs = Whole(near.verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
     represented = near.representatives.read(0)
     assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())
     owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))
-    signatures = Table(f"{folder}/work/signatures", None, len(ranges.ranges))
+    signatures = Table(f"{folder}/work/signatures", None, shards)
     return Found(pairs, owners, signatures, (first.report, second.report))
 
 
@@ -131,8 +131,8 @@ def table_of(schema: pa.Schema, *rows: tuple) -> pa.Table:
 def test_texts_that_are_not_empty_have_the_hash_of_what_is_stored() -> None:
     texts = untitled(pa.array([1, 2, 3]), pa.array(["a b", "", "a b"]))
     said = contents_of(texts)
-    found = steps.hashes_of(iter([texts, texts.slice(0, 1)]), iter([said, said.slice(0, 1)])).to_pylist()
-    assert [row["key"] for row in found] == [1, 3, 1]
+    found = steps.hashes_of(texts, said).to_pylist()
+    assert [row["key"] for row in found] == [1, 3]
     assert len({(row["high"], row["low"]) for row in found}) == 1
 
 
@@ -144,11 +144,10 @@ def test_copies_are_a_star_round_the_smallest_key() -> None:
     assert found.counts == {"exact copies": 2}
 
 
-def test_all_but_copies_and_empty_texts_are_signed_and_each_band_has_its_partitions() -> None:
+def test_all_but_copies_and_empty_texts_are_signed() -> None:
     texts = untitled(pa.array([4, 5, 6]), pa.array(["one two three four", "", "one two three four"]))
-    found = steps.sign(iter([texts]), table_of(KEYS, (6,)), SETTINGS, SITES.names, 3)
+    found = steps.sign(texts, table_of(KEYS, (6,)), SETTINGS, SITES.names)
     assert found.table["key"].to_pylist() == [4] * BANDS
-    assert [number // 3 for number in found.table["partition"].to_pylist()] == list(range(BANDS))
     assert (
         found.table["order"].to_pylist()
         == found.table["bucket"].to_pylist()[1:] + found.table["bucket"][:1].to_pylist()
@@ -160,14 +159,14 @@ def test_all_but_copies_and_empty_texts_are_signed_and_each_band_has_its_partiti
 
 def test_candidates_are_in_one_bucket_and_say_where_their_texts_are() -> None:
     bands = [
-        [table_of(steps.BAND_KEYS, (7, 1, 30), (8, 1, 31)), table_of(steps.BAND_KEYS, (7, 1, 10))],
-        [table_of(steps.BAND_KEYS, (5, 1, 30)), table_of(steps.BAND_KEYS, (5, 1, 10), (5, 2, 11))],
+        table_of(steps.BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
+        table_of(steps.BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
     ]
-    found = steps.candidates_of([one_batch(table) for table in tables] for tables in bands)
-    rows = {tuple(row.values()) for row in found.table.to_pylist()}
-    assert rows == {(10, 30, 1, 0), (11, 30, 1, 0), (10, 11, 1, 1)}
+    found = steps.candidates_of(map(one_batch, bands))
+    rows = [tuple(row.values()) for row in found.table.to_pylist()]
+    assert sorted(rows) == [(10, 11, 1, 1), (10, 30, 1, 0), (11, 30, 1, 0)]
     asked = steps.questions_of(found.table).to_pylist()
-    assert asked == [{"key": 10, "bundle": 1}, {"key": 11, "bundle": 1}, {"key": 30, "bundle": 0}]
+    assert asked == [{"key": 10, "shard": 1}, {"key": 11, "shard": 1}, {"key": 30, "shard": 0}]
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -178,7 +177,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 def test_the_sets_of_the_texts_that_are_wanted_are_made_and_titles_only_stand_under_none() -> None:
     rows = [(1, "why", "why a b c"), (2, "why", "why"), (3, "how", "how d e f g")]
     texts = table_of(TEXTS, *rows)
-    found = steps.sets_of(iter([texts]), iter([contents_of(texts)]), table_of(KEYS, (3,), (2,), (3,)), 3)
+    found = steps.sets_of(texts, contents_of(texts), table_of(KEYS, (3,), (2,), (3,)), 3)
     assert [(row["key"], len(row["shingles"]), row["title"]) for row in found.table.to_pylist()] == [
         (2, 1, "why"),
         (3, 3, "how"),
@@ -414,26 +413,3 @@ def test_signatures_are_kept_for_all_but_copies_and_empty_texts(texts: pa.Table,
     assert sorted(found) == sorted(originals.values())
     for text, key in list(originals.items())[:50]:
         assert by_key[key] == text_signatures(pa.array([text]), SETTINGS)[0].tolist()
-
-
-@pytest.mark.parametrize(
-    ("shards", "size", "ranges"),
-    [
-        (300, 200, 2),  # of 50,000 and the rest
-        (3, 120_000, 3),
-        (2_400, 10_000, 480 // 2),  # 24 million: requests do not grow with the square of the archive
-        (9_600, 10_000, 480),
-    ],
-)
-def test_ranges_grow_with_the_archive_up_to_four_times(shards: int, size: int, ranges: int) -> None:
-    found = steps.plan_ranges([size] * shards)
-    assert [shard for bundle in found for shard in bundle] == list(range(shards))
-    assert len(found) == ranges
-    assert all(len(bundle) * size <= 200_000 for bundle in found)
-
-
-@pytest.mark.parametrize(("questions", "tasks"), [(40_000, 1), (1_000_000, 11), (2_000_000, 21)])
-def test_a_task_takes_two_million_band_keys(questions: int, tasks: int) -> None:
-    found = steps.band_tasks(21 * -(-questions // 1_000_000), 21, questions)
-    assert [number for task in found for number in task] == list(range(21 * -(-questions // 1_000_000)))
-    assert len(found) == tasks

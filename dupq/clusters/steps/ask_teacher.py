@@ -33,7 +33,7 @@ from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
 from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted
-from dupq.job.table import Each, Shards, Subdivided, Table, read_all
+from dupq.job.table import Each, Shards, Table, read_all, subdivided
 from dupq.runs.question_tables import sorted_keys
 from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, QUESTIONS, SCORED, taught
@@ -87,10 +87,10 @@ def ask_teacher(
     earlier = earlier_vectors(since, storage.read_json(made_as))
     reading = replace(reading, device=system.GPU if taken else system.CPU, earlier=earlier)
 
-    slices = -(-min(_TASKS, 1 + every.rows // _QUESTIONS) // questions.partitions)
-    repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(slices)))
+    tasks_per_shard = -(-min(_TASKS, 1 + every.rows // _QUESTIONS) // questions.partitions)
+    repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(tasks_per_shard)))
     rows, hashes = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
-    inputs = Subdivided(asked, slices), repeated, reading
+    inputs = subdivided(asked, tasks_per_shard), repeated, reading
     vectors = run.shuffle(
         "vectors", vectors_for, *inputs, into=rows, by="key", partitions=count, second=hashes, gpus=taken
     )

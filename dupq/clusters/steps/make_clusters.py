@@ -42,7 +42,7 @@ from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
-from dupq.job.table import Around, Each, ReadWith, Shards, Table, Whole
+from dupq.job.table import Each, ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
 from dupq.runs.reader import TableRow, ends_of, link
 from dupq.tables import (
@@ -108,7 +108,8 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
     figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
     stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 
-    inputs = texts.only("key"), Around(members, texts), Whole(alone), names, decided.threshold
+    own = Whole(members.only("key", "id", "canonical", "reason", "size"))
+    inputs = texts.only("key"), own, Whole(alone), names, decided.threshold
     clusters = run.map("clusters", clusters_of, *inputs, into=CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, clusters.rows
     return Clustered(pairs, members, clusters, stats)
@@ -165,7 +166,7 @@ def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa
 def clusters_of(
     texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
 ) -> pa.Table:
-    """Return CLUSTERS of the questions of a shard; `members` has at least those of them that are in clusters."""
+    """Return CLUSTERS of the questions of a shard; `members` are those of the archive that are in clusters."""
     sites, keys = Sites(site_names), texts["key"].to_numpy()
     rows, is_member = indices_among(members["key"].to_numpy(), keys)
     own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
