@@ -43,6 +43,7 @@ from threadpoolctl import threadpool_limits
 
 from dupq import storage
 from dupq.archive import Shard
+from dupq.encoders.steps import embeddings_table
 from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.job.table import Each
@@ -54,7 +55,6 @@ from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_per_question
 from dupq.neighbours.steps.search_all import stored_lists
 from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
-from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings

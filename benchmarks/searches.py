@@ -27,10 +27,9 @@ from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
-from dupq.neighbours.embeddings import Embeddings, Measure, gathered
+from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, gathered
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours, stored_lists
-from dupq.runs.question_tables import read_embeddings
 from dupq.runs.reader import open_run
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
@@ -81,7 +80,7 @@ def searched(run: str, folder: Path, measure: Measure) -> tuple[float, RunFiles,
 
 def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
     """The share of the ten best scores of some questions that the exact search has, by float64 products."""
-    archive = embeddings_of(run)
+    archive = embeddings_in(run)
     chosen = np.random.default_rng(0).choice(len(archive.keys), min(CHECKED, len(archive.keys)), replace=False)
     scores = measure.dense * unit(archive.vectors)[chosen] @ unit(archive.vectors).T
     if archive.words is not None and measure.lexical:
@@ -99,8 +98,8 @@ def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
     return round(float(np.mean([np.abs(ours - wanted) < 1e-9 for ours, wanted in pairs])), 4)
 
 
-def embeddings_of(run: str) -> Embeddings:
-    return gathered([read_embeddings(uri, Sites(sites_of(run))) for uri in embedding_files(run)])
+def embeddings_in(run: str) -> Embeddings:
+    return gathered([embeddings_of(pq.read_table(uri), Sites(sites_of(run)), uri) for uri in embedding_files(run)])
 
 
 @functools.cache

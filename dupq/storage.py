@@ -372,6 +372,14 @@ def read_schema(uri: str) -> pa.Schema:
     return read_footer(uri).schema.to_arrow_schema()
 
 
+def key_span(uri: str) -> tuple[int, int] | None:
+    """Return the smallest and the largest key of a table, its first column, from the footer; None if it has no rows."""
+    footer = read_footer(uri)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    spans = [group.column(0).statistics for group in groups if group.num_rows]
+    return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
+
+
 def mean_length(uri: str, column: str) -> float:
     """Return the mean length of a column of lists in a Parquet file, from its footer; 0 if it has no such column.
 

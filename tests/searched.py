@@ -9,6 +9,7 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.archive import Shard
+from dupq.encoders.steps import embeddings_table
 from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
@@ -18,7 +19,6 @@ from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import Questions, SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, plan_search, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
-from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import NEAREST, embeddings

@@ -265,6 +265,14 @@ def test_lists_of_fractions_are_kept_to_the_bit_and_without_a_dictionary(folder:
     assert [name for name, has in has_dictionary.items() if not has] == ["embedding", "word_weights"]
 
 
+def test_a_file_tells_its_smallest_and_its_largest_key(folder: str) -> None:
+    for name, keys in (("b", [3, 7]), ("a", [5]), ("c", [])):
+        uri = storage.join(folder, f"{name}.parquet")
+        storage.write_table(uri, pa.table([pa.array(keys, pa.int64())], schema=tables.KEYS), tables.KEYS)
+    spans = [storage.key_span(storage.join(folder, f"{name}.parquet")) for name in "abc"]
+    assert spans == [(5, 5), (3, 7), None]
+
+
 def test_a_table_is_read_in_pieces_of_the_columns_asked_for(folder: str) -> None:
     uri = storage.join(folder, "pieces.parquet")
     table = pa.table([range(100_000), ["t"] * 100_000, [str(number) for number in range(100_000)]], schema=tables.TEXTS)

@@ -10,13 +10,13 @@ import torch
 
 from dupq import storage
 from dupq.archive import Shard
+from dupq.encoders.steps import embeddings_table
 from dupq.job import cluster
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import find_neighbours
-from dupq.runs.question_tables import embeddings_table
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings

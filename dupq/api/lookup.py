@@ -23,10 +23,9 @@ from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, DIFFERENT, SAME, VERDICTS_FILE, Verdict, format_verdicts, parse_verdicts
 from dupq.links import known_duplicates
-from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.neighbours.tiles import top_k
 from dupq.runs.queries import drawn_sample, sampled_pairs
-from dupq.runs.question_tables import embeddings_of
 from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, link, row_of
 from dupq.runs.scoring import ENDS, PAIR_COLUMNS, WEIGHED, NewTexts, Scorer, pairs_of, scorer_of, weigh
 from dupq.tables import PAIRS, WORKLIST

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage, system
+from dupq import storage, system, tables
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, read_description
 from dupq.errors import DupqError
@@ -36,13 +36,13 @@ from dupq.job.step import Counted, Counts, unless_finished
 from dupq.job.table import Each, Table, Whole
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.question_tables import embeddings_table, sorted_keys
+from dupq.neighbours.exact import fingerprints
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
 from dupq.system import Written, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
 from dupq.text.questions import token_ids
 
 _log = logging.getLogger(__name__)
@@ -213,6 +213,22 @@ def _write_shard(context: EncodeContext, name: str, output: str, embedder: Embed
     storage.write_table(output, embeddings, embeddings.schema)
     counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
     return {"rows_in": len(table), **counts, "rows_out": len(embeddings)}
+
+
+def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
+    """Return the rows of a run's `embeddings/`, in the order of `embeddings`."""
+    dimensions = embeddings.vectors.shape[1]
+    flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
+    columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
+    if embeddings.words is not None:
+        bags = embeddings.words
+        offsets = pa.array(bags.indptr.astype(np.int32))
+        columns += [
+            pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
+            pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
+        ]
+    columns.append(pa.array(fingerprints(embeddings)))
+    return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
 
 
 def _reusable(context: EncodeContext, name: str, keys: np.ndarray) -> tuple[list[pa.Table], int]:

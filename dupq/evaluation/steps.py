@@ -33,11 +33,20 @@ from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
 from dupq.runs.queries import estimated
-from dupq.runs.question_tables import sorted_keys
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, Measures
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_indices, pairs_among, pairs_in, proper_pairs
+from dupq.text.keys import (
+    ID_BITS,
+    Sites,
+    are_among,
+    distinct,
+    pair_indices,
+    pairs_among,
+    pairs_in,
+    proper_pairs,
+    sorted_keys,
+)
 
 _FIRST = 50  # pairs of the worklist; the summary says how many of them are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")

@@ -21,7 +21,6 @@ from dupq.archive import read_shard
 from dupq.job.run import Run
 from dupq.job.table import ReadWith, Shards
 from dupq.job.tasks import CAP
-from dupq.runs.question_tables import key_span
 from dupq.runs.records import DEDUP_VERSIONS, RunFiles, is_intact
 from dupq.settings.sections import TextSettings
 from dupq.storage import read_or_none
@@ -117,7 +116,7 @@ def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Ea
 def _spans(folder: str, sites: Sequence[str]) -> list[Span]:
     """Return the spans of the files of contents that have rows."""
     files = storage.list_files(folder, ".parquet")
-    spans = side_by_side(key_span, [file.uri for file in files])
+    spans = side_by_side(storage.key_span, [file.uri for file in files])
     return [
         Span(file.relative, sites[span[0] >> ID_BITS], span[0] & MAXIMUM_ID, span[1] & MAXIMUM_ID)
         for file, span in zip(files, spans, strict=True)

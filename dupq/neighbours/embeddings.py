@@ -1,4 +1,4 @@
-"""Embeddings, lists of neighbours, and the measures that score two embeddings.
+"""Embeddings, lists of neighbours, and the measures that score two embeddings; embeddings read from tables.
 
 Importing this loads neither torch nor compiled code.
 """
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq.errors import DupqError
+from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -91,3 +94,33 @@ def gathered(blocks: list[Embeddings]) -> Embeddings:
         sparse.vstack(widened, format="csr") if widened else None,
     )
     return every.take(np.argsort(every.keys, kind="stable"))
+
+
+_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
+
+
+def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
+    """Return the embeddings in a table.
+
+    Raises DupqError naming `uri` for a missing column, or the question of a vector that is not finite.
+    """
+    for name in ("site", "question_id", "embedding"):
+        if name not in table.column_names:
+            raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
+    keys = sites.pack_columns(table["site"], table["question_id"], uri)
+    dimensions = table.schema.field("embedding").type.list_size
+    vectors = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float16).reshape(-1, dimensions)
+    wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
+    if len(wrong):
+        raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")
+    return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
+
+
+def _bags(table: pa.Table) -> "sparse.csr_array":
+    from scipy import sparse
+
+    lengths = pc.list_value_length(table["words"]).to_numpy()
+    words = pc.list_flatten(table["words"]).to_numpy()
+    weights = pc.list_flatten(table["word_weights"]).to_numpy().astype(np.float32)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return sparse.csr_array((weights, words, offsets), shape=(len(table), int(words.max(initial=0)) + 1))

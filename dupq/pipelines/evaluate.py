@@ -4,9 +4,7 @@ Memory of its last task: a shard of texts and embeddings, those of the pairs tha
 some 4 kB per question.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +18,16 @@ from dupq.evaluation.measures import TABLES, Scorer, left_out
 from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
 from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.step import Counts
+from dupq.job.table import Each, ReadWith, Table
 from dupq.job.tasks import run_tasks
 from dupq.links import known_duplicates, read_pairs
+from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.pipelines.opening import open_evaluation
 from dupq.runs import progress
-from dupq.runs.question_tables import all_keys, read_embeddings
 from dupq.runs.records import Encoding
 from dupq.settings.config import Settings
-from dupq.tables import TEXTS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, sorted_keys
 from dupq.text.steps import make_distinct_texts
 
 
@@ -52,7 +50,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         if encoder is not None:
             encoding = Encoding(texts.folder, "", encoder, None, made_as, embeddings)
             run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus))
-        archive = Archive(texts.folder, embeddings, encoder, sites.names, job.links)
+        embedded = Table(embeddings, None, texts.partitions)
+        archive = Archive(texts, embedded, encoder, sites.names, job.links)
         run_tasks("measure", measure_archive, [(archive, settings, job.tables, metrics_uri)])
         progress.end(run.uri, "finished")
     metrics = storage.read_json(metrics_uri)
@@ -63,8 +62,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
 class Archive:
     """The questions to rank, and the known duplicates to look up."""
 
-    texts: str  # a folder with a file per shard, as `embeddings`
-    embeddings: str
+    texts: Table  # TEXTS
+    embeddings: Table  # in the partitions of `texts`
     encoder: str | None  # None: only the baselines are measured
     sites: list[str]
     links: str  # a table of links, or a file of labelled pairs
@@ -72,7 +71,7 @@ class Archive:
 
 def measure_archive(archive: Archive, settings: Settings, tables: tuple[str, ...], output: str) -> Counts:
     """Write the measures of `tables` as JSON. Runs as a task. Raises DupqError if there is nothing to measure."""
-    sites, keys, encoder = Sites(archive.sites), all_keys(archive.texts), archive.encoder
+    sites, keys, encoder = Sites(archive.sites), sorted_keys(Each(archive.texts.only("key"))), archive.encoder
     labels = others = seen_before = None
     if is_pair_file(archive.links):
         labels = usable(*read_pairs(storage.read_bytes(archive.links), sites, archive.links), keys)
@@ -99,26 +98,20 @@ def measure_archive(archive: Archive, settings: Settings, tables: tuple[str, ...
 
 def systems(archive: Archive, language: str) -> dict[str, Scorer]:
     """Return the systems to compare by name, first those that rank the archive."""
-    texts = _Files(archive.texts, _read_texts)
+    texts = Each(ReadWith(_read_texts, (archive.texts.only("key", "text"),), archive.texts.partitions))
     rankers: dict[str, Scorer] = {}
     if archive.encoder is not None:
-        embedded = _Files(archive.embeddings, lambda uri: read_embeddings(uri, Sites(archive.sites)))
+        arguments = archive.embeddings, Sites(archive.sites)
+        embedded = Each(ReadWith(_read_embeddings, arguments, archive.embeddings.partitions))
         rankers["encoder"] = EncoderRanker(embedded, read_measure(archive.encoder))
     rankers["bm25"] = BM25(texts, language)
     return rankers | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in SIZES}
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The contents of a folder's files as `read` returns them. Each iteration reads them again."""
-
-    folder: str
-    read: Callable[[str], Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.read(file.uri) for file in storage.list_files(self.folder, ".parquet"))
+def _read_texts(texts: Table, partition: int) -> tuple[np.ndarray, pa.StringArray]:
+    table = texts.read(partition)
+    return table["key"].to_numpy(), table["text"].combine_chunks()
 
 
-def _read_texts(uri: str) -> tuple[np.ndarray, pa.StringArray]:
-    table = storage.read_table(uri, TEXTS, ["key", "text"])
-    return table["key"].to_numpy(), pa.concat_arrays([pa.array([], pa.string()), *table["text"].chunks])
+def _read_embeddings(embeddings: Table, sites: Sites, partition: int) -> Embeddings:
+    return embeddings_of(embeddings.read(partition), sites, embeddings.file(partition))

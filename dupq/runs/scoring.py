@@ -22,8 +22,7 @@ from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of,
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
-from dupq.neighbours.embeddings import Neighbours, gathered
-from dupq.runs.question_tables import embeddings_of
+from dupq.neighbours.embeddings import Neighbours, embeddings_of, gathered
 from dupq.runs.reader import SITE, Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES

@@ -20,10 +20,9 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, ReadWith, Shards, Table
 from dupq.near_duplicates.asking import TitleComparer, signs_of
-from dupq.runs.question_tables import sorted_keys
 from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
-from dupq.text.keys import RowsByKey, Sites, are_among
+from dupq.text.keys import RowsByKey, Sites, are_among, sorted_keys
 from dupq.text.languages import language_of
 from dupq.text.questions import (
     NO_HASHES,

@@ -17,10 +17,10 @@ from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
+from dupq.encoders.steps import embeddings_table
 from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.runs.question_tables import embeddings_table, read_embeddings
+from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.settings.config import Settings
 from dupq.settings.sections import EncoderSettings
 from dupq.text.keys import Sites
@@ -343,6 +343,6 @@ def test_embeddings_are_written_and_read_without_loss(name: str, tmp_path: Path)
     table = embeddings_table(actual, sites)
     path = str(tmp_path / "part.parquet")
     storage.write_table(path, table, table.schema)
-    read = read_embeddings(path, sites)
+    read = embeddings_of(storage.read_table(path), sites, path)
     assert read.keys.tolist() == actual.keys.tolist()
     assert same_bits(Encoded(read.vectors, read.words), Encoded(actual.vectors, actual.words))

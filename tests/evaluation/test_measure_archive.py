@@ -13,9 +13,10 @@ from dupq import storage
 from dupq.encoders.saved import read_measure
 from dupq.encoders.steps import EncodeContext, encode_shard
 from dupq.evaluation.measures import Ranker
+from dupq.job.table import Table
+from dupq.neighbours.embeddings import embeddings_of
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.evaluate import Archive, systems
-from dupq.runs.question_tables import read_embeddings
 from dupq.runs.records import Encoding
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
@@ -52,7 +53,8 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         if encoder is not None:
             files = Encoding(str(folder / "texts"), "", encoder, None, "", str(folder / "embeddings"))
             encode_shard(EncodeContext(files, SITES.names, 64, gpu=False), name)
-    return Archive(str(folder / "texts"), str(folder / "embeddings"), encoder, SITES.names, "")
+    made, embedded = (Table(str(folder / name), None, len(bounds) - 1) for name in ("texts", "embeddings"))
+    return Archive(made, embedded, encoder, SITES.names, "")
 
 
 def measured(archive: Archive) -> dict[str, Any]:
@@ -69,7 +71,8 @@ def measured(archive: Archive) -> dict[str, Any]:
 def test_the_encoder_ranks_the_whole_archive_as_a_sort_of_all_scores_does(tmp_path: Path, encoder: str) -> None:
     found = measured(archive_of(tmp_path, encoder, [9, 25]))["encoder"]
     archive_of(tmp_path / "whole", encoder, [])
-    embedded = read_embeddings(str(tmp_path / "whole" / "embeddings" / "part-00000.parquet"), SITES)
+    uri = str(tmp_path / "whole" / "embeddings" / "part-00000.parquet")
+    embedded = embeddings_of(storage.read_table(uri), SITES, uri)
     measure = read_measure(encoder)
     left, right = (axis.ravel() for axis in np.indices((QUESTIONS, QUESTIONS)))
     scores = pair_scores(measure, embedded.take(left), embedded.take(right)).reshape(QUESTIONS, QUESTIONS)

@@ -10,12 +10,11 @@ from trained import TrainedSample
 
 from dupq import storage
 from dupq.encoders.saved import read_measure
-from dupq.neighbours.embeddings import gathered
+from dupq.neighbours.embeddings import embeddings_of, gathered
 from dupq.neighbours.exact import pair_scores
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.question_tables import read_embeddings
 from dupq.text.keys import Sites
 
 QUICK = ("training.epochs=1", "training.negatives=3")
@@ -48,7 +47,7 @@ def test_an_encoder_is_trained_finds_pairs_and_is_evaluated(
     pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
     (site,) = set(pairs["site_left"].to_pylist())  # so that keys are ids
     files = storage.list_files(run.path("embeddings"), ".parquet")
-    embedded = gathered([read_embeddings(file.uri, Sites([site])) for file in files])
+    embedded = gathered([embeddings_of(storage.read_table(file.uri), Sites([site]), file.uri) for file in files])
     sides = [
         embedded.take(np.searchsorted(embedded.keys, pairs[column].to_numpy()))
         for column in ("question_id_left", "question_id_right")

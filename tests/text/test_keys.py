@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from dupq.text.keys import (
     pair_indices,
     pair_numbers,
     proper_pairs,
+    sorted_keys,
     without,
 )
 
@@ -57,6 +59,11 @@ def test_labels_of_many_keys_are_those_of_each() -> None:
     keys = np.concatenate([sites.pack(site, np.array([0, 7, 1 << 40]), "") for site in sites.names])
     assert sites.labels(keys).to_pylist() == [sites.label(key) for key in keys.tolist()]
     assert sites.labels(keys[:0]).to_pylist() == []
+
+
+def test_keys_of_tables_are_sorted() -> None:
+    assert sorted_keys([pa.table({"key": [4, 1]}), pa.table({"key": [3]})]).tolist() == [1, 3, 4]
+    assert sorted_keys([]).dtype == np.int64
 
 
 @given(st.lists(KEYS | st.integers(-(1 << 63), -1)))

@@ -34,10 +34,9 @@ from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Table, read_all, subdivided
-from dupq.runs.question_tables import sorted_keys
 from dupq.runs.records import TEACHER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, COSINES, KEYS, QUESTIONS, SCORED, taught
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among, pairs_in
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, indices_among, pairs_in, sorted_keys
 
 COLUMNS = ("question_id", "title", "body_html")  # of questions
 _TEXTS = pa.schema([CONTENT_HASHES.field("key"), *(QUESTIONS.field(name) for name in COLUMNS[1:])])

@@ -30,10 +30,9 @@ from dupq.links import Split, represented_by, represented_split, sets_in, sets_t
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.runs.question_tables import sorted_keys
 from dupq.settings.sections import CalibrationSettings
 from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_in, sample_by_hash, without
+from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_in, sample_by_hash, sorted_keys, without
 
 _REFERENCE = 1_000
 

@@ -50,8 +50,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, ReadWith, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
-from dupq.neighbours.embeddings import Measure
-from dupq.runs.question_tables import embeddings_of, sorted_keys
+from dupq.neighbours.embeddings import Measure, embeddings_of
 from dupq.tables import (
     AROUND,
     CANDIDATES,
@@ -66,7 +65,7 @@ from dupq.tables import (
     TERM_COUNTS,
     TERMS,
 )
-from dupq.text.keys import Sites, distinct, indices_among, pairs_in
+from dupq.text.keys import Sites, distinct, indices_among, pairs_in, sorted_keys
 from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
 from dupq.text.steps import TextTables
 

@@ -20,9 +20,8 @@ from dupq.job.step import Counted, as_is
 from dupq.job.table import Readable, ReadWith, Table
 from dupq.job.tasks import at_next_step
 from dupq.neighbours.candidates import Nearest, nearest_table
-from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.neighbours.exact import EMPTY
-from dupq.runs.question_tables import embeddings_of
 from dupq.runs.records import DEDUP_VERSIONS
 from dupq.settings.sections import NeighbourSettings
 from dupq.system import side_by_side

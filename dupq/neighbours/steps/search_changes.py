@@ -46,7 +46,6 @@ from dupq.neighbours.steps.search_all import (
     search_in_waves,
     stored_lists,
 )
-from dupq.runs.question_tables import key_span
 from dupq.runs.records import RunFiles
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
@@ -90,7 +89,7 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
         find_neighbours(run, shards, request)
         return
     run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *TABLES_OF_PLAN)
-    earlier_run = EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites)
+    earlier_run = EarlierLists(lists, tuple(side_by_side(storage.key_span, lists.uris)), sites)
     _search_changes(run, blocks, request, changes, earlier_run)
     finish(run, request)
 

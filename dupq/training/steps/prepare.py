@@ -28,11 +28,10 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, Files, ReadWith, Table, Total, Whole
 from dupq.links import FEWEST_SETS, Known, Split, known_pairs, links_table, read_pairs, split_links
-from dupq.runs.question_tables import sorted_keys
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
-from dupq.text.keys import Sites, are_among, distinct, hash_limit, pairs_in, sample_by_hash, without
+from dupq.text.keys import Sites, are_among, distinct, hash_limit, pairs_in, sample_by_hash, sorted_keys, without
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.start import new_network
 from dupq.training.steps.words_and_ids import (

@@ -24,7 +24,6 @@ from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, finished, unless_finished
 from dupq.job.table import Each, Partition, Partitions, PerTask, Table, Whole
-from dupq.runs.question_tables import key_span
 from dupq.runs.records import TEACHERS, TRAINING_VERSIONS, TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
@@ -49,7 +48,7 @@ def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
     keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
     batches = _batches(keys)
-    spans = side_by_side(key_span, [picked.file(index) for index in range(picked.partitions)])
+    spans = side_by_side(storage.key_span, [picked.file(index) for index in range(picked.partitions)])
     indices = [_overlapping(spans, own) for own in batches]
     texts = PerTask(tuple(Partitions(tuple(Partition(picked, index) for index in some)) for some in indices))
     tables = []

@@ -22,13 +22,13 @@ from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.steps import decide as stage
 from dupq.clusters.steps.decide import Candidates, Partitioning, partition_pairs
+from dupq.encoders.steps import embeddings_table
 from dupq.job import run as runner
 from dupq.job.run import Run
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
-from dupq.runs.question_tables import embeddings_table
 from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.questions import Terms

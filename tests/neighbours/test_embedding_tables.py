@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dupq import storage
+from dupq.encoders.steps import embeddings_table
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings
-from dupq.runs.question_tables import embeddings_table, read_embeddings
+from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = Sites(["a.example.com", "b.example.com"])
@@ -22,7 +22,7 @@ def test_an_embedding_that_is_not_finite_is_told_with_file_and_question(value: f
     table = embeddings_table(Embeddings(np.array([3, 9, 5, 8]) | (1 << ID_BITS), vectors), SITES)
     storage.write_table(uri, table, table.schema)
     with pytest.raises(DupqError) as raised:
-        read_embeddings(uri, SITES)
+        embeddings_of(storage.read_table(uri), SITES, uri)
     assert str(raised.value) == f"{uri}: the embedding of question b.example.com/5 is not finite"
 
 
@@ -33,6 +33,6 @@ def test_finite_ones_of_any_size_are_read_as_they_were_written(shape: tuple[int,
     written = Embeddings(np.arange(shape[0]), vectors)
     table = embeddings_table(written, SITES)
     storage.write_table(str(tmp_path / "one.parquet"), table, table.schema)
-    read = read_embeddings(str(tmp_path / "one.parquet"), SITES)
+    read = embeddings_of(storage.read_table(str(tmp_path / "one.parquet")), SITES, "one.parquet")
     assert read.keys.tolist() == written.keys.tolist()
     assert read.vectors.tobytes() == vectors.tobytes()
