@@ -61,7 +61,7 @@ def texts_made_as(settings: TextSettings) -> dict[str, object]:
     return {"settings": settings.model_dump(mode="json"), "algorithm": DEDUP_VERSIONS["texts"], **libraries}
 
 
-def kept_by(
+def record_if_usable(
     since: RunFiles | None, stage: str, record: str, made_as: Mapping[str, object], *uris: str
 ) -> dict[str, Any] | None:
     """Return the content of `record`, a file of a stage of the run `since`, if the stage's results can be used.
@@ -89,7 +89,7 @@ def earlier_texts(since: RunFiles | None, made_as: Mapping[str, object]) -> Earl
     """Return the texts of the run `since`; None if they cannot be used."""
     if since is None:
         return None
-    kept = kept_by(since, "texts", since.texts_made_as, made_as, since.texts, since.contents)
+    kept = record_if_usable(since, "texts", since.texts_made_as, made_as, since.texts, since.contents)
     if not kept:
         return None
     return Earlier(since.texts, since.contents, since.embeddings, _spans(since.contents, kept["sites"]))
@@ -99,7 +99,7 @@ def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], te
     """Return the texts of the run `since`, with their embeddings; None if either cannot be used."""
     if since is None or texts is None:
         return None
-    return texts if kept_by(since, "encode", since.encoded_as, made_as, since.embeddings) else None
+    return texts if record_if_usable(since, "encode", since.encoded_as, made_as, since.embeddings) else None
 
 
 def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
@@ -108,7 +108,7 @@ def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Ea
         return None
     record, contents, vectors = since.teacher
     texts = read_or_none(since.texts_made_as, dict[str, Any])  # they name the sites of its keys
-    if not texts or not kept_by(since, "teacher", record, made_as, contents, vectors):
+    if not texts or not record_if_usable(since, "teacher", record, made_as, contents, vectors):
         return None
     return Earlier("", contents, vectors, _spans(contents, texts["sites"]))
 

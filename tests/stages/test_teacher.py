@@ -69,11 +69,22 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     assert Path(encoder_at(str(tmp_path / "encoder")), "encoder.json").stat().st_mtime_ns == before
 
 
-def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
-    trained_sample: TrainedSample, tmp_path: Path
+def test_a_teacher_may_read_texts_that_are_kept_for_later_and_training_goes_on_without_its_gpus(
+    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
-    run = train(job(trained_sample, tmp_path / "encoder", *settings))
+    training = job(trained_sample, tmp_path / "encoder", *settings)
+
+    def begun_on_gpus(record: str, *_: object) -> int:
+        unless_finished(record, lambda: storage.write_json(record, {"device": "gpu"}) or {})
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(teach, "gpus_to_make", begun_on_gpus)
+        patch.delattr(pipeline, "fit")  # as if the job was killed then
+        with pytest.raises(NameError):
+            train(training)
+    run = train(training)
     taught = set(read_targets(run, 1).left.tolist())
     assert taught == set(pq.read_table(f"{run.uri}/texts", columns=["key"])["key"].to_pylist())
 
@@ -114,26 +125,6 @@ def test_two_teachers_teach_by_their_vectors_and_what_one_has_read_is_not_read_a
     assert {path: path.read_bytes() for path in kept} == kept
     shutil.rmtree(output / "work" / "teachers")
     assert count(train(job(trained_sample, output, both, *mined))) == count(second)  # which has a copy
-
-
-def test_a_training_whose_teacher_read_on_gpus_goes_on_without_gpus(
-    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def begun_on_gpus(record: str, *_: object) -> int:
-        unless_finished(record, lambda: storage.write_json(record, {"device": "gpu"}) or {})
-        return 0
-
-    def killed(*_: object) -> None:
-        raise InterruptedError
-
-    monkeypatch.setattr(pipeline, "fit", killed)
-    stopped = job(trained_sample, tmp_path / "encoder", "teacher.questions=20")
-    with monkeypatch.context() as patch:
-        patch.setattr(teach, "gpus_to_make", begun_on_gpus)
-        with pytest.raises(InterruptedError):
-            train(stopped)
-    with pytest.raises(InterruptedError):
-        train(stopped)
 
 
 def test_one_question_more_changes_its_own_piece_alone() -> None:

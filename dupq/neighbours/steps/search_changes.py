@@ -23,7 +23,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError
-from dupq.job.earlier import kept_by
+from dupq.job.earlier import record_if_usable
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
@@ -72,7 +72,7 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
 
     With a usable earlier run only what differs from it is searched.
     """
-    kept = previous and kept_by(previous, "neighbours", previous.request, request.identity(), previous.nearest)
+    kept = previous and record_if_usable(previous, "neighbours", previous.request, request.identity(), previous.nearest)
     if not previous or not kept:
         find_neighbours(run, shards, request)
         return
