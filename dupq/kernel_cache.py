@@ -40,7 +40,6 @@ Integer = int | np.int64  # the same in compiled code
 
 PACKAGE = Path(__file__).resolve().parent
 _IMPORTS_NUMBA = re.compile(rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE)
-_CONSTANTS = ("text/questions.py", "text/tokens.py")  # files with constants that compiled functions use
 _LONG_SECONDS = 3.0  # of compiling, after which a line explains the wait
 _log = logging.getLogger(__name__)
 caching: Any = _numbas_caching  # numba has no type hints
@@ -76,10 +75,9 @@ def source_stamp() -> str:
 
 
 def compiled_files() -> list[Path]:
-    """Return the files of dupq and its papers that have compiled functions, or constants that these use."""
-    constants = {PACKAGE / name for name in _CONSTANTS}
+    """Return the files of dupq and its papers that have compiled functions; these use constants of such files only."""
     files = [path for package in _packages() for path in sorted(package.rglob("*.py"))]  # the same wherever they lie
-    return [path for path in files if path in constants or _IMPORTS_NUMBA.search(path.read_bytes())]
+    return [path for path in files if _IMPORTS_NUMBA.search(path.read_bytes())]
 
 
 @functools.cache

@@ -14,21 +14,21 @@ import pyarrow as pa
 import regex
 import xxhash
 
-from dupq.kernel_cache import numba as nb
-from dupq.kernel_cache import read_only
+from dupq.kernel_cache import numba, read_only
 from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
-from dupq.text.questions import BUCKETS, TERM_BITS, Terms
+from dupq.text.questions import Terms
 
 # Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
 # asker, the questions that it cites.
 #
-# A mark is a kind and a hash of BUCKETS values, so the marks of a question are one sorted list of numbers. No names are
+# A mark is a kind and a hash of _HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
 # stored: an asker is a hash of the user's number on the site.
 
+_HASH_BITS = 22
 ASKING, UNDATED, NUMBER, FORMULA, ASKER, CITED, SELF = range(7)  # kinds; a question has exactly one mark SELF
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
@@ -79,7 +79,7 @@ def with_askers(marks: Terms, askers: pa.Array) -> Terms:
 
 
 def _mark(kind: int, text: str) -> int:
-    return kind << TERM_BITS | xxhash.xxh3_64_intdigest(text.encode()) & (BUCKETS - 1)
+    return kind << _HASH_BITS | xxhash.xxh3_64_intdigest(text.encode()) & ((1 << _HASH_BITS) - 1)
 
 
 def formulas_in(text: str) -> set[str]:
@@ -235,7 +235,7 @@ def _whole(cosines: np.ndarray) -> np.ndarray:
     return np.rint(cosines.astype(np.float64) * _COSINE_UNITS).astype(np.int64)
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _overlaps(
     offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -253,14 +253,14 @@ def _overlaps(
     return overlaps[0], overlaps[1], overlaps[2]
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _count_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return 1 + ln count and BM25's saturated count of all counts: logarithms would take longer than all the rest."""
     counts = np.arange(256).astype(np.float64)
     return 1.0 + np.log(np.maximum(counts, 1.0)), counts * (_SATURATION + 1.0) / (counts + _SATURATION)
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _weights(
     offsets: np.ndarray,
     ids: np.ndarray,
@@ -280,7 +280,7 @@ def _weights(
     return weights, squares, own
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _common(
     offsets: np.ndarray,
     ids: np.ndarray,
@@ -310,7 +310,7 @@ def _common(
     return common, product, forth, back
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _swaps(
     offsets: np.ndarray, ids: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
@@ -338,7 +338,7 @@ def _swaps(
 _KINDS = SELF + 1
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return the fields of Shared from `other_numbers` on (float32, shape (6, n)); the marks are sorted."""
     fields = np.zeros((6, len(left)), np.float32)
@@ -349,13 +349,13 @@ def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, righ
         index, other = offsets[a], offsets[b]
         while index < offsets[a + 1] or other < offsets[b + 1]:
             if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
-                mine[ids[index] >> TERM_BITS] += 1
+                mine[ids[index] >> _HASH_BITS] += 1
                 index += 1
             elif index == offsets[a + 1] or ids[other] < ids[index]:
-                theirs[ids[other] >> TERM_BITS] += 1
+                theirs[ids[other] >> _HASH_BITS] += 1
                 other += 1
             else:
-                common[ids[index] >> TERM_BITS] += 1
+                common[ids[index] >> _HASH_BITS] += 1
                 index += 1
                 other += 1
         if mine[CITED] + common[CITED] > 0 and theirs[SELF] > 0:
@@ -374,8 +374,8 @@ def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, righ
     return fields
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _has_cited(offsets: np.ndarray, ids: np.ndarray, question: int, self: int) -> bool:
     """Return whether a question cites the one with the mark `self`."""
-    cited = self - ((SELF - CITED) << TERM_BITS)
+    cited = self - ((SELF - CITED) << _HASH_BITS)
     return bool((ids[offsets[question] : offsets[question + 1]] == cited).any())

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq.kernel_cache import Integer
-from dupq.kernel_cache import numba as nb
+from dupq.kernel_cache import Integer, numba
 from dupq.neighbours.exact import Scoring, score_row
 from dupq.tables import NEAREST
 
@@ -52,7 +51,7 @@ class Hits(NamedTuple):
     values: np.ndarray
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def scan(
     scores: np.ndarray,
     rest: Rest,
@@ -93,7 +92,7 @@ def scan(
     return count, m
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
     """Write a row of `scores`, widened and with the share of `rest`, to `buffer` (float32, (n,))."""
     n = scores.shape[1]
@@ -138,7 +137,7 @@ def empty_candidates(questions: int, k: int) -> Candidates:
     return Candidates(values, others, np.zeros(questions, np.int32), bounds)
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def push(
     best: Candidates, rows: np.ndarray, others: np.ndarray, values: np.ndarray, k: int, margin: float, sides: Scoring
 ) -> None:
@@ -165,7 +164,7 @@ def push(
         best.sizes[row] = size + 1
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def finish(best: Candidates, k: int, margin: float, sides: Scoring) -> None:
     """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
     for row in range(len(best.sizes)):
@@ -173,7 +172,7 @@ def finish(best: Candidates, k: int, margin: float, sides: Scoring) -> None:
         _keep_best(best, row, k, sides)
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _drop_worst(best: Candidates, row: Integer, k: int, margin: float) -> None:
     """Raise the bound of a row as far as its values allow, and drop candidates below it."""
     size = best.sizes[row]
@@ -191,7 +190,7 @@ def _drop_worst(best: Candidates, row: Integer, k: int, margin: float) -> None:
     best.sizes[row] = kept
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _keep_best(best: Candidates, row: Integer, k: int, sides: Scoring) -> None:
     """Score the candidates of a row exactly, and keep the k best in order."""
     size = best.sizes[row]
@@ -211,7 +210,7 @@ def _keep_best(best: Candidates, row: Integer, k: int, sides: Scoring) -> None:
     best.sizes[row] = kept
 
 
-@nb.njit(inline="always")
+@numba.njit(inline="always")
 def _is_before(value: float, other: int, than_value: float, than_other: int) -> bool:
     return value > than_value or (value == than_value and other < than_other)
 
@@ -240,7 +239,7 @@ def merge(nearest: Nearest, more: Nearest, rows: np.ndarray | None = None) -> No
     nearest.above[rows] += more.above
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _merge_rows(
     others: np.ndarray, scores: np.ndarray, rows: np.ndarray, new_others: np.ndarray, new_scores: np.ndarray
 ) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.errors import DupqError
-from dupq.kernel_cache import Integer
-from dupq.kernel_cache import numba as nb
+from dupq.kernel_cache import Integer, numba
 from dupq.neighbours.embeddings import Embeddings, Measure
 
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
@@ -117,7 +116,7 @@ def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.nda
     return scores if rule.kind == COSINE else np.exp(scores)
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def exact_scores(sides: Scoring, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the scores (float64) of rows `rows` of the left side with rows `columns` of the right; fastest by row."""
     scores = np.empty(len(rows), np.float64)
@@ -131,7 +130,7 @@ def exact_scores(sides: Scoring, rows: np.ndarray, columns: np.ndarray) -> np.nd
     return scores
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndarray) -> None:
     """Write the scores of a row of the left side with rows `columns` of the right to `scores`."""
     left, right, rule, spread = sides
@@ -168,7 +167,7 @@ def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndar
 _ANY_ORDER = {"reassoc", "nsz"}  # lets the compiler vectorise sums, which are exact in any order
 
 
-@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _product(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for index in range(len(x)):
@@ -176,7 +175,7 @@ def _product(x: np.ndarray, y: np.ndarray) -> float:
     return total
 
 
-@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _manhattan(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for index in range(len(x)):
@@ -184,7 +183,7 @@ def _manhattan(x: np.ndarray, y: np.ndarray) -> float:
     return total
 
 
-@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _euclidean(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for index in range(len(x)):
@@ -235,7 +234,7 @@ def fingerprints(embeddings: Embeddings) -> np.ndarray:
     return np.where(embeddings.is_empty, EMPTY, np.where(values == EMPTY, 1, values))
 
 
-@nb.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def _hashes(vectors: np.ndarray, starts: np.ndarray, words: np.ndarray, weights: np.ndarray) -> np.ndarray:
     result = np.zeros(len(vectors), np.uint64)
     for row in range(len(vectors)):
@@ -248,7 +247,7 @@ def _hashes(vectors: np.ndarray, starts: np.ndarray, words: np.ndarray, weights:
     return result
 
 
-@nb.njit(inline="always")
+@numba.njit(inline="always")
 def _mix(value: np.uint64, bits: np.uint64) -> np.uint64:
     value = (value ^ bits) * _ODD
     return value ^ (value >> np.uint64(29))

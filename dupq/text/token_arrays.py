@@ -128,8 +128,8 @@ _READ_AS = np.full(256, _SPACE, np.uint8)  # what each byte becomes
 for _byte in b"0123456789_abcdefghijklmnopqrstuvwxyz":
     _READ_AS[[_byte, ord(chr(_byte).upper())]] = _byte
 _READ_AS[[*b"'#+.:", *range(128, 256)]] = _SPECIAL
-_LINK = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
-_MARK = np.frombuffer(tokens.LINK_MARK.encode(), np.uint8)
+_LINK = np.frombuffer(b"LINK ", np.uint8)  # tokens.LINK_TOKEN: compiled code has constants of its own files only
+_MARK = np.frombuffer("\ue000".encode(), np.uint8)  # tokens.LINK_MARK
 _OVER_WORDS = re.compile(rf"://|www\.|[{tokens.CODE_START}{tokens.CODE_END}]")
 _UNSPLIT = "://"  # has the whole text go through `tokens.tokens`, as it may be part of a web address
 _LEAST_ASCII = 8  # characters for each byte that a text has beyond one a character
