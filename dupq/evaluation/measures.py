@@ -7,7 +7,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from dupq.clusters.identity import Clustering
-from dupq.text.keys import are_pairs_among, distinct, indices_among
+from dupq.text.keys import are_pairs_among, distinct
 
 
 class Scorer(Protocol):
@@ -98,22 +98,6 @@ def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float]
     """Return `best_threshold`, and the accuracy there."""
     threshold = best_threshold(scores, labels)
     return threshold, accuracy(scores, labels, threshold)
-
-
-# Measures of clusters against known duplicates, and of the calibration of probabilities.
-#
-# A clustering is `keys` (int64, sorted, distinct) and `clusters` (int64, the label of each key's cluster). A question
-# that is not among `keys` is a cluster of its own, so only clusters of two or more are passed. Time and memory grow
-# with these, not with the archive or the number of pairs.
-
-
-def joined(links: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Tell which `links` (int64, (m, 2)) have both questions in one cluster: bool (m,)."""
-    indices, are_there = indices_among(keys, links)
-    if not len(keys):
-        return links[:, 0] == links[:, 1]
-    together = are_there.all(axis=1) & (clusters[indices[:, 0]] == clusters[indices[:, 1]])
-    return together | (links[:, 0] == links[:, 1])
 
 
 def calibration(probabilities: np.ndarray, is_right: np.ndarray, edges: Sequence[float]) -> dict[str, list[float]]:

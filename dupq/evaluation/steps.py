@@ -23,7 +23,7 @@ from dupq.clusters.components import components
 from dupq.clusters.decision import Thresholds
 from dupq.clusters.identity import Clustering, read_clusters
 from dupq.clusters.steps.decide import Known
-from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, titles_of
+from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, are_together, titles_of
 from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
@@ -149,7 +149,7 @@ def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_nam
     for kind, planted in planted_keys(truth, Sites(site_names)).items():
         pairs = pairs_among(archive, planted)
         if len(pairs):
-            together = measures.joined(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
+            together = are_together(pairs, members)
             measured[kind] = {"pairs": len(pairs), "same_cluster": float(together.mean())}
     return measured
 
@@ -258,7 +258,7 @@ def link_quality(
     is_tested = are_among(distinct(own), all_pairs).any(axis=1)
     every_p = pairs["probability"].to_numpy().astype(np.float64)
     ends, p = all_pairs[is_tested], every_p[is_tested]
-    together, apart = measures.joined(links, keys, clusters), proper_pairs(own)
+    together, apart = are_together(links, members), proper_pairs(own)
     is_known = Split(*components(apart), np.empty(0)).in_one_set(*ends.T)
     link_p = np.where(own[:, 0] == own[:, 1], 1.0, _values_of(own, all_pairs, every_p))
     rank = _values_of(apart, all_pairs, ranks)
@@ -361,7 +361,7 @@ def draw_review(run: Run, pairs: Table, questions: Shards, sites: Sites, size: i
         return
     planned = sampling.plan(np.array([counted["pairs"], counted["millionths"]]), size)
     drawn = run.map("drawn", draw, pairs.only(*_DRAWN_COLUMNS), planned, sites.names, into=REVIEW)
-    sample = run.map("sample", merge, Each(drawn), into=REVIEW)
+    sample = run.map("sample", sampling.merge, Whole(drawn), into=REVIEW)
     storage.write_table(storage.join(run.uri, "review.parquet"), sample.read(0), REVIEW)
     if not storage.exists(sheet):
         titles = run.map("titles", titles_of, replace(questions, columns=TITLED), Whole(sample), into=TITLES)
@@ -388,11 +388,6 @@ def draw(pairs: pa.Table, planned: sampling.Plan, sites: list[str]) -> pa.Table:
     pairs = _encoder_pairs(pairs)
     strata = sampling.strata(pairs["probability"].to_numpy(), pairs["joined"].to_numpy(), planned)
     return sampling.draw(Sites(sites).pack_pairs(pairs, "pairs"), strata, planned, _SEED)
-
-
-def merge(drawn: Iterator[pa.Table]) -> pa.Table:
-    """Return the sample (REVIEW) from the draws of all partitions."""
-    return sampling.merge(pa.concat_tables(drawn))
 
 
 def _sheet(rows: pa.Table, titles: dict[int, str], sites: Sites, run_id: str) -> str:

@@ -69,9 +69,9 @@ def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings) -> n
     return signatures(shingle(texts, settings.shingle_size), settings.permutations)
 
 
-def signatures(shingles: Shingles, count: int, seed: int = SEED) -> np.ndarray:
+def signatures(shingles: Shingles, count: int) -> np.ndarray:
     """Return the signatures of n texts from their shingles: uint32 of shape (n, count)."""
-    multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations.astype(np.uint32)
+    multipliers, addends = MinHash(num_perm=count, seed=SEED, scheme=SCHEME).permutations.astype(np.uint32)
     return _sign_shingles(shingles.hashes, shingles.offsets, multipliers, addends)
 
 

@@ -21,8 +21,8 @@ from dupq.text.keys import are_among, distinct, distinct_pairs
 #
 # The members of a bucket are chained in the order of their keys in the next band (then of their own keys), so that
 # texts that agree in two bands are adjacent, and the order differs from band to band. Each member is paired with the
-# `links` members that follow it in the chain. In a bucket of up to `links` + 1 that leaves out no pair; in a larger one
-# no member has more than 2 * `links` partners. A bucket of more than `limit` members is oversized: it is chained by
+# LINKS members that follow it in the chain. In a bucket of up to LINKS + 1 that leaves out no pair; in a larger one
+# no member has more than 2 * LINKS partners. A bucket of more than LIMIT members is oversized: it is chained by
 # single links and counted. The chains of other bands find what one band's chain leaves out: of real texts with 50 or 90
 # edits each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit pairs must be left out,
 # or output would grow with the square of the bucket: 0.89 of them were found with 200 edits each, 0.09 with 1,000. Of
@@ -31,9 +31,7 @@ from dupq.text.keys import are_among, distinct, distinct_pairs
 LINKS, LIMIT = 32, 100
 
 
-def bucket_pairs(
-    buckets: np.ndarray, orders: np.ndarray, members: np.ndarray, links: int = LINKS, limit: int = LIMIT
-) -> tuple[np.ndarray, int]:
+def bucket_pairs(buckets: np.ndarray, orders: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the candidate pairs in the buckets of bands, and the number of oversized buckets.
 
     Each row has a bucket (uint64), an order in its chain (uint64), and the key of a text in `members` (int64), which is
@@ -45,9 +43,9 @@ def bucket_pairs(
     order = np.lexsort((members, orders, buckets))
     buckets = buckets[order]
     _, sizes = np.unique(buckets, return_counts=True)
-    is_large = np.repeat(sizes > limit, sizes)
+    is_large = np.repeat(sizes > LIMIT, sizes)
     pairs, left = [np.zeros((0, 2), np.int64)], np.arange(len(buckets))
-    for distance in range(1, links + 1):
+    for distance in range(1, LINKS + 1):
         left = left[left + distance < len(buckets)]
         left = left[buckets[left] == buckets[left + distance]]
         if distance == 2:
@@ -56,12 +54,10 @@ def bucket_pairs(
     indices = order[np.concatenate(pairs)]
     swapped = members[indices[:, 0]] > members[indices[:, 1]]
     indices[swapped] = indices[swapped, ::-1]
-    return kept[indices], int((sizes > limit).sum())
+    return kept[indices], int((sizes > LIMIT).sum())
 
 
-def candidate_pairs(
-    keys: np.ndarray, members: np.ndarray, links: int = LINKS, limit: int = LIMIT
-) -> tuple[np.ndarray, int]:
+def candidate_pairs(keys: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the distinct candidate pairs of all bands, and the number of oversized buckets.
 
     `keys` are `band_keys` (uint64, (n, bands)), `members` the texts' keys (int64, distinct). Pairs are keys, shape
@@ -70,7 +66,7 @@ def candidate_pairs(
     every, oversized = [np.zeros((0, 2), np.int64)], 0
     columns = np.ascontiguousarray(keys.T)
     for buckets, orders in zip(columns, np.roll(columns, -1, axis=0), strict=True):
-        pairs, large = bucket_pairs(buckets, orders, members, links, limit)
+        pairs, large = bucket_pairs(buckets, orders, members)
         every.append(members[pairs])
         oversized += large
     return distinct_pairs(np.concatenate(every)), oversized

@@ -92,8 +92,9 @@ def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, sett
     return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **earlier.counts}, second)
 
 
-def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
-    return texts_table(questions["key"], questions["title"], questions["body_html"], settings)
+def _tokenised(posts: pa.RecordBatch, settings: TextSettings) -> pa.Table:
+    titles = posts["title"] if "title" in posts.schema.names else pa.array([""] * len(posts))
+    return texts_table(posts["key"], titles, posts["body_html"], settings)
 
 
 def _with_terms(texts: pa.Table, marks: list[pa.ListArray], settings: TextSettings) -> pa.Table:
@@ -126,9 +127,9 @@ def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, setting
     return texts
 
 
-def texts_of(questions: Iterator[pa.RecordBatch], settings: TextSettings) -> Counted:
-    """Return TEXTS of questions."""
-    texts = pa.concat_tables([TEXTS.empty_table(), *(_tokenised(batch, settings) for batch in questions)])
+def texts_of(posts: Iterator[pa.RecordBatch], settings: TextSettings) -> Counted:
+    """Return TEXTS of questions, or of answers, which have no titles."""
+    texts = pa.concat_tables([TEXTS.empty_table(), *(_tokenised(batch, settings) for batch in posts)])
     return Counted(texts, _counts(texts))
 
 
@@ -153,17 +154,10 @@ def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings:
     """Make the texts of answers, keyed by answer."""
     columns, names = ("answer_id", "body_html"), tuple(sites.names)
     answers = Shards(tuple(shards), names, columns, AT_ONCE, schema=ANSWERS, id="answer_id")
-    texts = run.map("answer_texts", texts_of_answers, answers, settings, into=TEXTS, publish=True)
-    run.report.rows_in = run.report.rows_out = texts.rows
+    whole = settings.changed(fields="title+body")
+    texts = run.map("answer_texts", texts_of, answers, whole, into=TEXTS, publish=True)
+    run.report.rows_out = texts.rows
     return texts
-
-
-def texts_of_answers(answers: Iterator[pa.RecordBatch], settings: TextSettings) -> pa.Table:
-    """Return TEXTS of answers, which have a body alone."""
-    whole, tables = settings.changed(fields="title+body"), [TEXTS.empty_table()]
-    for batch in answers:
-        tables.append(texts_table(batch["key"], pa.array([""] * len(batch)), batch["body_html"], whole))
-    return pa.concat_tables(tables)
 
 
 def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:

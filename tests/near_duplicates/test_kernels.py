@@ -50,13 +50,12 @@ def test_a_set_is_sorted_however_often_a_shingle_stands_in_the_text() -> None:
 
 
 @settings(deadline=None)  # the first example waits for the compiler
-@given(TEXTS, st.integers(1, 3))
-def test_one_pass_gives_the_signatures_of_the_shingles(texts: list[str], seed: int) -> None:
-    found = signatures(shingle(column(texts), 3), 70, seed)
-    if seed == 1:
-        assert (text_signatures(column(texts), NearDuplicateSettings(permutations=70)) == found).all()
+@given(TEXTS)
+def test_one_pass_gives_the_signatures_of_the_shingles(texts: list[str]) -> None:
+    found = signatures(shingle(column(texts), 3), 70)
+    assert (text_signatures(column(texts), NearDuplicateSettings(permutations=70)) == found).all()
     for row, text in enumerate(texts):
-        theirs = MinHash(num_perm=70, seed=seed, scheme="affine32", hashfunc=lambda value: value & 0xFFFFFFFF)
+        theirs = MinHash(num_perm=70, scheme="affine32", hashfunc=lambda value: value & 0xFFFFFFFF)
         theirs.update_batch(slow_hashes(text, 3))
         assert theirs.hashvalues.tolist() == found[row].tolist()
 

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from dupq.errors import SettingError
+from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import band_keys, bands_of
 from dupq.near_duplicates.pairing import (
     bucket_pairs,
@@ -78,6 +81,13 @@ def slow_pairs(texts: list[tuple[int, int, int]], links: int, limit: int) -> tup
     return pairs, oversized
 
 
+def with_limits(links: int, limit: int, find: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairing, "LINKS", links)
+        patch.setattr(pairing, "LIMIT", limit)
+        return find(*arrays)
+
+
 ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 7, 2**64 - 1]), st.integers(0, 3)), max_size=25)
 
 
@@ -88,7 +98,7 @@ def test_buckets_are_chained_as_the_slow_twin_does_whatever_the_order(rows, link
     order.shuffle(texts)
     columns = list(zip(*texts, strict=True)) or [(), (), ()]
     arrays = [np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)]
-    found, oversized = bucket_pairs(*arrays, links, limit)
+    found, oversized = with_limits(links, limit, bucket_pairs, *arrays)
     pairs = arrays[2][found].tolist()
     assert {tuple(pair) for pair in pairs} == expected
     assert len(pairs) == len(expected)
@@ -101,7 +111,7 @@ def test_small_and_large_buckets_side_by_side_are_chained_as_the_slow_twin_does(
     orders = generator.integers(0, 4, 780).astype(np.uint64)
     members = generator.permutation(780)
     rows = list(zip(buckets.tolist(), orders.tolist(), members.tolist(), strict=True))
-    found, oversized = bucket_pairs(buckets, orders, members, 2, 30)
+    found, oversized = with_limits(2, 30, bucket_pairs, buckets, orders, members)
     assert ({tuple(pair) for pair in members[found].tolist()}, oversized) == slow_pairs(rows, 2, 30)
 
 
@@ -111,7 +121,7 @@ def test_the_candidates_of_small_buckets_are_all_pairs_that_share_a_band(rows, o
     expected = sorted((a, b) for (a, x), (b, y) in itertools.combinations(texts, 2) if any(map(int.__eq__, x, y)))
     order.shuffle(texts)
     keys = np.array([row for _, row in texts], np.uint64).reshape(-1, 3)
-    pairs, oversized = candidate_pairs(keys, np.array([member for member, _ in texts], np.int64), 1000, 1000)
+    pairs, oversized = candidate_pairs(keys, np.array([member for member, _ in texts], np.int64))
     assert [tuple(pair) for pair in pairs.tolist()] == expected
     assert oversized == 0
 
@@ -127,7 +137,7 @@ def test_members_of_a_large_bucket_that_share_another_band_are_paired() -> None:
     generator = random.Random(1)
     twins = np.arange(1000) // 2
     orders = np.array([generator.randrange(2**64) for _ in range(500)], np.uint64)[twins]
-    found, oversized = bucket_pairs(np.zeros(1000, np.uint64), orders, np.arange(1000), 8)
+    found, oversized = bucket_pairs(np.zeros(1000, np.uint64), orders, np.arange(1000))
     assert oversized == 1
     assert {(2 * twin, 2 * twin + 1) for twin in range(500)} <= {tuple(pair) for pair in found.tolist()}
 

@@ -11,7 +11,7 @@ from dupq.errors import DupqError
 from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS, QUESTION_TEXTS, TEXTS
 from dupq.text.questions import TERM_BITS, ContentHashes, bucket_of, content_hashes, lists_of, terms_of
-from dupq.text.steps import EarlierTexts, no_repeated, texts_of, texts_of_answers, texts_since
+from dupq.text.steps import EarlierTexts, no_repeated, texts_of, texts_since
 
 SITE = 1 << 48
 ROWS = [(1, "Why?", "<p>So.</p>"), (2, "How?", "<p>Thus.</p>"), (3, "When?", ""), (4, "", ""), (5, "Who?", "<p>I.</p>")]
@@ -85,6 +85,6 @@ def test_no_questions_give_no_texts() -> None:
 
 def test_answers_have_no_titles() -> None:
     batch = pa.record_batch([pa.array([SITE | 8]), pa.array(["<p>Do so.</p>"])], ["key", "body_html"])
-    assert texts_of_answers(iter([batch]), TextSettings()).to_pylist() == [
+    assert texts_of(iter([batch]), TextSettings()).table.to_pylist() == [
         {"key": SITE | 8, "title": "", "text": "do so"}
     ]

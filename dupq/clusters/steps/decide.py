@@ -156,18 +156,11 @@ def sum_by_key(listed: pa.Table) -> pa.Table:
     return pa.table([sums["key"], *(sums[f"{name}_sum"] for name in names)], schema=AROUND)
 
 
-def choose_threshold(run: Run, scored: Table, precision: float, threshold: float) -> Thresholds:
-    """Record the probability from which pairs may join: `threshold`, or if that is below 0, the one for `precision`.
-
-    It is chosen over all candidate pairs, in steps of .001, and recorded with those for other precisions.
-    """
-    probabilities = Each(scored.only("probability"))
-    thresholds: Thresholds = run.record("threshold", thresholds_of, probabilities, precision, threshold)
-    return thresholds
-
-
 def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
-    """Return the chosen threshold, and those for other precisions, each with its expected precision."""
+    """Return the probability from which pairs may join: `threshold`, or if that is below 0, the one for `precision`.
+
+    It is chosen over all candidate pairs, in steps of .001. Those for other precisions are returned too.
+    """
     histograms = [histogram_of(table["probability"].to_numpy()) for table in scored]
     histogram = Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
     at_threshold = {"precision": precision, **histogram.above(threshold)}
@@ -230,7 +223,8 @@ def decide(
 
     `target` is the precision that joined pairs should have, and a threshold that replaces it unless it is below 0.
     """
-    thresholds = choose_threshold(run, pairs.scored, *target)
+    probabilities = Each(pairs.scored.only("probability"))
+    thresholds: Thresholds = run.record("threshold", thresholds_of, probabilities, *target)
     joined, apart = make_constraints(run, texts, known)
     settings = Partitioning(thresholds["chosen"]["threshold"], known.sites, measure, scale)
     return thresholds, partition_pairs(run, pairs, joined, apart, settings), joined

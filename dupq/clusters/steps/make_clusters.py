@@ -212,8 +212,7 @@ def pairs_table(
     if known is not None:
         listed = pa.array(are_pairs_among(pairs_in(known), pairs))
         is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())
-    clusters_of = represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
-    are_joined = pa.array(clusters_of[:, 0] == clusters_of[:, 1])
+    are_joined = pa.array(are_together(pairs, members))
     evidence = [table[field.name] for field in _EVIDENCE]
     columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1]), *evidence, are_joined, is_known]
     rows = pa.table(columns, schema=PAIRS)
@@ -333,6 +332,11 @@ def likeliest_of(
 def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
     """Return the clusters of pairs of keys; a question in none is a cluster of its own."""
     return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
+
+
+def are_together(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
+    """Tell which pairs of keys have both questions in one cluster (bool, (m,))."""
+    return np.equal(*_clusters_of(pairs, members).T)
 
 
 def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:

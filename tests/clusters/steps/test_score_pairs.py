@@ -12,18 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_cosine, slow_lead, slow_shared, words_of
-from run_tables import Pair, contents, cut_off, home_of, table, write_terms
+from run_tables import Pair, contents, cut_off, home_of, write_terms
 
-from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.decision import Scale, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
-from dupq.clusters.steps.decide import TermTables, choose_threshold, score_pairs
+from dupq.clusters.steps.decide import TermTables, score_pairs, thresholds_of
 from dupq.job.run import Run
 from dupq.job.table import Each, Shuffled, Table, Whole, one_batch, write_batches
 from dupq.job.tasks import Report
 from dupq.neighbours.steps.search_all import directed_in
-from dupq.tables import CANDIDATES, NEIGHBOURS, SCORED
+from dupq.tables import CANDIDATES, NEIGHBOURS
 from dupq.text.keys import ID_BITS
 
 FRACTIONS = st.floats(-1, 1, width=32)
@@ -161,9 +160,8 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Writte
 SCALE = Scale(model(), np.array(REFERENCE), K)
 
 
-def chosen(folder: Path, scored: Table, precision: float, threshold: float = -1.0) -> float:
-    found = choose_threshold(Run(str(folder), "partition"), scored, precision, threshold)
-    return found["chosen"]["threshold"]
+def chosen(scored: Table, precision: float, threshold: float = -1.0) -> float:
+    return thresholds_of(iter(Each(scored)), precision, threshold)["chosen"]["threshold"]
 
 
 class Scored(NamedTuple):
@@ -242,8 +240,7 @@ def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
     one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
     assert one.rows == three.rows
     assert score(archive, tmp_path / "seven", 7, 2).rows == one.rows
-    tables = enumerate((one.scored, three.scored))
-    first, second = (chosen(tmp_path / str(number), table, 0.3) for number, table in tables)
+    first, second = (chosen(table, 0.3) for table in (one.scored, three.scored))
     assert first == second < 1
 
 
@@ -271,7 +268,7 @@ def test_without_neighbours_there_are_no_pairs(parts: int, tmp_path: Path) -> No
     made = score(archive._replace(lists={key: [] for key in archive.lists}, above=[]), tmp_path, parts)
     assert made.rows == {}
     assert (made.report.rows_in, made.report.rows_out) == (0, 0)
-    assert chosen(tmp_path, made.scored, 0.6) == 1.0
+    assert chosen(made.scored, 0.6) == 1.0
 
 
 def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
@@ -294,15 +291,12 @@ class Chosen(NamedTuple):
     others: dict[float, dict[str, float]]
 
 
-def chosen_of(
-    folder: Path, parts: Sequence[Sequence[float]], precision: float = 0.8, threshold: float = -1.0
-) -> Chosen:
-    """Write scored pairs with these probabilities, a list per partition."""
-    rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "left": 1, "right": 2}
-    scored = table(f"{folder}/scored", SCORED, *([{"probability": p, **rest} for p in part] for part in parts))
-    threshold = chosen(folder, scored, precision, threshold)
-    found = storage.read_json(f"{folder}/work/partition/threshold.json")
-    return Chosen(threshold, found["chosen"], {other["precision"]: other for other in found["others"]})
+def chosen_of(parts: Sequence[Sequence[float]], precision: float = 0.8, threshold: float = -1.0) -> Chosen:
+    """Return what is chosen for scored pairs with these probabilities, a list per partition."""
+    scored = [pa.table({"probability": pa.array(part, pa.float32())}) for part in parts]
+    found = thresholds_of(iter(scored), precision, threshold)
+    others = {other["precision"]: other for other in found["others"]}
+    return Chosen(found["chosen"]["threshold"], found["chosen"], others)
 
 
 def made_probabilities(seed: int, count: int = 5_000) -> np.ndarray:
@@ -311,11 +305,9 @@ def made_probabilities(seed: int, count: int = 5_000) -> np.ndarray:
 
 @pytest.mark.parametrize("precision", [0.5, 0.8, 0.93])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_threshold_is_the_lowest_step_whose_pairs_are_precise_enough(
-    precision: float, seed: int, tmp_path: Path
-) -> None:
+def test_the_threshold_is_the_lowest_step_whose_pairs_are_precise_enough(precision: float, seed: int) -> None:
     p = made_probabilities(seed).astype(np.float64)
-    threshold, chosen, _ = chosen_of(tmp_path, [p[:100], [], p[100:]], precision)
+    threshold, chosen, _ = chosen_of([p[:100], [], p[100:]], precision)
     steps = [step / 1_000 for step in range(1_000)]
     precise = [step for step in steps if (p >= step).any() and p[p >= step].mean() >= precision]
     above = p >= threshold
@@ -327,9 +319,9 @@ def test_the_threshold_is_the_lowest_step_whose_pairs_are_precise_enough(
     assert threshold in steps
 
 
-def test_a_given_threshold_is_taken_and_what_it_is_expected_to_reach_written_down(tmp_path: Path) -> None:
+def test_a_given_threshold_is_taken_and_what_it_is_expected_to_reach_written_down() -> None:
     p = made_probabilities(3)
-    threshold, chosen, others = chosen_of(tmp_path, [p], threshold=0.3)
+    threshold, chosen, others = chosen_of([p], threshold=0.3)
     assert threshold == 0.3
     assert chosen == {
         "precision": 0.8,
@@ -340,32 +332,27 @@ def test_a_given_threshold_is_taken_and_what_it_is_expected_to_reach_written_dow
     assert others[0.8]["threshold"] != 0.3
 
 
-def test_thresholds_for_other_precisions_are_written_beside_it(tmp_path: Path) -> None:
-    _, chosen, others = chosen_of(tmp_path, [made_probabilities(4)])
+def test_thresholds_for_other_precisions_are_written_beside_it() -> None:
+    _, chosen, others = chosen_of([made_probabilities(4)])
     assert others[0.8] == chosen
     thresholds = [others[precision]["threshold"] for precision in sorted(others)]
     assert thresholds == sorted(thresholds)
     assert all(other["expected_precision"] >= precision for precision, other in others.items())
 
 
-def test_a_threshold_that_is_written_down_stays(tmp_path: Path) -> None:
-    first = chosen_of(tmp_path, [made_probabilities(5)])
-    assert chosen_of(tmp_path, [made_probabilities(5)], 0.6, 0.1) == first
-
-
 @pytest.mark.parametrize("probabilities", [[], [0.1, 0.2]])
-def test_where_no_pair_is_sure_enough_none_may_join(probabilities: list[float], tmp_path: Path) -> None:
-    threshold, chosen, _ = chosen_of(tmp_path, [probabilities])
+def test_where_no_pair_is_sure_enough_none_may_join(probabilities: list[float]) -> None:
+    threshold, chosen, _ = chosen_of([probabilities])
     assert threshold == 1.0
     assert chosen["pairs"] == 0
 
 
-def test_the_threshold_does_not_depend_on_the_parts(tmp_path: Path) -> None:
+def test_the_threshold_does_not_depend_on_the_parts() -> None:
     p = made_probabilities(6)
-    one, many = chosen_of(tmp_path / "one", [p]), chosen_of(tmp_path / "many", np.array_split(p[::-1], 7))
+    one, many = chosen_of([p]), chosen_of(np.array_split(p[::-1], 7))
     assert one.threshold == many.threshold
 
 
-def test_pairs_that_are_all_as_good_as_certain_are_counted_above_their_threshold(tmp_path: Path) -> None:
-    threshold, chosen, _ = chosen_of(tmp_path, [[1.0, 1.0, 0.1]])
+def test_pairs_that_are_all_as_good_as_certain_are_counted_above_their_threshold() -> None:
+    threshold, chosen, _ = chosen_of([[1.0, 1.0, 0.1]])
     assert chosen == {"precision": 0.8, "threshold": threshold, "pairs": 2, "expected_precision": 1.0}
