@@ -25,6 +25,7 @@ _SIGN = regex.compile(
     r"|(?P<others>[\p{Sm}\p{Sc}*/%&\\@#^!?:.\-]+)"
 )
 _PUNCTUATION = regex.compile(r"[.?!:\-]+|[/&]")
+_AFTER_SIGN = regex.compile(r"[.?:]+$|(?<=[+#%])[.?!:\-]+$")  # "C++!", "C#-style"; but `$!` is a sign of its own
 # Stop words that change the question. In languages that are not here all stop words are left out.
 _TELLING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
@@ -78,7 +79,7 @@ def signs_of(titles: pa.Array) -> pa.Array:
 def _signs(title: str) -> str:
     matches = _SIGN.finditer(as_read(title))
     signs = ("".join(match[0].split()) for match in matches if not _PUNCTUATION.fullmatch(match["others"] or "a"))
-    return " ".join(sign.rstrip(".?:") for sign in signs)
+    return " ".join(_AFTER_SIGN.sub("", sign) for sign in signs)
 
 
 class TitleComparer:

@@ -3,17 +3,19 @@ of numbers and months, the words that an encoder reads, and the detection of the
 """
 
 import functools
+import operator
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import regex
 import Stemmer
 
-from dupq.settings.sections import TextSettings
+from dupq.settings.sections import Language, TextSettings
 from dupq.system import papers
 from dupq.text.token_arrays import distinct_words, token_texts
 from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, normal_form
@@ -202,7 +204,7 @@ def normaliser_of(settings: TextSettings) -> Normaliser:
     return normaliser
 
 
-_DIGIT, _YEAR = re.compile(r"[0-9]"), re.compile(r"(?:19|20)[0-9]{2}")
+_DIGIT = re.compile(r"\d")  # of any script
 _MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
@@ -225,8 +227,10 @@ def numbers_in(words: str) -> set[str]:
 
 
 def is_date(word: str) -> bool:
-    """Tell whether a token of a title is a year or a month."""
-    return _YEAR.fullmatch(word) is not None or _NUMBERS.get(word, "").startswith("month")
+    """Tell whether a token of a title is a year, in digits of any script, or a month."""
+    return (len(word) == 4 and word.isdecimal() and 1900 <= int(word) < 2100) or _NUMBERS.get(word, "").startswith(
+        "month"
+    )
 
 
 # Detecting the language of titles by the scripts of their words and by stop words.
@@ -250,6 +254,7 @@ _LANGUAGES_OF = {  # a script of several languages; their stop words decide
     "cyrillic": ("russian",),
     "latin": ("english", "french", "german", "portuguese", "spanish", "italian", "turkish"),
 }
+_WITH_STOP_WORDS = tuple(name for name in get_args(Language) if name not in ("auto", "other"))
 _LEAST_KANA = 0.1  # of the words of a Japanese archive; a Chinese one quotes some
 _LEAST_SHARE, _FEWEST = 0.1, 5  # of stop words among all words: Ukrainian shares some with Russian
 
@@ -270,6 +275,15 @@ def language_of(titles: pa.StringArray) -> str:
     if most == "han":
         return "japanese" if scripts["kana"].total() > _LEAST_KANA * sums["han"] else "chinese"
     return _by_stop_words(scripts[most], _LANGUAGES_OF[most]) if most in _LANGUAGES_OF else most
+
+
+def share_in(titles: pa.StringArray, language: str) -> float:
+    """Return the share of the titles with words in which no other language has more stop words; 1 if none has words."""
+    read = [words.split(" ") for words in token_texts(titles).to_pylist() if words]
+    hits = {name: [sum(is_stop_word(word, name) for word in words) for words in read] for name in _WITH_STOP_WORDS}
+    most = map(max, zip(*hits.values(), strict=True))
+    own = hits.get(language) or [0] * len(read)
+    return sum(map(operator.eq, own, most)) / len(read) if read else 1.0
 
 
 def _by_stop_words(words: Counter[str], languages: Sequence[str]) -> str:

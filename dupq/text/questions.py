@@ -17,7 +17,7 @@ from dupq.tables import TEXTS
 from dupq.text.keys import indices_among
 from dupq.text.languages import normaliser_of, stems
 from dupq.text.token_arrays import TokenIds, distinct_words
-from dupq.text.tokens import html_to_text
+from dupq.text.tokens import html_to_text, without_marks
 
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
 
@@ -120,7 +120,8 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
 
     Both are tokens joined by single spaces. The text is the title, with the body if `settings.fields` says so.
     """
-    titles = normaliser_of(settings).stored(pa.array(titles.to_pylist(), pa.large_string()))
+    own = [title and without_marks(title) for title in titles.to_pylist()]
+    titles = normaliser_of(settings).stored(pa.array(own, pa.large_string()))
     texts = titles
     if settings.fields != "title":
         plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]

@@ -4,8 +4,8 @@ For the nightly job they also make the terms and marks of questions, and take al
 earlier run. Tags and askers are read each time, as they may change without the text.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among, sorted_keys
-from dupq.text.languages import language_of
+from dupq.text.languages import language_of, share_in
 from dupq.text.questions import (
     NO_HASHES,
     ContentHashes,
@@ -163,18 +163,13 @@ def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings:
 def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
     """Return the language of the archive and a sentence on how it was found: from the first titles of up to 32 shards.
 
-    It is "other" if shards are in several languages, for the stems of one would be wrong for too many words.
+    It is "other" if titles are in several languages, for the stems of one would be wrong for too many words.
     """
-    titles: Counter[str] = Counter()
+    columns = [pa.array([], pa.string())]
     for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
-        batches = read_shard_pieces(shard, QUESTIONS, ["title"], AT_ONCE)
-        first = next((batch["title"] for batch in batches), pa.array([], pa.string()))
-        titles[language_of(first)] += len(first)
-    shares = {name: count / max(1, titles.total()) for name, count in titles.most_common()}
-    language = (
-        next((name for name, share in shares.items() if share >= _LEAST_SHARE), "other")
-        if titles.total()
-        else "english"
-    )
-    by_share = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
-    return language, f"{language}, detected: titles are {by_share}"
+        columns += [batch["title"] for batch in islice(read_shard_pieces(shard, QUESTIONS, ["title"], AT_ONCE), 1)]
+    titles = pa.concat_arrays(columns)
+    most = language_of(titles)
+    share = share_in(titles, most)
+    language = most if share >= _LEAST_SHARE else "other"
+    return language, f"{language}, detected: {share:.0%} of the titles are {most}"

@@ -30,6 +30,7 @@ from dupq.clusters.evidence import (
 )
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.tables import QUESTIONS
+from dupq.text.languages import is_date
 from dupq.text.questions import BUCKETS, Terms
 
 SITE = "cs.stackexchange.com"
@@ -82,6 +83,14 @@ def test_a_month_is_the_same_however_long_it_is_written_and_no_number() -> None:
     short = " ".join(month[:3] for month in MONTHS)
     assert numbers_in(short) == numbers_in(" ".join(MONTHS)) == {f"month {n}" for n in range(1, 13) if n not in (3, 5)}
     assert numbers_in("sept") == numbers_in("sep") != numbers_in("9")
+
+
+def test_years_have_the_digits_of_any_script() -> None:
+    assert numbers_in("انتخابات ٢٠١٣") == {"٢٠١٣"}
+    assert [is_date(word) for word in ("٢٠١٣", "2013", "1899", "2100", "²⁰¹³", "20133", "march")] == [
+        *(True, True),
+        *(False,) * 5,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_run_in_another_language_needs_no_settings(thai: tuple[list[Question],
     settings = read_settings(encoder)
     assert (settings.text.language, settings.word_vectors.algorithm) == ("thai", "random")
     known = read_description(encoder)["metrics"]["language"]
-    assert known == "thai, detected: titles are 100% thai"
+    assert known == "thai, detected: 100% of the titles are thai"
     assert Run(uri).manifest["inputs"]["language"] == known
     assert " of 1 site (Thai)" in summary(uri)
     columns = ["question_id_left", "question_id_right"]
@@ -78,6 +78,9 @@ def test_an_archive_of_several_languages_has_none(tmp_path: Path) -> None:
     assert language_of_shards(shards(one=english, two=portuguese))[0] == "other"
     assert language_of_shards(shards(one=english * 5, two=portuguese))[0] == "english"
     assert language_of_shards(shards(one=[], two=portuguese))[0] == "portuguese"
+    for mixed in (english + portuguese, portuguese + english):  # of one shard, in either order
+        language, in_words = language_of_shards(shards(one=mixed))
+        assert (language, in_words.startswith("other, detected: 50% of the titles are ")) == ("other", True)
     assert language_of_shards([])[0] == "english"
 
 

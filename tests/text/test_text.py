@@ -7,7 +7,7 @@ from dupq.errors import DupqError
 from dupq.settings.sections import TextSettings
 from dupq.text.keys import MAXIMUM_ID, Sites, parse_id
 from dupq.text.questions import PADDING, UNKNOWN, Vocabulary, question_text
-from dupq.text.tokens import tokens
+from dupq.text.tokens import html_to_text, tokens
 
 CODE = "<p>Use a <code>for loop</code> or</p><pre><code>while x:\n  y</code></pre><p>maybe</p>"
 
@@ -127,3 +127,14 @@ def test_an_id_is_read_whatever_zeros_are_before_it(zeros: int) -> None:
         if wrong or not zeros:
             with pytest.raises(DupqError, match=r"here: '.*' is no question id; a whole number expected$"):
                 parse_id(text, "here")
+
+
+@pytest.mark.parametrize("mark", ["\ue001", "\ue000", "&#xE001;", "&#57346;", "&#XE000 "])
+def test_nobody_can_write_the_marks_of_links_and_code(mark: str) -> None:
+    assert tokens(html_to_text(f"<p>a {mark} b</p>", "removed")) == ["a", "b"]
+    assert question_text(f"a {mark} b", f"c{mark} d", TextSettings()) == ("a b", "a b c d")
+
+
+@pytest.mark.parametrize("letters", ["cafe\u200d\u0301", "caf\u00ade\u0301"])
+def test_an_invisible_character_within_a_letter_makes_no_difference(letters: str) -> None:
+    assert tokens(letters) == tokens("café")
