@@ -95,10 +95,16 @@ def _in_package(name: str) -> str | None:
 
 
 def model_fingerprint(folder: str) -> int:
-    """Return a hash of the names and contents of all files in `folder`, from 1 to 2**63 - 1."""
+    """Return a hash of the names and contents of all files in `folder`, from 1 to 2**63 - 1.
+
+    Hidden ones are left out: there downloads and git keep times, which differ from machine to machine.
+    """
     digest = xxhash.xxh3_64()
     for file in sorted(file for file in Path(folder).rglob("*") if file.is_file()):
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode())
+        name = file.relative_to(folder)
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        digest.update(f"{name.as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while content := stream.read(_BUFFER):
                 digest.update(content)

@@ -76,6 +76,9 @@ def test_a_models_fingerprint_is_that_of_its_names_and_contents(tmp_path: Path) 
     first = model_fingerprint(str(model))
     assert first == model_fingerprint(str(model))
     assert 0 < first < 2**63
+    (model / ".cache").mkdir()
+    (model / ".cache" / "modules.json.metadata").write_text("1750000000.1")  # when it was downloaded
+    assert model_fingerprint(str(model)) == first
     (model / "modules.json").rename(model / "other.json")
     assert model_fingerprint(str(model)) != first
 
