@@ -59,14 +59,14 @@ IDS = pa.schema(
         _required("question_id", pa.int64()),  # the question's number in all other tables
         _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
         _required("source", pa.string()),  # the table's file, and the member inside an archive
-        _required("position", pa.int64()),  # the row there, from 1 without the header
+        _required("position", pa.int64()),  # the row there, from 1; in CSV the line
     ]
 )
 
 REJECTS = pa.schema(
     [
         _required("source", pa.string()),  # the file, and the member inside an archive
-        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a broken CSV file
+        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a CSV file
         _required("reason", pa.string()),  # why it was rejected
         _required("excerpt", pa.string()),  # the first 200 characters of the row
     ]

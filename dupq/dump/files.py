@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import regex
+
 from dupq import storage
 from dupq.dump.posts import ATTRIBUTES, join_tags
 from dupq.errors import DupqError
@@ -226,11 +228,11 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
         present = [*_REQUIRED[table], *(name for name in known if name.lower() in lower)]
         return {name: _index(name.lower(), lower, source) for name in present}
     options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
-    indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name is not None}
+    indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name}
     for attribute, obvious in _OBVIOUS.items():
         free = [index for index in range(len(names)) if index not in indices.values()]
         guessed = [index for name in obvious for index in free if names[index].lower() == name]
-        if attribute not in indices and guessed:
+        if options[attribute] is None and guessed:  # "": none
             if attribute in ("Title", "Body") and len(guessed) > 1:
                 option, several = _OPTIONS[attribute], _quoted([names[index] for index in guessed])
                 raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
@@ -270,7 +272,11 @@ FIELDS = (  # those that are read
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TEMPLATE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|[-*][ \t]+\[[ xX]\].*|_No response_[ \t]*)$", re.MULTILINE)
-_DUPLICATE = re.compile(r"\bduplicate of #(\d{1,9})\b", re.IGNORECASE)
+_PULL = re.compile(r"/pull/\d+\b")
+_DUPLICATE = regex.compile(  # but not "this is not a duplicate of #12", and not in a quotation
+    r"(?<!(?:\b(?:not|never|no)\b|n['’]t\b)[^.!?\n]*|^[ \t]*>[^\n]*)\bduplicate of #(\d{1,9})\b",
+    regex.IGNORECASE | regex.MULTILINE,
+)
 
 
 def is_export(names: Sequence[str], columns: Columns) -> bool:
@@ -286,7 +292,7 @@ def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
     authors = _objects(issue, "author") + _objects(issue, "user")
     attributes = {
         "Id": issue.get("number", ""),
-        "PostTypeId": "0" if "pull_request" in issue or "/pull/" in address else "1",
+        "PostTypeId": "0" if "pull_request" in issue or _PULL.search(address) else "1",
         "Title": issue.get("title", ""),
         "Body": as_html(_DUPLICATE.sub("", _TEMPLATE.sub("", _COMMENT.sub("", body)))),
         "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),

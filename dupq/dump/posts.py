@@ -6,6 +6,7 @@ column at once; otherwise each value is parsed alone, which finds the broken one
 
 import contextlib
 import datetime
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -146,6 +147,15 @@ def _integer(text: str, least: int, most: int) -> int:
     return int(text)
 
 
+def reads_as_time(text: str) -> bool:
+    """Tell whether a text is a time in a form that is read."""
+    try:
+        _milliseconds(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
 def _milliseconds(text: str) -> int:
     """Return a time in milliseconds since 1970. Dumps omit the zone; BigQuery writes `2012-03-06 19:06:05.6 UTC`."""
     if len(text) > _LONGEST_DATE:
@@ -183,6 +193,9 @@ def dump_tags(text: str) -> str:
     if text.startswith(("<", "|")):
         return text
     if text.startswith("[") and text.endswith("]"):
+        with contextlib.suppress(ValueError, RecursionError):
+            tags = [tag.get("name") if isinstance(tag, dict) else tag for tag in json.loads(text)]
+            return join_tags(str(tag) for tag in tags if tag is not None)
         quoted = [single or double for single, double in _QUOTED_TAG.findall(text)]
         if quoted:
             return join_tags(quoted)

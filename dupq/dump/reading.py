@@ -15,6 +15,7 @@ from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment
 from dupq.dump.streams import local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, Segment, segments
+from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
 
@@ -78,11 +79,14 @@ def check_columns(site: DumpSite, columns: Columns) -> None:
     """Raise DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told."""
     if site.is_table:
 
-        def check(member: Member) -> None:
+        def has_ids(member: Member) -> bool:
             with local_copy(member) as path:
-                check_table(path, member.source, member.form, columns)
+                return check_table(path, member.source, member.form, columns)
 
-        side_by_side(check, site.posts)
+        with_ids = dict(zip(site.posts, side_by_side(has_ids, site.posts), strict=True))
+        if len(set(with_ids.values())) > 1:
+            without = next(member.source for member, has in with_ids.items() if not has)
+            raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")
 
 
 def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:

@@ -158,9 +158,23 @@ def _is_zipped_table(name: str) -> bool:
     return is_table(name) and name == without_compression(name) and not storage.name(name).startswith((".", "_"))
 
 
+_IN_ZIP = "is packed itself, or no table; unpack the .zip first"
+
+
+def _is_left_in_zip(name: str) -> bool:
+    """Tell whether a file in a .zip whose tables are read looks like a dump or a table, and is not read."""
+    file = storage.name(name).lower()
+    is_packed = file.endswith((".zip", ".7z")) or (is_table(file) and file != without_compression(file))
+    is_dump = _site_and_table(without_compression(file).removesuffix(".xml"))[1] in _TABLES or file in _TABLE_FILES
+    return not file.startswith((".", "_")) and (is_packed or is_dump)
+
+
 def _passed_over(listings: Iterable[_Listing], used: Collection[str]) -> dict[str, str]:
     """Return the files and links that look like a dump but are not `used`, with the reason and the remedy."""
     reasons = passed_over([file for files, _ in listings for file in files], used)
+    for uri in used:
+        if uri.lower().endswith(".zip"):
+            reasons |= {f"{uri}/{name}": _IN_ZIP for name in names_in_zip(uri) if _is_left_in_zip(name)}
     reasons |= {link: LOST for _, broken_links in listings for link in broken_links}
     # a name may not be UTF-8, and must be shown
     return {uri.encode(errors="backslashreplace").decode(): reasons[uri] for uri in sorted(reasons)}

@@ -174,7 +174,7 @@ def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> t
     schema, folder = READ_SCHEMAS[table], storage.join(work, "sorted")
     rows = [partition.rows for partition in partitions]
     is_kept = np.ones(sum(rows), np.bool_)
-    if table in UNIQUE:
+    if table in (*UNIQUE, "ids"):
         is_kept = is_last(np.concatenate([keys_of(partition.uri) for partition in partitions]))
     files = np.repeat([int(storage.name(partition.uri).split("-")[0]) for partition in partitions], rows)
     ordered: list[Partition] = []

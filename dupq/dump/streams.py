@@ -1,6 +1,7 @@
 """Streams of the unpacked bytes of a dump's files. No file is held in memory as a whole, or unpacked to disk."""
 
 import bz2
+import codecs
 import contextlib
 import fcntl
 import io
@@ -121,17 +122,25 @@ def local_copy(member: Member) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
         path = os.path.join(folder, "table")
-        if not member.is_packed and not storage.is_remote(member.uri):
+        if not (member.is_packed or storage.is_remote(member.uri) or _has_mark(member.uri)):
             os.symlink(member.uri, path)
         else:
             with open_member(member) as stream, open(path, "wb") as copy:
                 try:
-                    while content := stream.read(_LOCAL_BUFFER):
+                    # of JSON with the mark, DuckDB would lose the first row
+                    content = stream.read(_LOCAL_BUFFER).removeprefix(codecs.BOM_UTF8)
+                    while content:
                         copy.write(content)
+                        content = stream.read(_LOCAL_BUFFER)
                 except OSError as error:
                     remedy = "TMPDIR names another folder"
                     raise DupqError(f"{folder}: cannot hold {member.source} ({error.strerror}); {remedy}") from error
         yield path
+
+
+def _has_mark(path: str) -> bool:
+    with storage.open_input(path) as file:
+        return bytes(file.read(3)) == codecs.BOM_UTF8
 
 
 @contextlib.contextmanager

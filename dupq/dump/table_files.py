@@ -24,7 +24,7 @@ from dupq import storage
 from dupq.dump import files
 from dupq.dump.files import Columns, Form, Table, column_indices, without_compression
 from dupq.dump.parsing import Format, ParsedRows, read_rows, sort_rows
-from dupq.dump.posts import dump_tags
+from dupq.dump.posts import dump_tags, reads_as_time
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
 from dupq.errors import DupqError
 from dupq.tables import IDS, LINKS, REJECTS
@@ -148,7 +148,7 @@ class _Lines:
 
 NO_TEXT = "neither title nor text"
 REPEATED = "an id that a later row has"
-_ROW_NUMBER = "\0"  # begins the id of a row without one
+_ROW_NUMBER = "RowNumber"  # an attribute of rows without an id
 
 _ROWS = 2_048  # read at a time
 _NUMBERS = (
@@ -174,26 +174,34 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
     """
     with _open_table(path, source, form) as (names, read):
         indices, is_github = _attribute_indices(names, source, form, table, columns)
+        if is_github or "PostTypeId" in indices:  # which tell questions from other posts
+            table = "posts"
         values = read(list(indices.values()))
         head = list(itertools.islice(values, _ROWS))
-        text = [dict(zip(indices, row[1], strict=True)).get("Body") for row in head if not isinstance(row, BrokenRow)]
+        first = [dict(zip(indices, row[1], strict=True)) for row in head if not isinstance(row, BrokenRow)]
+        text = [row.get("Body") for row in first]
+        dates = [date for row in first if (date := row.get("CreationDate"))]
+        is_dated = table == "posts" or columns.date is not None or 2 * sum(map(reads_as_time, dates)) >= len(dates)
         html = table != "table" or ("Body" in indices and is_html(names[indices["Body"]], text, columns.format))
         for number, row in enumerate(itertools.chain(head, values), 1):
             if isinstance(row, BrokenRow):
                 yield row
                 continue
             attributes = {name: value for name, value in zip(indices, row[1], strict=True) if value}
+            if not is_dated:  # its name alone said that it has dates
+                attributes.pop("CreationDate", None)
             if is_github:
                 attributes = files.issue_attributes(attributes)
             elif "Id" not in indices:
-                attributes["Id"] = f"{_ROW_NUMBER}{number}"
-            yield _row(row[0], attributes, "posts" if is_github else table, html or is_github)
+                attributes[_ROW_NUMBER] = str(number)
+            yield _row(row[0], attributes, table, html)
 
 
-def check_table(path: str, source: str, form: Form, columns: Columns) -> None:
-    """Raise the errors of `read_table` for a table from elsewhere, except those of its rows."""
+def check_table(path: str, source: str, form: Form, columns: Columns) -> bool:
+    """Raise the errors of `read_table` for a table from elsewhere, except those of its rows. Tell if it has ids."""
     with _open_table(path, source, form) as (names, _):
-        _attribute_indices(names, source, form, "table", columns)
+        indices, is_github = _attribute_indices(names, source, form, "table", columns)
+    return is_github or "Id" in indices
 
 
 def _attribute_indices(
@@ -202,7 +210,8 @@ def _attribute_indices(
     """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
     if form == "json" and table == "table" and files.is_export(names, columns):
         return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
-    return column_indices(columns, names, table, source), False
+    is_dump = table == "table" and not columns.any_named and files.dump_table(names) == "posts"
+    return column_indices(columns, names, "posts" if is_dump else table, source), False
 
 
 def read_numbered(
@@ -216,10 +225,9 @@ def read_numbered(
     ids: list[tuple[dict[str, object], str]] = []
     links: list[dict[str, object]] = []
     for row in rows:
-        if isinstance(row, Row) and "Id" in row.attributes and row.attributes["PostTypeId"] == "1":
-            own_id = row.attributes["Id"]
-            if own_id.startswith(_ROW_NUMBER):
-                own_id = own_id.removeprefix(_ROW_NUMBER)
+        if isinstance(row, Row) and row.attributes.keys() & {"Id", _ROW_NUMBER} and row.attributes["PostTypeId"] == "1":
+            own_id = row.attributes.get("Id") or row.attributes[_ROW_NUMBER]
+            if _ROW_NUMBER in row.attributes:
                 number = file * _FILE_ROWS + int(own_id)
                 own_id = f"{source.rpartition('/')[2]}:{own_id}" if has_several else own_id
             else:
@@ -298,9 +306,17 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
         return
     with database(source) as connection:
         if form == "json":
+            with open(path, "rb") as content:
+                if content.read(2).startswith(_WIDE):
+                    raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
             is_lines = _has_ending(source, ".jsonl", ".ndjson")
             lines = ", format='newline_delimited', ignore_errors=true" if is_lines else ""
-            names, _ = _describe(connection, f"read_json(?, maximum_depth=1, sample_size=-1{lines})", path)
+            detection = f"maximum_depth=1, sample_size=-1, map_inference_threshold=-1{lines}"  # rare fields are columns
+            names, _ = _describe(connection, f"read_json(?, {detection})", path)
+            if names == ["json"]:  # DuckDB's name for values that are no objects
+                raise DupqError(
+                    f"{source}: a list of objects, or one object per line, expected; it has none, or others"
+                )
             types = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
             table, columns = f"read_json(?, columns={{{types}}}{lines})", list(map(_quoted, names))
         else:

@@ -128,6 +128,7 @@ class _SiteIngest:
         self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
         self._lease: lease.Lease | None = None
         self._work = ""
+        self._repeated = 0  # rows of a table from elsewhere whose id a later row has
         self._peak = 0.0
         self._read = 0  # bytes of the site's files
 
@@ -158,7 +159,6 @@ class _SiteIngest:
 
     def _write_tables(self) -> None:
         """Write the shards of all tables. Raises DupqError if too many rows are rejected, or there is no question."""
-        repeated = 0
         try:
             with contextlib.closing(self._read_batches()) as batches:
                 for file, batch in batches:
@@ -168,10 +168,10 @@ class _SiteIngest:
                     for table, partition in batch.partitions.items():
                         self._partitions[table].append(partition)
             if self._site.is_table:
-                repeated = self._reject_repeated()
+                self._repeated = self._reject_repeated()
         finally:
             self._publish_rejects()
-        self._account.check_rejects(self._job.settings, self._folder("rejects"), repeated)
+        self._account.check_rejects(self._job.settings, self._folder("rejects"), self._repeated)
         self._account.check_questions(self._folder("rejects"))
         self._write([table for table in self._partitions if table != "answers"])
         if self._job.answers:  # the questions say which are accepted
@@ -239,10 +239,10 @@ class _SiteIngest:
     def _ordered(self, table: str) -> list[Partition]:
         """Return a table's partitions if they are in the order of their keys, else new ones."""
         partitions = self._partitions[table]
-        if steps.are_ordered(partitions):
+        if steps.are_ordered(partitions) and not (table == "ids" and self._repeated):
             return partitions
         ordered, dropped = self._call(steps.sort_partitions, partitions, table, self._work)
-        for file, rows in dropped.items():
+        for file, rows in dropped.items() if table != "ids" else ():
             self._account.leave_out(file, table, rows)
         return ordered
 
