@@ -49,10 +49,10 @@ setup: .venv/ready
 
 dedup: .venv/ready
 ifeq ($(DUMP),)
-	@$(JOB) -m examples.sample $(OUT)/dump
-	@$(JOB) jobs/from_dump.py --dump $(OUT)/dump --output $(OUT) --truth $(OUT)/dump/truth.tsv --preset $(PRESET) --ray none
+	@$(JOB) -m examples.sample "$(OUT)/dump"
+	@$(JOB) jobs/from_dump.py --dump "$(OUT)/dump" --output "$(OUT)" --truth "$(OUT)/dump/truth.tsv" --preset $(PRESET) --ray none
 else
-	@$(JOB) jobs/from_dump.py --dump $(DUMP) $(if $(OUT),--output $(OUT)) --preset $(PRESET)
+	@$(JOB) jobs/from_dump.py --dump "$(DUMP)" $(if $(OUT),--output "$(OUT)") --preset $(PRESET)
 endif
 
 test: .venv/warmed

@@ -7,7 +7,7 @@ records; all their files count.
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -128,6 +128,7 @@ def _named(sizes: dict[str, int], folder: str, files: dict[str, storage.File]) -
 
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
+_LARGEST_TEXT = 1 << 31  # bytes of a column in a file: Arrow counts them by int32
 _QUESTIONS_PER_PARTITION = 50_000
 TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions, which every job reads
 
@@ -174,10 +175,15 @@ def in_scope(shards: Sequence[Shard], sites: Sequence[str]) -> list[Shard]:
 
     Raises SettingError for an unknown site.
     """
-    absent = set(sites) - {shard.site for shard in shards}
+    check_sites(sites, {shard.site for shard in shards})
+    return [shard for shard in shards if not sites or shard.site in sites]
+
+
+def check_sites(sites: Sequence[str], known: Collection[str]) -> None:
+    """Raise SettingError for one of `sites`, those to search, that is not known."""
+    absent = set(sites).difference(known)
     if absent:
         raise SettingError(f"setting 'neighbours.sites': there are no questions of {', '.join(sorted(absent))}")
-    return [shard for shard in shards if not sites or shard.site in sites]
 
 
 def pinned(shards: Sequence[Shard]) -> list[Shard]:
@@ -275,22 +281,32 @@ def _check_file(uri: str, expected: pa.Schema) -> int:
     footer = storage.read_footer(uri)
     conform(footer.schema.to_arrow_schema().remove_metadata().empty_table(), expected, uri)
     for field in expected:
+        columns = [column for column in _columns_of(footer) if column.path_in_schema == field.name]
         if not field.nullable:
-            _check_values(footer, field.name, uri)
+            _check_values(columns, field.name, uri)
+        size = sum(column.total_uncompressed_size for column in columns)
+        if pa.types.is_string(field.type) and size >= _LARGEST_TEXT:
+            raise DupqError(
+                f"{uri}: column '{field.name}' has {size / (1 << 30):.1f} GiB of text, more than a task can hold; "
+                "write the table as files of 50,000 questions"
+            )
     return int(footer.num_rows)
 
 
-def _check_values(footer: pq.FileMetaData, name: str, uri: str) -> None:
+def _columns_of(footer: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _check_values(columns: Sequence[pq.ColumnChunkMetaData], name: str, uri: str) -> None:
     """Raise DupqError if the statistics of a required column show empty values, or ids out of range.
 
     A file without statistics is checked when its rows are read.
     """
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        columns = map(group.column, range(group.num_columns))
-        values = next((column.statistics for column in columns if column.path_in_schema == name), None)
-        if values is not None and values.has_null_count and values.null_count:
+    for values in filter(None, (column.statistics for column in columns)):
+        if values.has_null_count and values.null_count:
             raise DupqError(f"{uri}: column '{name}' has {values.null_count} empty values; it must have none")
-        if values is not None and values.has_min_max and isinstance(values.min, int):
+        if values.has_min_max and isinstance(values.min, int):
             wrong = [value for value in (values.min, values.max) if not 0 <= value <= MAXIMUM_ID]
             if wrong:
                 raise DupqError(f"{uri}: {name} {wrong[0]} is out of range; 0 to 2**48 - 1 expected")

@@ -8,16 +8,17 @@ import argparse
 import contextlib
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from dupq import __version__, commands
-from dupq.errors import FAULT, ClusterError, DupqError, SettingError
+from dupq.errors import FAULT, ClusterError, DupqError, SettingError, StorageError
 from dupq.job import ends
 
 Job = TypeVar("Job")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("dupq.cli")  # also as `python -m dupq.cli`
 _MOST_GPUS = 10_000
 _MOST_QUESTIONS = 1e12
 PORT = 8321
@@ -74,6 +75,9 @@ def job(name: str, script_version: str) -> None:
     """
     with ends.guarded(), ends.handle_signals():
         if script_version != __version__:
+            from dupq.runs import progress
+
+            progress.show_as("plain")  # its handler marks the line as an error
             _log.error(
                 f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
                 "refresh it with `ray up`"
@@ -139,6 +143,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code
+    except BrokenPipeError:  # the reader of what a command prints has enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes again
+        return StorageError.EXIT_CODE
     except Exception:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
@@ -240,7 +247,7 @@ def uri(text: str) -> str:
         is_utf8 = encoding == "utf-8"
         remedy = "no file or folder of a job" if is_utf8 else f"names are read as {encoding} here: set PYTHONUTF8=1"
         raise argparse.ArgumentTypeError(f"{text!r} holds a character that cannot be shown; {remedy}")
-    if text.strip().lower() in ("", "file://", "s3://"):
+    if text.strip().lower() in ("", "file://"):
         raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")
     try:
         return storage.absolute(text)

@@ -52,7 +52,8 @@ def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
 
     dumps = (*arguments.dumps, *arguments.more_dumps)
     if not dumps:
-        raise SettingError("which dump or table? Give its file or folder: dupq from-dump faq.csv")
+        command = arguments.job.replace("_", "-")
+        raise SettingError(f"which dump or table? Give its file or folder: dupq {command} faq.csv")
     columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
     return {"dumps": dumps, "columns": columns}
 

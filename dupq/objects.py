@@ -23,6 +23,8 @@ import os
 import random
 import re
 import time
+import urllib.parse
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -73,8 +75,11 @@ class Patience(NamedTuple):
 def endpoint() -> str | None:
     """Return the address of S3 in the environment; None for AWS. Raises SettingError for an invalid one."""
     address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if address and not _ENDPOINT.fullmatch(address):
-        raise SettingError(f"AWS_ENDPOINT_URL is {address!r}; an address like https://host:port expected")
+    try:
+        if address and not (_ENDPOINT.fullmatch(address) and urllib.parse.urlsplit(address).port != 0):
+            raise ValueError
+    except ValueError:  # also of a port that is no number, or too high
+        raise SettingError(f"AWS_ENDPOINT_URL is {address!r}; an address like https://host:port expected") from None
     return address
 
 
@@ -173,10 +178,14 @@ def _s3_filesystem(endpoint: str | None, patience: Patience) -> pafs.S3FileSyste
     scheme, _, address = (endpoint or "").rpartition("://")
     # AWS's SDK waits 25 ms and doubles each wait; its strategy with jitter stops after 100 failures
     attempts = 1 + max(1, round(math.log2(1 + patience.total / 0.025)))
-    return pafs.S3FileSystem(
-        region=_region(),
+    region, scheme = _region(), scheme or "https"
+    is_direct = urllib.request.proxy_bypass(address or f"s3.{region}.amazonaws.com")
+    return pafs.S3FileSystem(  # it reads neither the proxy nor the certificates from the environment, as obstore does
+        region=region,
         endpoint_override=address or None,
-        scheme=scheme or "https",
+        scheme=scheme,
+        proxy_options=None if is_direct else urllib.request.getproxies().get(scheme),
+        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE") or None,
         connect_timeout=patience.connect,
         request_timeout=patience.read,
         retry_strategy=pafs.AwsDefaultS3RetryStrategy(max_attempts=attempts),

@@ -56,6 +56,8 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     if "\0" in uri or not _is_utf8(uri):
         raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
     if is_remote(uri):
+        if not is_remote(uri.rstrip("/")):  # "s3:" would be a local folder
+            raise DupqError(f"{uri}: no bucket is named; BUCKET/KEY expected")
         return uri.rstrip("/")
     address = _ADDRESS.match(uri)
     if address and not uri.startswith("file://"):
@@ -69,6 +71,8 @@ def _not_read(uri: str, scheme: str, is_path: bool) -> str:
         return f"{uri}: a pathlib.Path cannot hold an address; give it as a str, such as '{scheme}://…'"
     if scheme in ("http", "https"):
         return f"{uri}: an address of the web, which dupq does not read; download it first: curl -LO {shlex.quote(uri)}"
+    if scheme in (*objects.SCHEMES, "file"):
+        return f"{uri}: begin it with {scheme}://, in small letters and with two slashes"
     return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH, s3://, gs:// or az://BUCKET/KEY"
 
 

@@ -19,10 +19,21 @@ def test_a_uri_is_absolute() -> None:
     assert uri("s3://bucket/x/") == "s3://bucket/x"
 
 
-@pytest.mark.parametrize("text", ["", " ", "s3://", "file://"])
+@pytest.mark.parametrize("text", ["", " ", "file://"])
 def test_what_names_nothing_is_no_uri(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' names no file or folder"):
         uri(text)
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///", "gs://", "az:///"])
+def test_an_address_without_a_bucket_is_no_local_folder(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no bucket is named"):
+        uri(text)
+
+
+def test_an_address_in_capitals_says_how_to_write_it() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"begin it with s3://, in small letters"):
+        uri("S3://b/x")
 
 
 @pytest.mark.parametrize("arguments", [("--dump", "", "--output", "x"), ("--dump", "x", "--output", "")])

@@ -363,9 +363,23 @@ def test_nothing_listens_and_nothing_is_there(s3: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.1")
     with pytest.raises(StorageError, match=r"^s3://dupq/nothing: not reachable \(.*127\.0\.0\.1:1"):
         storage.exists("s3://dupq/nothing")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
-    with pytest.raises(SettingError, match="AWS_ENDPOINT_URL is 'nonsense'"):
-        storage.exists("s3://dupq/nothing")
+    for address in ("nonsense", "http://127.0.0.1:99999", "http://h:9:9", "http://[::1"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(SettingError, match=re.escape(f"AWS_ENDPOINT_URL is '{address}'")):
+            storage.exists("s3://dupq/nothing")
+
+
+def test_pyarrow_reaches_s3_as_obstore_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, object] = {}
+    monkeypatch.setattr(objects.pafs, "S3FileSystem", lambda **given: options.update(given))
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/ca.pem")
+    monkeypatch.setenv("no_proxy", ".near")
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://proxy:8080")
+    objects._s3_filesystem.__wrapped__("https://far:9000", objects.patience())
+    assert (options["proxy_options"], options["tls_ca_file_path"]) == ("http://proxy:8080", "/ca.pem")
+    objects._s3_filesystem.__wrapped__("https://s3.near:9000", objects.patience())
+    assert options["proxy_options"] is None
 
 
 def test_a_name_like_an_error_is_only_a_name(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,10 @@ def _begin() -> None:
     child = os.fork()
     if child:
         os.close(writes)
-        _wait_for(child, reads, file)
+        try:
+            _wait_for(child, reads, file)
+        finally:  # even if no line can be written: the parent must never go on as the job
+            os._exit(ClusterError.EXIT_CODE)
     with contextlib.suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:

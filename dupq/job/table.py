@@ -48,7 +48,10 @@ def _read_batch(uri: str, number: int) -> pa.RecordBatch:
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return the rows of a table as one batch, even if there are none."""
     plain = table.replace_schema_metadata(None).combine_chunks()
-    return plain.to_batches()[0] if len(plain) else pa.RecordBatch.from_pylist([], schema=plain.schema)
+    if not len(plain):
+        return pa.RecordBatch.from_pylist([], schema=plain.schema)
+    [batch] = plain.to_batches()  # several if a column has 2 GiB of text, which `archive.check_files` refuses
+    return batch
 
 
 @dataclass(frozen=True)

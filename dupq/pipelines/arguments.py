@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
-from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, in_scope, question_shards
+from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, check_sites, in_scope, question_shards
 from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.saved import encoder_at, load_reader, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dupq.dump.sites import FoundSites
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
+# near_duplicates: what hard negatives must not be; encode: batches of the development measure
+_TRAINING_READS = ("text", "near_duplicates", "word_vectors", "encoder", "title_body", "teacher", "training", "encode")
+_NOT_READ = "not read by this job"
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
 _BASELINES_READ = ("text", "training", "evaluation")  # training: how the questions are split
 _COLUMNS_READ = (
@@ -59,7 +62,7 @@ class IngestJob:
         from dupq.dump.sites import find_sites
 
         check_output(self.output)
-        settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
+        settings = config.assign_free(Settings(), self.assignments, ("ingest",), _NOT_READ).ingest
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
         all_counts(output)  # raises for a damaged record
         # what the job itself writes is not a dump: the whole output, or if a dump is below it the job's own folders
@@ -86,7 +89,8 @@ class TrainingJob:
 
     def check(self) -> Settings:
         """Return the settings. Raises DupqError for a wrong argument, input or setting."""
-        config.load(self.preset, self.assignments)  # first, as checking the inputs takes longer
+        # first, as checking the inputs takes longer
+        config.assign_free(config.load(self.preset), self.assignments, _TRAINING_READS, _NOT_READ)
         check_output(self.output)
         sites, questions = check_questions(self.questions)
         if not questions:
@@ -120,9 +124,9 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
 
     Raises DupqError for a wrong setting, and for a file that a setting names and that is missing or damaged.
     """
-    settings = config.load(preset, assignments)
+    settings = config.assign_free(config.load(preset), assignments, _TRAINING_READS, _NOT_READ)
     if settings.text.language != "auto":
-        settings = config.in_language(settings, settings.text.language)
+        settings = config.in_language(settings, settings.text.language, assignments)
     if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
         raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
     teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
@@ -336,11 +340,14 @@ class FromDumpJob:
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
-        settings = config.load(self.preset, self.assignments)
+        read = (*_TRAINING_READS, *FREE_SECTIONS, "ingest")
+        settings = config.assign_free(config.load(self.preset), self.assignments, read, "not read by these jobs")
         if self.truth is not None:
             read_truth(self.truth)  # raises for a wrong line
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
+        known = {site.site for site in checked.dumps.sites} | all_counts(storage.absolute(self.output)).keys()
+        check_sites(settings.neighbours.sites, known)
         check_free_settings(settings)
         training_settings(self.preset, self.settings_of("train"))
         return checked
@@ -351,8 +358,8 @@ class FromDumpJob:
 
     def settings_of(self, name: str) -> tuple[str, ...]:
         """Return the assignments for the job `name`: ingest, train or dedup."""
-        jobs = {"ingest": "ingest"} | dict.fromkeys(FREE_SECTIONS, "dedup")
-        return tuple(text for text in self.assignments if jobs.get(text.partition(".")[0], "train") == name)
+        read = {"ingest": ("ingest",), "train": _TRAINING_READS, "dedup": FREE_SECTIONS}[name]
+        return tuple(text for text in self.assignments if text.partition(".")[0] in read)
 
 
 def check_encoder(encoder: str, sites: Sites) -> None:

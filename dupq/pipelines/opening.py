@@ -5,6 +5,7 @@ shards are pinned, and the files that are read more than once are listed with th
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dupq import storage
@@ -114,7 +115,7 @@ def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
     copied = {} if job.links is None else {"links": input_files(job.links, "links")}
     for number, uri in enumerate(job.pairs):
         copied[f"pairs-{number}"] = input_files(uri, f"pairs-{number}")
-    settings, language = _with_language(settings, shards)
+    settings, language = _with_language(settings, shards, job.assignments)
     inputs = {
         "language": language,
         "questions": storage.absolute(job.questions),
@@ -136,16 +137,17 @@ def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
     return OpenedTraining(run, settings, tuple(shards), sites, answers, language)
 
 
-def _with_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:
+def _with_language(settings: Settings, shards: list[Shard], assignments: Sequence[str]) -> tuple[Settings, str]:
     """Return the settings with the archive's language, and that language in words, with how it was determined."""
     vectors, named = settings.word_vectors, settings.text.language
     if named != "auto":
         return settings, f"{named}, named by text.language"
     if vectors.goes_on and vectors.start != "base":
         started = read_settings(vectors.start).text.language
-        return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
+        how = f"{started}, as of the encoder that training goes on from"
+        return config.in_language(settings, started, assignments), how
     language, in_words = language_of_shards(shards)
-    return config.in_language(settings, language), in_words
+    return config.in_language(settings, language, assignments), in_words
 
 
 def _start_fingerprint(settings: Settings) -> str | None:
@@ -170,7 +172,7 @@ def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:
         copied["encoder"] = _pinned_encoder(job, settings)
         made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
     if settings.text.language == "auto":  # never with an encoder
-        settings = config.in_language(settings, language_of_shards(shards)[0])
+        settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
     work = storage.join(storage.absolute(job.output), "work")
     run = Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied)
     return Opened(run, settings, tuple(shards), sites)

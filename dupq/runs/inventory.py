@@ -126,6 +126,8 @@ def known_runs(output: str, now: datetime) -> list[KnownRun]:
 
 def known_run(output: str, run_id: str, now: datetime) -> KnownRun | None:
     """Return one of the runs below `output`; None if there is no such run."""
+    if not _RUN_ID.fullmatch(run_id):
+        return None
     uri = storage.join(output, run_id)
     return _known(uri, dict(_files(uri)), latest_run(output), now)
 

@@ -209,7 +209,10 @@ class _Shown(logging.Handler):
             kind, colon, rest = text.partition(": ")
             text = f"{_RED if is_error else _YELLOW}{kind}{colon}{_PLAIN}{rest}"
         clear()
-        print(text, file=stream, flush=True)
+        try:
+            print(text, file=stream, flush=True)
+        except OSError:  # its reader has ended, as `head` does, or its disk is full: that must not fail the run
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class _RunLog(logging.Handler):

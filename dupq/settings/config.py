@@ -188,14 +188,18 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
     return Settings.read(kept)
 
 
-def in_language(settings: Settings, language: str) -> Settings:
-    """Return `settings` for a language. Other languages than English do not start from dupq's encoder."""
+def in_language(settings: Settings, language: str, assignments: Iterable[str] = ()) -> Settings:
+    """Return `settings`, with `assignments` in them, for a language.
+
+    Other languages than English do not start from dupq's encoder.
+    """
     vectors = settings.word_vectors
     settings = settings.changed(text=settings.text.changed(language=language))
     if language == "english" or not vectors.goes_on or vectors.start != "base":
         return settings
     settings = settings.changed(word_vectors=vectors.changed(algorithm="random"))
-    if settings.title_body.epochs != load().title_body.epochs:  # somebody chose another number
+    is_chosen = any(text.startswith("title_body.epochs=") for text in assignments)
+    if is_chosen or settings.title_body.epochs != load().title_body.epochs:  # by a preset
         return settings
     return settings.changed(title_body=settings.title_body.changed(epochs=12))
 

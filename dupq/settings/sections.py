@@ -113,7 +113,7 @@ class TextSettings(Section):
 class IngestSettings(Section):
     """The archive's tables."""
 
-    shard_rows: Annotated[int, Field(ge=1, le=10_000_000)] = Field(50_000, description="Questions per shard.")
+    shard_rows: Annotated[int, Field(ge=1, le=1_000_000)] = Field(50_000, description="Questions per shard.")
     maximum_reject_share: Share = Field(
         0.001, description="Share of all rows; more rejects fail the run, unless they are ten or fewer."
     )

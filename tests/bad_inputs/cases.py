@@ -83,7 +83,7 @@ def _settings(job: str, assignments: list[tuple[str, str]], *arguments: str) -> 
 _NO_URIS = [
     ("no place", "names no file or folder", ""),
     ("a place of a blank", "names no file or folder", " "),
-    ("a bucket without a name", "names no file", "s3://"),
+    ("a bucket without a name", "no bucket is named", "s3://"),
     ("a line break in a path", "a\\nb", "a\nb"),
     ("a path that is not UTF-8", "cannot be shown", "\udcff"),
 ]
@@ -96,7 +96,7 @@ ARGUMENTS = [
     *_everywhere("ingest from-dump", "a word that is no dump", "stray: no such file or folder", ("stray",)),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
     *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
-    *_everywhere("train dedup evaluate", "a bucket without a name", "names no file", ("--questions", "s3://"), 2),
+    *_everywhere("train dedup evaluate", "a bucket without a name", "no bucket is named", ("--questions", "s3://"), 2),
     *_everywhere("train dedup evaluate", "a line break in a path", "a\\nb", ("--questions", "a\nb"), 2),
     *_everywhere("train dedup evaluate", "a path that is not UTF-8", "--questions", ("--questions", "\udcff"), 2),
     *_everywhere("ingest from-dump", "a dump's path with a zero byte", "--dump", ("--dump", "a\0b"), 2),

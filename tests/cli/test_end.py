@@ -1,6 +1,7 @@
 """What a failed job leaves, as a process that a user starts."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+DUPQ = [sys.executable, "-c", "from dupq.cli import command; command()"]
 JOB = """
 import sys
 from dupq import cli
@@ -35,6 +37,47 @@ def test_a_missed_gate_is_in_the_log_of_the_run(tmp_path: Path) -> None:
     assert lines[0]["message"] == "--max-cluster 1: the largest cluster has 2 questions"
     assert lines[0]["run"] == "run"
     assert json.loads((run / "progress.json").read_text())["state"] == "gate missed"
+
+
+def unread_pipe() -> int:
+    """Return the end of a pipe for a process to write to, whose reader has ended."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    return writes
+
+
+def test_a_command_whose_reader_has_enough_ends_without_a_line() -> None:
+    prints = JOB.replace("do=lambda _: job()", "do=lambda _: print('x' * 100_000)")
+    with open(unread_pipe(), "w") as lines:
+        ended = subprocess.run([sys.executable, "-c", prints], stdout=lines, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (5, b"")
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "a pipe that nobody reads"])
+def test_a_job_whose_lines_nobody_can_read_ends_well(target: str, tmp_path: Path) -> None:
+    (tmp_path / "faq.csv").write_text("title\nHow do I bake bread?\nHow do I clean a carpet?\n")
+    job = [*DUPQ, "ingest", f"{tmp_path}/faq.csv", "--output", f"{tmp_path}/out", "--ray", "none"]
+    with open(target if target.startswith("/") else unread_pipe(), "w") as lines:
+        ended = subprocess.run(job, stdout=lines, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_killed_job_is_not_run_again_by_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import os, signal\nfrom dupq.job import ends\nwith ends.guarded():\n"
+        f"    print('begun', file=open({str(tmp_path / 'log')!r}, 'a'), flush=True)\n"
+        "    if ends._pipe: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", code], stderr=full, check=False)
+    assert ended.returncode != 0
+    assert (tmp_path / "log").read_text() == "begun\n"
+
+
+def test_a_script_of_another_version_says_an_error() -> None:
+    code = "from dupq.cli import job; job('dedup', '0.0.9')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr.startswith("error: this script belongs to dupq 0.0.9")
 
 
 SIGNALLED = """

@@ -10,6 +10,7 @@ from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.errors import SettingError
+from dupq.pipelines.arguments import training_settings
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.runs import progress
@@ -45,6 +46,32 @@ def test_a_setting_goes_to_the_job_that_it_is_of(assignment: str, job: str) -> N
     whole = FromDumpJob((), "out", assignments=(assignment,))
     found = {name: whole.settings_of(name) for name in ("ingest", "train", "dedup")}
     assert found == {"ingest": (), "train": (), "dedup": ()} | {job: (assignment,)}
+
+
+@pytest.mark.parametrize("assignment", ["near_duplicates.threshold=0.9", "encode.batch_size=8"])
+def test_a_setting_that_training_and_dedup_read_goes_to_both(assignment: str) -> None:
+    whole = FromDumpJob((), "out", assignments=(assignment,))
+    found = {name: whole.settings_of(name) for name in ("ingest", "train", "dedup")}
+    assert found == {"ingest": (), "train": (assignment,), "dedup": (assignment,)}
+
+
+@pytest.mark.parametrize("assignment", ["clusters.worklist=7", "evaluation.queries=5"])
+def test_training_refuses_settings_that_it_does_not_read(assignment: str) -> None:
+    with pytest.raises(SettingError, match="not read by this job"):
+        training_settings("dupq", (assignment,))
+
+
+@pytest.mark.parametrize(("assignments", "epochs"), [((), 12), (("title_body.epochs=4",), 4)])
+def test_the_default_of_english_may_be_chosen_in_other_languages(assignments: tuple[str, ...], epochs: int) -> None:
+    assert training_settings("dupq", ("text.language=german", *assignments)).title_body.epochs == epochs
+
+
+def test_a_site_to_search_that_no_dump_has_is_told_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "faq.csv").write_text("title\nHow do I bake bread?\n")
+    job = FromDumpJob((f"{tmp_path}/faq.csv",), f"{tmp_path}/out", assignments=("neighbours.sites=fqa",))
+    with pytest.raises(SettingError, match=r"neighbours\.sites.*fqa"):
+        job.check()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_wrong_setting_is_told_before_any_work(sample: SampleFiles, tmp_path: Path) -> None:
