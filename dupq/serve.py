@@ -40,8 +40,11 @@ PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions 
 _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
 _HAS = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
-_MATCHES = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR lower(concat(site, '/', question_id)) = ?"
-_TITLED = _HAS.format("JOIN questions USING (site, question_id)", f"({_MATCHES})")
+_MATCHES = (
+    "contains(lower(title), ?) OR question_id::VARCHAR = ? OR lower(concat(site, '/', question_id)) = ? "
+    "OR lower(cluster_id) = ?"
+)
+_TITLED = _HAS.format("LEFT JOIN questions USING (site, question_id)", f"({_MATCHES})")
 _PAIRED = _HAS.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
 FILTERS: dict[str, dict[str, str]] = {  # the explorer's form, as conditions on `cluster_stats`
@@ -80,7 +83,7 @@ class Contents:
     def clusters(self, parameters: Parameters) -> Shown:
         """Return the clusters from `from` on, their total, and whether the open cluster is one of them."""
         words = parameters.get("search", "").lower().split()[:_WORDS]
-        conditions, values = ["size > 1", *[_TITLED] * len(words)], [value for word in words for value in 3 * [word]]
+        conditions, values = ["size > 1", *[_TITLED] * len(words)], [value for word in words for value in 4 * [word]]
         conditions += [_chosen(choices, parameters[name]) for name, choices in FILTERS.items() if parameters.get(name)]
         if parameters.get("site"):
             conditions.append(_HAS.format("", "site = ?"))
@@ -95,9 +98,10 @@ class Contents:
 
     def cluster(self, parameters: Parameters) -> Shown:
         """Return the first questions of a cluster, and the most telling pairs between them."""
-        reason, indices, first, _ = self._cluster(parameters.get("id"))
+        reason, indices, first, others = self._cluster(parameters.get("id"))
         pairs = [explorer.pair_data(pair, indices) for pair in first]
-        return {"reason": reason, "questions": self._questions([*indices][:QUESTIONS_HELD]), "pairs": pairs}
+        shown = {"questions": self._questions([*indices][:QUESTIONS_HELD]), "pairs": pairs}
+        return {"reason": reason, **shown, "joined": len(first) + len(others)}
 
     def more(self, parameters: Parameters) -> Shown:
         """Return the questions of a cluster from `from` on, and the pairs that `cluster` does not show."""
@@ -310,7 +314,8 @@ def page_of(contents: Contents) -> Answer:
     script, css = page.page_script("served/remote"), page.page_styles()
     policy = page.policy(script, css, also="; connect-src 'self'")
     safe = {"script": Markup(script), "css": Markup(css), "data": Markup(script_text(data)), "policy": policy}
-    rest = {"explorer": data, "links_found": None, "verdicts_command": summary.with_verdicts(run)}
+    found = page.links_found(run.metrics.get("links"))
+    rest = {"explorer": data, "links_found": found, "verdicts_command": summary.with_verdicts(run)}
     html = environment().get_template("served.html.jinja").render(run=run, **safe, **rest)
     return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
 

@@ -45,7 +45,7 @@ def _write_sample(run: str, sites: Sites) -> None:
         "pairs": np.full(size, 5),
         "drawn": np.full(size, 2),
         "probability": np.full(size, 0.8),
-        "hash": np.arange(size, dtype=np.uint64)[::-1],
+        "hash": np.array([8, 7, 5, 3], np.uint64),  # falling, also when they are mixed
     }
     table = pa.table(columns, schema=tables.REVIEW).sort_by([("stratum", "ascending"), ("hash", "ascending")])
     storage.write_table(storage.join(run, "review.parquet"), table, tables.REVIEW)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from dupq.errors import DupqError, SettingError
@@ -161,19 +160,22 @@ def read_texts(given: object, markup: Markup, call: str) -> Texts:
     if bodies is not None and not is_html(str(body), bodies, markup):
         bodies = list(map(as_html, bodies))
     read = tuple(name for name in (title, body) if name is not None)
-    not_read = tuple(
-        name
-        for name in names
-        if name not in (*read, id_)
-        and any(isinstance(value, str) for value in values_of(table[name][:_VALUES_CHECKED], call, name))  # type: ignore[index]
-    )
+    not_read = tuple(name for name in names if name not in (*read, id_) and _holds_text(table, name))
     return Texts(titles, bodies, _ids(table, id_, len(titles), call), read, not_read)
+
+
+def _holds_text(table: object, name: str) -> bool:
+    """Return whether a column begins with a text; False for one that cannot be looked at, as it is not read."""
+    try:
+        return any(isinstance(value, str) for value in values_of(table[name][:_VALUES_CHECKED], "", name))  # type: ignore[index]
+    except (KeyError, TypeError, DupqError):  # its name is no text, or that of several columns; or it is no column
+        return False
 
 
 def _ids(table: object, column: str | None, count: int, call: str) -> pa.Array:
     """Return the ids of texts, from the column `column` or a pandas index; without either, the numbers of the rows."""
     index = getattr(table, "index", None)
-    values: list[Any] = []
+    values: list[Any] = list(range(count))
     if column == "question_id" and "site" in (names_of(table) or ()):
         columns = (column_of(table, name, call) for name in ("site", column))
         values = [f"{site}/{number}" for site, number in zip(*columns, strict=True)]
@@ -181,11 +183,13 @@ def _ids(table: object, column: str | None, count: int, call: str) -> pa.Array:
         values = column_of(table, column, call)
     elif index is not None and hasattr(index, "tolist") and type(index).__name__ != "RangeIndex":
         values = index.tolist()
-    if not count or len(values) != count:
-        return pa.array(np.arange(count))
+    if len(values) != count:
+        raise DupqError(f"{call}: {count} titles, but {len(values)} values of {column}")
     missing = [value for value in values if not isinstance(value, str) and str(value) in _MISSING]
-    if missing or len(set(values)) != count:
-        twice = missing[0] if missing else next(value for value, often in Counter(values).items() if often > 1)
+    are_whole = all(isinstance(value, Integral) and -(2**63) <= int(value) < 2**63 for value in values)
+    where = f"{call}: row {{}} of {column or 'the index'}"
+    ids = [int(value) if are_whole else text(str(value), where.format(row)) for row, value in enumerate(values)]
+    if missing or len(set(ids)) != count:
+        twice = missing[0] if missing else next(value for value, often in Counter(ids).items() if often > 1)
         raise DupqError(f"{call}: the id {twice!r} names more than one text; ids must be there, and distinct")
-    is_whole = all(isinstance(value, int) for value in values)
-    return pa.array(values) if is_whole else pa.array(map(str, values), pa.string())
+    return pa.array(ids, pa.int64() if are_whole else pa.string())

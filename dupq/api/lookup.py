@@ -72,6 +72,8 @@ class Explanation:
         not a candidate pair of the encoder, or if a file that this needs is gone.
         """
         added = weigh(self.run, [(self.left, self.right)])[0]
+        if np.isnan(added).any():
+            raise DupqError(f"{self.run.uri}: one of the two questions is no longer in the archive")
         return dict(zip(WEIGHED, added.tolist(), strict=True))
 
     @cached_property
@@ -195,7 +197,8 @@ def matched(run: Run, encoder: TextEncoder, texts: Texts, k: int) -> TableView:
     if len(numbers):
         scorer = scorer_of(run, sites, numbers.tolist())
         if scorer.is_complete:
-            probabilities = pa.array(scorer.score_new(nearest, NewTexts(texts.titles, texts.bodies)))
+            scored = scorer.score_new(nearest, NewTexts(texts.titles, texts.bodies))
+            probabilities = pa.array(scored, from_pandas=True)
     keys = list(zip(names, numbers.tolist(), strict=True))
     titles = run.titles(keys)
     columns = [
@@ -257,7 +260,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     changed = identity.changes(identity.Clustering(keys, ids), before, sites)
     return Decision(
         cut,
-        int(chosen["pairs"]),
+        int((pairs.probabilities >= np.float32(cut)).sum()),
         chosen["expected_precision"],
         in_memory(f"{run.uri} at {cut}", _clusters_table(keys, ids, sites)),
         in_memory(f"{run.uri} at {cut}", changed),

@@ -183,9 +183,9 @@ class Run(reader.Run):
 
         `texts` and `format` are as for `dupq.find_duplicates`. Each row has the id or row of the text (`text`), a
         question, the encoder's score, and the probability that the two are duplicates, as if the text were a question
-        of the archive; it is null if the run's encoder or questions are gone. A text without a body scores lower than
-        with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file, and
-        the pairs of the questions in the result.
+        of the archive; it is null if the archive, or that question of it, is gone. A text without a body scores lower
+        than with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file,
+        and the pairs of the questions in the result.
         """
         return lookup.matched(self, self.encoder, read_texts(texts, format, "match"), k)
 

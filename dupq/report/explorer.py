@@ -127,6 +127,10 @@ _JOINED = f"""SELECT pairs.*, one.cluster_id FROM pairs
     JOIN held one ON one.site = site_left AND one.question_id = question_id_left
     JOIN held other ON other.site = site_right AND other.question_id = question_id_right
     WHERE joined AND one.cluster_id = other.cluster_id ORDER BY one.cluster_id, {LEAST_FIRST}"""
+_JOINED_COUNTS = """SELECT cluster_id, count(*) AS joined FROM pairs
+    JOIN (SELECT site, question_id, cluster_id FROM clusters SEMI JOIN chosen USING (cluster_id)) AS own
+        ON own.site = site_left AND own.question_id = question_id_left
+    WHERE pairs.joined GROUP BY cluster_id"""
 _KINDS = """SELECT cluster_id, list_sort(list(DISTINCT kind)) AS kinds FROM changes
     WHERE cluster_id IN (SELECT unnest(?)) GROUP BY cluster_id"""
 
@@ -166,6 +170,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         tables.add("chosen", tables.table(_CHOSEN, CLUSTERS))
         tables.add("held", tables.table(_HELD, QUESTIONS_HELD))
         rows, held, joined = (tables.rows(sql) for sql in ("FROM chosen", "FROM held", _JOINED))
+        counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = _by_cluster(held)
     pairs = {cluster_id: telling(edges) for cluster_id, edges in _by_cluster(joined).items()}
@@ -182,6 +187,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         entry = {
             **cluster_data(row),
             "reason": members[cluster_id][0]["canonical_reason"],
+            "joined": counts.get(cluster_id, 0),
             "pairs": [
                 {**pair_data(pair, indices), "evidence": evidence.of(pair, texts), **odds.get(ends_of(pair), {})}
                 for pair in pairs.get(cluster_id, [])
@@ -287,7 +293,7 @@ LEAST_ODDS = 0.05  # shown one by one; smaller ones are added up
 def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], dict[str, object]]:
     """Return what the evidence adds to the log-odds of the encoder's pairs among `rows`, by their questions.
 
-    The result is empty if the run's archive or encoder is gone or has changed.
+    Pairs of questions that have left the archive are left out, and all if the archive or the encoder is gone.
     """
     pairs = [ends_of(row) for row in rows if row["source"] == "encoder"]
     if not pairs:
@@ -296,7 +302,12 @@ def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], dict[str, o
         added = weigh(run, pairs)
     except (DupqError, KeyError):  # KeyError: a run of another version
         return {}
-    return {pair: {"odds": odds_data(values)} for pair, values in zip(pairs, added.tolist(), strict=True)}
+    is_known = ~np.isnan(added).any(axis=1)
+    return {
+        pair: {"odds": odds_data(values)}
+        for pair, values, known in zip(pairs, added.tolist(), is_known.tolist(), strict=True)
+        if known
+    }
 
 
 def odds_data(added: list[float]) -> list[list[object]]:

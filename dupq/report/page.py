@@ -132,12 +132,13 @@ def _context(run: Run) -> dict[str, object]:
         "explorer": explorer,
         "links": links,
         "has_links": counts.is_linked,
-        "links_found": _links_found(links),
+        "links_found": links_found(links),
         "verdicts_command": summary.with_verdicts(run),
         "review_command": summary.review(run),
         "worklist": queries.worklist(run),
         "summary": summary.findings(run.uri),
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
+        "threshold_is_set": run.settings.clusters.threshold >= 0,
         "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
         "inputs": run.manifest.get("inputs") or {},
@@ -177,7 +178,7 @@ def _thresholds(rows: list[Measures]) -> list[Measures]:
     return [*rows[:1], *(row for row in rows[1:] if row["pairs"] and row["threshold"] != rows[0]["threshold"])]
 
 
-def _links_found(links: Measures | None) -> float | None:
+def links_found(links: Measures | None) -> float | None:
     """Return the share of the test links among the pairs above the run's own threshold."""
     own = next(iter((links or {}).get("thresholds", [])), None)
     return own.get("links_found") if own else None

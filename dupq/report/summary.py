@@ -123,12 +123,14 @@ def findings(run_uri: str) -> dict[str, list[str]]:
 
     The result is empty if the run's metrics.json is from another version.
     """
-    metrics = read_metrics(run_uri)
+    metrics, run = read_metrics(run_uri), Run(run_uri)
     if not metrics.keys() >= _NEEDED:
         return {}
     reasons = metrics.get("not_measured") or {}
     return {
-        "FOUND": _found(metrics, str(Run(run_uri).manifest["inputs"].get("language") or "")),
+        "FOUND": _found(
+            metrics, str(run.manifest["inputs"].get("language") or ""), run.settings.clusters.threshold < 0
+        ),
         "MISSED": [
             *_links(metrics.get("links")),
             *([f"not measured: {reasons['links']}"] if "links" in reasons else []),
@@ -138,7 +140,7 @@ def findings(run_uri: str) -> dict[str, list[str]]:
     }
 
 
-def _found(metrics: Metrics, language: str) -> list[str]:
+def _found(metrics: Metrics, language: str, is_chosen: bool) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
     language = language.partition(",")[0].capitalize()  # without how it was recognised
     archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
@@ -150,18 +152,23 @@ def _found(metrics: Metrics, language: str) -> list[str]:
     return [
         found,
         f"{texts}, {metrics['near_duplicate_pairs']:,} of almost identical text",
-        _sure_pairs(metrics),
+        _sure_pairs(metrics, is_chosen),
         *_planted(metrics.get("planted")),
     ]
 
 
-def _sure_pairs(metrics: Metrics) -> str:
+def _sure_pairs(metrics: Metrics, is_chosen: bool) -> str:
+    """`is_chosen` says whether the threshold was chosen for a precision; else it was set."""
     chosen, above = metrics["thresholds"][0], metrics["encoder_pairs_above_threshold"]
     count = metrics.get("encoder_pairs_joined", above)
     expected = metrics.get("expected_right", above * (chosen["expected_precision"] or 0))
-    if not count:
-        candidates = f"of {metrics['encoder_pairs']:,} candidates"
-        return f"no pair of the same meaning is sure enough for a precision of {chosen['precision']}, {candidates}"
+    if not above:
+        enough = (
+            f"for a precision of {chosen['precision']}"
+            if is_chosen
+            else f"for the threshold {metrics['threshold']:.3f}"
+        )
+        return f"no pair of the same meaning is sure enough {enough}, of {metrics['encoder_pairs']:,} candidates"
     right = f"about {expected:,.0f} of them right"
     least = f"estimated; threshold {metrics['threshold']:.3f}"
     return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"

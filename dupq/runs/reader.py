@@ -37,7 +37,7 @@ Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
 _ROWS_SHOWN, _SHOWN = 10, 120  # in a notebook: rows, and characters of a value
 ATTEMPTS = 3  # Arrow retries a refused request, but not a stream that broke off
-_UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+_UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError)
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +65,8 @@ class TableView:
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook; a question's title is its link."""
         rows = self._read(lambda: self.dataset.head(_ROWS_SHOWN)).to_pylist()
-        names = [name for name in self.columns if not name.startswith("link")]
+        links = {name.replace("title", "link") for name in self.columns if name.startswith("title")}
+        names = [name for name in self.columns if name not in links]
         lines = [Markup("").join(Markup("<th>{}</th>").format(name) for name in names)]
         lines += [
             Markup("").join(_cell(row[name], row.get(name.replace("title", "link"))) for name in names) for row in rows
@@ -114,11 +115,11 @@ class TableView:
         is_all = columns is None and filter is None
         return (connection or duckdb).from_arrow(self.dataset if is_all else self.arrow(columns, filter))
 
-    def files(self, columns: list[str] | None = None, filter: pc.Expression | None = None) -> Iterator[pa.Table]:
+    def files(self, columns: list[str] | None = None, filter: Filter | None = None) -> Iterator[pa.Table]:
         """Yield the same rows as `arrow`, file by file, so that a reader needs the memory of one."""
-        selected = self._selected(columns)
-        how = {"schema": self.schema, "columns": selected.names, "filter": filter}
-        for fragment in self.dataset.get_fragments(filter):
+        selected, rows = self._selected(columns), self._expression(filter)
+        how = {"schema": self.schema, "columns": selected.names, "filter": rows}
+        for fragment in self._read(lambda: list(self.dataset.get_fragments(rows))):
             table = self._read(functools.partial(fragment.to_table, **how))
             yield tables.conform(table, selected, getattr(fragment, "path", self.source))
 

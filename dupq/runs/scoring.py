@@ -134,23 +134,26 @@ class Scorer:
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities (float32) of pairs of keys (int64, shape (m, 2)) of which neither lists the other.
 
-        All are 0 if the encoder, the questions or the calibration are gone, or of another version of dupq.
+        All are 0 if the encoder, the questions or the calibration are gone, or of another version of dupq. Those of a
+        question that has left the archive are 0, too; then `is_complete` is false.
         """
         if not self.is_complete:
             return np.zeros(len(pairs), np.float32)
         keys, view = np.unique(pairs), self._run.embeddings
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
         embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
-        candidates = unlisted(pairs, embedded, read_measure(self._run.encoder_uri))
-        return self._scored(self._compared(candidates, keys))
+        evidence, are_there = self._compared(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
+        self.is_complete = bool(are_there.all())
+        probabilities = np.zeros(len(pairs), np.float32)
+        probabilities[are_there] = self._scored(evidence)
+        return probabilities
 
     def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
 
-        Text n has the key n - len(new.titles).
+        Text n has the key n - len(new.titles). The probability is NaN if the question has left the archive.
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
-        keys = np.unique(np.concatenate([np.arange(-len(new.titles), 0), nearest.neighbours]))
         k, scores = self._k, nearest.similarities
         is_own = nearest.ranks <= k
         own = np.where(is_own, nearest.ranks, np.int32(UNLISTED))
@@ -158,11 +161,14 @@ class Scorer:
         lifts = self._lifts(lists.of(nearest.queries), own)
         theirs, with_new = inserted(self._lists.of(nearest.neighbours), scores)
         listing = own, lifts, theirs, self._lifts(with_new, theirs)
-        return self._scored(self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), keys, new))
+        evidence, are_there = self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), new)
+        probabilities = np.full(len(pairs), np.nan, np.float32)
+        probabilities[are_there] = self._scored(evidence)
+        return probabilities
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
-        float64, (m, kinds).
+        float64, (m, kinds); NaN if one of the two has left the archive.
 
         Raises DupqError for a pair that the run does not have, and if the encoder, the questions or the calibration are
         gone.
@@ -183,8 +189,9 @@ class Scorer:
             ranks = self.pairs.ranks[own, side]
             listing += [ranks, self._lifts(self._lists.of(pairs[:, side]), ranks)]
         candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
-        evidence, scale = self._compared(candidates, np.unique(pairs)), self._scale()
-        added = scale.model.added(features_of(evidence, self._around(evidence), scale.reference, scale.k))
+        (evidence, are_there), scale = self._compared(candidates), self._scale()
+        added = np.full((len(pairs), len(KINDS)), np.nan)
+        added[are_there] = scale.model.added(features_of(evidence, self._around(evidence), scale.reference, scale.k))
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
@@ -193,10 +200,14 @@ class Scorer:
         lifts = lifts_of(scores, read_measure(self._run.encoder_uri).highest)
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(ranks)), np.maximum(ranks, 1) - 1])
 
-    def _compared(self, candidates: pa.Table, keys: np.ndarray, new: NewTexts | None = None) -> pa.Table:
-        """Return rows of COMPARED; `keys` (sorted) are the questions, of which negative ones are `new` texts."""
-        rarities = storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
-        return compared(candidates, RowsByKey(keys), self._words(keys, new), rarities)
+    def _compared(self, candidates: pa.Table, new: NewTexts | None = None) -> tuple[pa.Table, np.ndarray]:
+        """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
+        (bool). Negative keys are `new` texts.
+        """
+        ends, rarities = pairs_in(candidates), storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
+        keys, words = self._words(np.unique(ends[ends >= 0]), new)
+        are_there = np.asarray(np.isin(ends, keys).all(axis=1))
+        return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
 
     def _scored(self, evidence: pa.Table) -> np.ndarray:
         """Return the probabilities of rows of COMPARED."""
@@ -225,20 +236,20 @@ class Scorer:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
         return lists_of(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
-    def _words(self, keys: np.ndarray, new: NewTexts | None = None) -> Words:
-        """Return the words, tags and marks of `keys`, in their order; negative keys are `new` texts."""
-        archive, questions = keys[keys >= 0], self._run.questions
-        names, numbers = self._sites.unpack(archive)
+    def _words(self, archive: np.ndarray, new: NewTexts | None) -> tuple[np.ndarray, Words]:
+        """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
+        words, tags and marks of each.
+        """
+        questions, (names, numbers) = self._run.questions, self._sites.unpack(archive)
         rows = questions.arrow(_QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
-        if is_one.sum() != len(archive):
-            raise DupqError(f"{questions.source}: no longer the archive that the run was made from")
         rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
+        keys = np.sort(row_keys[is_one])
         if new is not None:
-            rows = pa.concat_tables([new.rows(), rows])
+            rows, keys = pa.concat_tables([new.rows(), rows]), np.concatenate([np.arange(-len(new.titles), 0), keys])
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
-        return words_of_rows(rows, texts, self._text.language)
+        return keys, words_of_rows(rows, texts, self._text.language)
 
 
 def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
@@ -251,6 +262,8 @@ def scorer_of(run: Run, sites: Sites, ids: Iterable[int]) -> Scorer:
 def weigh(run: Run, pairs: Sequence[tuple[Key, Key]]) -> np.ndarray:
     """Return what each of WEIGHED adds to the log-odds of pairs of questions (float64, (m, kinds)); see `Scorer`."""
     sites = Sites(sorted(run.metrics["sites"]))
+    for site in {site for pair in pairs for site, _ in pair} - set(sites.names):
+        raise DupqError(f"{site}: no such site in {run.uri}")
     keys = [[int(sites.pack(site, np.array([number]), "pairs")[0]) for site, number in pair] for pair in pairs]
     scorer = scorer_of(run, sites, (number for pair in pairs for _, number in pair))
     return scorer.weigh(np.sort(keys, axis=1))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from fabricated_run import CS, TITLES
 
@@ -17,6 +18,7 @@ from dupq import DupqError
 from dupq.api.duplicates import Duplicates
 from dupq.api.runs import Run
 from dupq.runs.reader import in_memory
+from dupq.tables import LINKS
 
 GIVEN = ["How do I bake bread?", "how do I bake bread", None, "Where is my bicycle?"]
 HALF = "cut \ud83d"
@@ -186,3 +188,48 @@ def test_what_is_wrong_is_one_line(
 def test_near_duplicates_join_whatever_the_threshold_is(found: Duplicates) -> None:
     assert dupq.find_duplicates(GIVEN, encoder=found.encoder, threshold=1.0).groups() == [[0, 1]]
     assert "whatever the threshold" in " ".join(str(dupq.find_duplicates.__doc__).split())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame({"title": GIVEN, 0: 1}),
+        pa.table([GIVEN, GIVEN, GIVEN], names=["title", "x", "x"]),
+        pd.DataFrame([[title, "x", "y"] for title in GIVEN], columns=["title", "x", "x"]),
+        {"title": GIVEN, "note": None},
+    ],
+    ids=["numbered", "arrow", "pandas", "nothing"],
+)
+def test_columns_that_are_not_read_may_be_anything(table: Any, found: Duplicates) -> None:
+    assert dupq.find_duplicates(table, encoder=found.encoder).groups() == [[0, 1]]
+
+
+def test_ids_are_distinct_as_they_are_written_and_one_for_each_text(found: Duplicates) -> None:
+    ids = dupq.find_duplicates({"title": GIVEN, "id": np.arange(7, 11)}, encoder=found.encoder).keep()
+    assert ids == [7, 9, 10]
+    for wrong, says in (
+        ([1, "1", 2, 3], "'1' names more than one"),
+        ([1, 2], "4 titles, but 2 values of id"),
+        ([HALF, 1, 2, 3], "half a character"),
+    ):
+        with pytest.raises(DupqError, match=says):
+            dupq.find_duplicates({"title": GIVEN, "id": wrong}, encoder=found.encoder)
+    assert dupq.find_duplicates({"title": GIVEN, "id": [2**70, 1, 2, 3]}, encoder=found.encoder).keep()[0] == str(2**70)
+
+
+def test_conditions_filter_file_by_file_too(run: Run) -> None:
+    conditions = [("probability", ">", 0.9)]
+    assert pa.concat_tables(run.pairs.files(filter=conditions)).equals(run.pairs.arrow(filter=conditions))
+    for read in (run.pairs.arrow, lambda filter: list(run.pairs.files(filter=filter))):
+        for wrong in (pc.field("probability"), pc.field("nope") > 1):
+            with pytest.raises(DupqError, match="pairs: cannot be read"):
+                read(filter=wrong)
+
+
+def test_a_site_that_the_run_lacks_is_one_line(run: Run) -> None:
+    with pytest.raises(DupqError, match="nosite: no such site"):
+        run.explain("nosite/1", f"{CS}/2").evidence  # noqa: B018
+
+
+def test_a_notebook_shows_the_type_of_a_link() -> None:
+    assert "link_type" in in_memory("links", LINKS.empty_table())._repr_html_()

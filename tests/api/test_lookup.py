@@ -4,6 +4,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,3 +190,24 @@ def test_an_encoder_scores_titles(small_runs) -> None:
 def test_where_no_encoder_is_it_is_said(tmp_path) -> None:
     with pytest.raises(DupqError, match="no encoder here"):
         dupq.load_encoder(str(tmp_path))
+
+
+def test_a_question_that_has_left_the_archive_leaves_the_others_their_probabilities(small_runs, tmp_path) -> None:
+    shutil.copytree(small_runs.loose, tmp_path / "runs" / "one")
+    shutil.copytree(f"{small_runs.folder}/questions", tmp_path / "questions")
+    manifest = tmp_path / "runs" / "one" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said["inputs"]["questions"] = str(tmp_path / "questions")
+    manifest.write_text(json.dumps(said))
+    whole, run = dupq.open_run(small_runs.loose), dupq.open_run(tmp_path / "runs" / "one")
+    before = whole.similar("How do I bake bread?", k=3).arrow()
+    gone = before["question_id"][1].as_py()
+    for file in (tmp_path / "questions").rglob("*.parquet"):
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(table.filter(pc.not_equal(table["question_id"], gone)), file)
+    after = run.similar("How do I bake bread?", k=3).arrow()
+    assert after["question_id"].equals(before["question_id"])
+    assert [p is None for p in after["probability"].to_pylist()] == [False, True, False]
+    assert after["probability"][0].as_py() == pytest.approx(before["probability"][0].as_py(), rel=0.02)
+    assert run.at(0.01).threshold == 0.01
+    assert sum("odds" in pair for one in explorer_data(run)["clusters"] for pair in one["pairs"])

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from explored_run import WORK, build_explored_run
 from fabricated_run import CS, LARGE, TITLES, TRAVEL, TRIPLE, cluster_id
@@ -325,3 +327,21 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
         wrong = ask(held, "GET", "/api/pair?left=1.1&right=1.2", **HOST)
     assert wrong.status == 500
     assert f"{run}: cannot be read" in said(wrong)
+
+
+def test_a_cluster_keeps_its_address_when_its_question_leaves_it_or_the_archive(tmp_path: Path) -> None:
+    run = build_explored_run(str(tmp_path))
+    name = cluster_id(TRIPLE)
+    for folder, renamed in (("clusters", "a.com/77"), ("cluster_stats", "a.com/77")):
+        for file in Path(run, folder).glob("*.parquet"):
+            table = pq.read_table(file)
+            ids = pc.if_else(pc.equal(table["cluster_id"], name), renamed, table["cluster_id"])
+            pq.write_table(
+                table.set_column(table.schema.get_field_index("cluster_id"), table.schema.field("cluster_id"), ids),
+                file,
+            )
+    storage.delete_folder(f"{tmp_path}/questions/site={CS}")
+    with opened(run) as held:
+        assert [one["cluster"]["id"] for one in held.clusters({"search": "A.com/77"})["entries"]] == ["a.com/77"]
+        assert held.clusters({"search": f"{CS}/31"})["total"] == 1
+    assert next(one for one in explorer_data(Run(run))["clusters"] if one["id"] == "a.com/77")["joined"] == 3

@@ -31,7 +31,7 @@ function opened(run, source, cluster, panel) {
 function figuresOf(cluster) {
   const possible = (cluster.size * (cluster.size - 1)) / 2;
   const parts = [counted(cluster.size, 'question'),
-    possible > 1 ? `${number(cluster.edges)} of ${number(possible)} possible pairs found` : '1 pair', sureness(cluster)].filter(Boolean);
+    possible > 1 ? `${number(cluster.edges)} of ${number(possible)} possible pairs hold it together` : '1 pair', sureness(cluster)].filter(Boolean);
   if (cluster.bridges && possible > 1) parts.push(`it falls apart without ${cluster.bridges > 1 ? `any of ${cluster.bridges} pairs` : '1 pair'}`);
   if (cluster.changes.length) parts.push(`${cluster.changes.join(' and ')} since the last run`);
   return parts.join(' · ');
@@ -84,7 +84,7 @@ function pairTable(source, cluster, choose, rows) {
   const heads = ['Compare', 'Found by', 'Probability', 'Score', 'Jaccard', 'Titles share', 'Texts share'];
   const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
   const body = element('tbody', {}, cluster.pairs.map(row));
-  const left = cluster.edges - cluster.pairs.length;
+  const left = cluster.joined - cluster.pairs.length; // not its edges: pairs below the threshold are joined too, by other pairs
   const more = rest(left, 'more pair', `${counted(left, 'more pair')} in the table pairs/`,
     source.pairs && ((from, then) => source.pairs(cluster, from, then)),
     (pairs) => body.append(...pairs.map(row)));

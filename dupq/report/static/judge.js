@@ -97,10 +97,6 @@ function judge(run, source, list) {
   };
   const placeOf = (...ends) => list.pairs.findIndex((pair) => ends.every(({ place }) => pair.slice(0, 2).includes(place)));
   const giveHere = (left, right, verdict, then) => {
-    if (list.tell) {
-      list.tell(left, right, verdict, then, () => {});
-      return;
-    }
     let place = placeOf(left, right);
     if (place < 0) {
       place = list.pairs.push([left.place, right.place, '']) - 1;
@@ -111,7 +107,7 @@ function judge(run, source, list) {
     show();
     then();
   };
-  if (list.name === 'work') source.judge = { give: giveHere, given: (left, right) => (list.tell ? '' : state.verdicts[placeOf(left, right)]) };
+  if (list.key === 'worklist') source.judge = { give: giveHere, given: (left, right) => state.verdicts[placeOf(left, right)] };
   const undo = () => {
     const last = own('undo') && state.done.pop();
     if (!last) return;

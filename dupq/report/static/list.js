@@ -28,6 +28,7 @@ function item(entry, open) {
 
 function explorer(run, source) {
   const [form, list, panel, found] = ['filters', 'cluster-list', 'cluster', 'found'].map(byId);
+  const named = new URLSearchParams(location.hash.slice(1)).get('cluster'); // a cluster keeps its id when that question leaves it
   const state = { asked: null, entries: [], open: null };
   const isOpen = (entry) => state.open !== null && entry.cluster.id === state.open.cluster.id;
   const mark = () => list.querySelectorAll('button.cluster').forEach((button, place) => {
@@ -65,7 +66,7 @@ function explorer(run, source) {
     found.textContent = `${counted(page.total, 'cluster')} found`;
     if (page.isOpenFound) return;
     state.open = null;
-    if (page.entries.length) open(page.entries[0]);
+    if (page.entries.length) open(page.entries.find((entry) => entry.cluster.id === named) ?? page.entries[0]);
     else panel.replaceChildren(element('p', { class: 'note' }, 'No cluster matches. Search for less, or show all.'));
   };
   const update = () => {
@@ -84,7 +85,6 @@ function explorer(run, source) {
   const save = byId('save-list');
   if (source.sheet) save.addEventListener('click', () => download(`clusters-${run.run}.tsv`, `${source.sheet(state.asked)}\n`));
   else save.remove();
-  const named = location.hash.startsWith('#cluster=') && decodeURIComponent(location.hash.slice('#cluster='.length));
   if (named) {
     form.elements.search.value = named;
     panel.scrollIntoView({ block: 'center' });

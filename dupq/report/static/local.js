@@ -18,7 +18,7 @@ function indexed(run, cluster) {
   return {
     cluster,
     text: questions.map((question) => (question.title || '').toLowerCase()).join('\n'),
-    ids: new Set(questions.flatMap(({ site, id }) => [`${id}`, `${run.sites[site].name.toLowerCase()}/${id}`])),
+    ids: new Set([cluster.id.toLowerCase(), ...questions.flatMap(({ site, id }) => [`${id}`, `${run.sites[site].name.toLowerCase()}/${id}`])]),
     title: titleOf(questions[0]),
     sites: new Set(questions.map((question) => question.site)),
     sources: [...new Set(cluster.pairs.map((pair) => pair.source))],

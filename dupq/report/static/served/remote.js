@@ -56,6 +56,10 @@ function sourceOf(run) {
     then(unread(left), unread(right), '');
     ask('pair', endsOf(left, right), (found) => then(found.left, found.right, found.evidence));
   };
+  const judged = (left, right, verdict, then, ended = () => {}) => {
+    fetch(`/api/verdict?${new URLSearchParams({ ...endsOf(left, right), verdict })}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
+      .then(answered(then)).catch(failed).finally(ended);
+  };
   return {
     count: run.count,
     sites: run.sites.map((_, place) => place),
@@ -77,10 +81,8 @@ function sourceOf(run) {
     },
     beside,
     odds: (left, right, then) => ask('odds', endsOf(left, right), ({ odds }) => odds && then(odds)),
-    judged(left, right, verdict, then, ended) {
-      fetch(`/api/verdict?${new URLSearchParams({ ...endsOf(left, right), verdict })}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
-        .then(answered(then)).catch(failed).finally(ended);
-    },
+    judged,
+    judge: { give: judged, given: () => '' }, // of any pair, also when no pair of the worklist is left
     start() {
       byId('question').addEventListener('submit', (event) => {
         event.preventDefault();
