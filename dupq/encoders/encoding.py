@@ -52,7 +52,8 @@ def network_settings(section: EncoderSettings) -> NetworkSettings:
 def learns_without_links(settings: Settings) -> bool:
     """Return whether an encoder learns anything from an archive without known duplicates."""
     needs_links = network_settings(settings.encoder).needs_links
-    return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+    is_taught = bool(settings.teacher.encoder) and settings.teacher.epochs > 0
+    return not needs_links or settings.title_body.epochs > 0 or is_taught
 
 
 def presets_without_links() -> list[str]:

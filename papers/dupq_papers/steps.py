@@ -26,6 +26,7 @@ from dupq.job.tasks import run_tasks
 from dupq.runs.records import TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.training.start import base_fingerprint
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.example_files import write_experiment
 from dupq_papers.experiments import word_vectors
@@ -84,17 +85,23 @@ def result_of(part: Part, work: Work) -> Result:
 def place_of(part: Part, work: Work) -> str:
     """Where the result of a part is: named by all that it depends on. A limit is no more than the pairs there are."""
     limits = limits_of(part)
-    most = min(limits.training_pairs, work.training_pairs[part.learned_from])
+    most, settings = min(limits.training_pairs, work.training_pairs[part.learned_from]), _settings(part, work)
     made_from = {
         "versions": VERSIONS,
         "data": [_content(work.sources[name]) for name in part.needs],
         "task": part.task,
         "system": part.system if not part.system.startswith(PRESET) else "encoder",
-        "settings": config.answer_settings(_settings(part, work)),
+        "settings": config.answer_settings(settings),
         "learned_from": [part.vectors, part.trained_on],
         "limits": asdict(dataclasses.replace(limits, training_pairs=most)),
     }
-    return storage.join(work.folder, "parts", f"{_name(made_from)}.json")
+    start = _start(settings) if part.system.startswith(PRESET) else {}
+    return storage.join(work.folder, "parts", f"{_name(made_from | start)}.json")
+
+
+def _start(settings: Settings) -> dict[str, object]:
+    """Return the encoder that training goes on from, if it does."""
+    return {"start": base_fingerprint()} if settings.word_vectors.goes_on else {}
 
 
 def _names(parts: Iterable[Part]) -> list[str]:
@@ -179,7 +186,7 @@ def _place(data: str, settings: Settings, work: Work) -> str:
         "word_vectors": settings.word_vectors.model_dump(),
         "seed": settings.training.seed,
     }
-    return storage.join(work.folder, "vectors", f"{_name(made_from)}.npz")
+    return storage.join(work.folder, "vectors", f"{_name(made_from | _start(settings))}.npz")
 
 
 def _content(source: Source) -> dict[str, object]:

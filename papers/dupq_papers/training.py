@@ -93,6 +93,11 @@ def epoch_examples(
         kept = set(map(tuple, chosen_pairs(links, settings.pairs, settings.seed).tolist()))
         is_kept = np.array([tuple(pair) in kept for pair in links.tolist()], bool)
         links, mined = links[is_kept], None if mined is None else mined[is_kept]
+    if settings.loss != "softmax" and not settings.negatives and mined is None and not len(wrong):
+        raise SettingError(
+            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
+            "in a file of --pairs, or the loss is softmax"
+        )
     drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):
@@ -102,11 +107,6 @@ def epoch_examples(
         if settings.loss == "softmax":
             return rankings
         return Rounds(rankings, settings.gamma, (0,) if is_apart else (0, 1))
-    if not settings.negatives and mined is None and not len(wrong):
-        raise SettingError(
-            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
-            "in a file of --pairs, or the loss is softmax"
-        )
     if mined is not None:
         hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
         wrong = np.concatenate([hard, wrong])

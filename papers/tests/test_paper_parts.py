@@ -1,11 +1,13 @@
 """Parts of the papers' tables as tasks: what is computed once, and what is computed anew."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trained import TrainedSample
 
 from dupq.errors import DupqError
+from dupq_papers import steps
 from dupq_papers.experiments import measuring
 from dupq_papers.experiments.rows import Part
 from dupq_papers.experiments.sources import sites_of
@@ -48,6 +50,17 @@ def test_a_part_is_made_anew_when_what_makes_it_is_another_version(
         monkeypatch.setitem(VERSIONS, name, 100)
         assert place_of(part(source.name, 20), work) != before
         monkeypatch.undo()
+
+
+def test_a_part_that_goes_on_from_the_base_is_made_anew_when_another_base_ships(
+    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = sites_of(trained_sample.questions, trained_sample.links).sources[0]
+    work = Work(str(tmp_path), {source.name: source}, {source.name: 100})
+    parts = [replace(part(source.name, 20), system=name) for name in ("preset dupq", "bm25")]
+    before = [place_of(one, work) for one in parts]
+    monkeypatch.setattr(steps, "base_fingerprint", lambda: "another")
+    assert [place_of(one, work) == place for one, place in zip(parts, before, strict=True)] == [False, True]
 
 
 def test_a_result_that_was_cut_is_computed_again(trained_sample: TrainedSample, tmp_path: Path) -> None:

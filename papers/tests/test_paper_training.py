@@ -214,8 +214,9 @@ def test_fewer_pairs_are_trained_on_the_same_in_each_epoch() -> None:
     assert linked[0] == linked[1]
 
 
-def test_pairs_of_known_duplicates_alone_are_nothing_to_train_on() -> None:
-    training = config.load("bogdanova-max", ["training.negatives=0"]).training
+@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-cnn"])  # pairs, and rankings
+def test_pairs_of_known_duplicates_alone_are_nothing_to_train_on(preset: str) -> None:
+    training = config.load(preset, ["training.negatives=0"]).training
     with pytest.raises(SettingError, match=r"'training\.negatives' is 0; at least 1 expected"):
         epoch_examples(DUPLICATES, np.arange(40), split_links(DUPLICATES, training), training, 1)
     assert epoch_examples(

@@ -13,7 +13,7 @@ from inline import without_ray
 from riddles.grammar import write_sample
 
 from dupq import storage
-from dupq.encoders.encoding import presets_without_links
+from dupq.encoders.encoding import learns_without_links, presets_without_links
 from dupq.encoders.saved import Description, encoder_at, read_description
 from dupq.errors import SettingError
 from dupq.job.run import Run
@@ -108,7 +108,7 @@ def test_an_encoder_says_what_it_cannot_tell_and_its_training_what_is_left_out(a
     assert reasons.keys() == {"pair_threshold", "development_pair_accuracy", "development_map", "test"}
     assert reasons["development_map"] == "0 development questions with known duplicates; 10 are needed"
     language, said = archive.said
-    assert language == "language: english, detected: titles are 100% english"
+    assert language == "language: english, detected: 100% of the titles are english"
     assert said.startswith("0 sets of known duplicates, and 3 at least are needed to learn from them: that phase is")
 
 
@@ -208,3 +208,9 @@ def test_presets_that_learn_from_duplicates_only_are_refused_in_one_line(
         with pytest.raises(SettingError, match=rf"{missing}: preset {preset} learns from .*presets .* dupq, ") as error:
             TrainingJob(archive.questions, links, str(tmp_path), preset).check()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("epochs", "learns"), [(0, False), (1, True)])
+def test_a_teacher_without_epochs_teaches_nothing(epochs: int, learns: bool) -> None:
+    changes = ["title_body.epochs=0", "teacher.encoder=/some/encoder", f"teacher.epochs={epochs}"]
+    assert learns_without_links(config.load("dupq", changes)) == learns
