@@ -167,7 +167,8 @@ def asking_order(rows: pa.Table) -> np.ndarray:
     So the first verdicts cover every stratum. Within a turn, and within a stratum, pairs are in the order of their
     hashes, so that their position does not reveal what the run decided.
     """
-    return np.lexsort((rows["hash"].to_numpy(), _ranks(rows)))
+    # mixed again: the hashes drawn from a large stratum are smaller than those from a small one
+    return np.lexsort((_mixed(rows["hash"].to_numpy()), _ranks(rows)))
 
 
 def pair_hashes(pairs: np.ndarray, seed: int) -> np.ndarray:

@@ -131,6 +131,17 @@ def test_people_are_asked_about_each_stratum_in_turn() -> None:
     assert shown[12:] == [2] * 25
 
 
+def test_a_turn_does_not_begin_with_the_largest_stratum() -> None:
+    """Its hashes are the smallest of very many, so people would learn which pairs the run joined."""
+    sizes, drawn = np.array([20, 20_000]), np.array([20, 20])
+    bins = np.zeros((2, sampling.BINS), np.int64)
+    plan = sampling.Plan(bins, np.array([True, False]), sizes, sizes / 40_000, drawn)
+    keys = np.arange(20_020)
+    rows = sampling.draw(np.stack([keys, keys + (1 << 48)], axis=1), np.repeat([0, 1], sizes), plan, 1)
+    first_of_turns = strata_of(rows)[sampling.asking_order(rows)][::2]
+    assert 4 <= first_of_turns.sum() <= 16
+
+
 def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
     left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
     pairs = np.stack([left, right], axis=1)

@@ -52,10 +52,12 @@ class SampledPairs(NamedTuple):
 def sampled_pairs(
     sample: pa.Table, population: int, split: Split, judged: Judged, directed: pa.Table, candidates: pa.Table
 ) -> SampledPairs:
-    """Return the pairs of the sampled questions that calibration may read: none with a training or test question.
+    """Return the pairs that calibration may read: judged ones, and those of the sampled questions.
 
     `sample` (SAMPLE) was drawn from `population` questions. `directed` (NEIGHBOURS) has their lists, and `candidates`
-    (CANDIDATES) the same as pairs.
+    (CANDIDATES) the same as pairs. Questions with and without links are sampled at different rates, so a pair that is
+    not linked counts less where more of its kind are drawn: in an archive of known duplicates nearly all such pairs are
+    listed by linked questions, in others nearly none.
     """
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
     lists = directed.filter(pc.is_in(directed["query"], sample["key"].combine_chunks()))
@@ -65,21 +67,23 @@ def sampled_pairs(
     is_linked = from_linked & split.in_one_set(queries, others)
     is_mutual = (candidates["rank_left"].to_numpy() > 0) & (candidates["rank_right"].to_numpy() > 0)
     both = np.where(is_mutual[rows], 2.0, 1.0)  # rows of a pair that lists each other
-    other_share = max((~is_development).sum() / max(1, population - len(split.questions)), 1e-9)
     linked_share = max(is_development.sum() / max(1, len(split.questions)), 1e-9)
+    other_share = max((~is_development).sum() / max(1, population - len(split.questions)), 1e-9)
+    share = np.where(from_linked, linked_share, other_share)
+    least = share.min(initial=1.0)
     drawn = SampledPairs(
         rows,
         is_linked=is_linked,
         is_judged=np.zeros(len(queries), bool),
         labels=is_linked,
-        counts=np.where(is_linked, 1 / linked_share, 1 / other_share) / both,
-        weights=_weight(split.set_of(queries), is_linked) / both,
-        log_rates=np.full(len(queries), np.log(linked_share / other_share)),
+        counts=1 / share / both,
+        weights=_weight(split.set_of(queries), is_linked) * np.where(is_linked, 1.0, least / share) / both,
+        log_rates=np.full(len(queries), np.log(linked_share / least)),
     )
     verdicts, are_same = _judged_pairs(judged, candidates, split)
     none, every, zeros = (np.full(len(verdicts), value) for value in (False, True, 0.0))
     by_people = SampledPairs(verdicts, none, every, are_same, zeros, every, zeros)
-    kept = (is_linked | ~from_linked) & ~np.isin(rows, verdicts)
+    kept = ~np.isin(rows, verdicts)
     columns = zip(drawn, by_people, strict=True)
     return SampledPairs(*(np.concatenate([column[kept], judged_column]) for column, judged_column in columns))
 

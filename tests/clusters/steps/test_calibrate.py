@@ -83,10 +83,11 @@ def rows_of(found: SampledPairs, pair: tuple[int, int]) -> np.ndarray:
     return np.array([row for row, other in enumerate(pairs_of(found)) if other == pair])
 
 
-WITHOUT = [(1, 2), (1, 2), (1, 20), (20, 21), (5, 20), (20, 21), (21, 41)]  # linked both ways; others' lists
+OF_LINKED = [(1, 2), (1, 20), (1, 5), (1, 2), (2, 40)]  # pairs in the lists of linked questions, and of others
+WITHOUT = [*OF_LINKED, (1, 20), (20, 21), (5, 20), (20, 21), (21, 41)]
 
 
-def test_of_linked_questions_only_the_linked_pairs_are_read_and_of_others_all() -> None:
+def test_all_pairs_of_the_sampled_questions_are_read() -> None:
     found = sampled()
     assert sorted(pairs_of(found)) == sorted(WITHOUT)
     assert found.is_linked.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
@@ -98,11 +99,29 @@ def test_of_linked_questions_only_the_linked_pairs_are_read_and_of_others_all() 
 def test_a_pair_that_comes_up_twice_counts_once() -> None:
     """Each sampled question without known duplicates represents 48 of 96, each linked one 2 of 4."""
     found = sampled()
-    for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 24, (5, 20): 48, (21, 41): 48}.items():
+    for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 25, (5, 20): 48, (21, 41): 48, (2, 40): 1}.items():
         assert found.counts[rows_of(found, pair)].sum() == pytest.approx(total), pair
     assert found.log_rates.tolist() == pytest.approx([np.log((2 / 4) / (2 / 96))] * len(WITHOUT))
-    list_each_other = [(1, 2), (1, 20), (20, 21)]
-    assert found.weights.tolist() == [0.5 if pair in list_each_other else 1 for pair in pairs_of(found)]
+
+
+def test_pairs_that_are_not_linked_count_less_where_more_of_their_kind_are_drawn() -> None:
+    found = sampled()
+    kinds = [("linked" if pair == (1, 2) else "of linked") for pair in OF_LINKED] + ["of others"] * 5
+    weights = {"linked": 1.0, "of linked": (2 / 96) / (2 / 4), "of others": 1.0}
+    both = {(1, 2), (1, 20), (20, 21), (2, 40)}  # each lists the other
+    halves = [0.5 if pair in both else 1.0 for pair in WITHOUT]
+    expected = [weights[kind] * half for kind, half in zip(kinds, halves, strict=True)]
+    assert sorted(found.weights.tolist()) == pytest.approx(sorted(expected))
+
+
+def test_an_archive_of_known_duplicates_alone_is_not_taken_for_one_of_duplicates_only() -> None:
+    sample = pa.table([LINKED, [True] * len(LINKED)], schema=SAMPLE)
+    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
+    split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
+    found = sampled_pairs(sample, len(split.questions), split, verdicts_on({}), LISTED, CANDIDATES)
+    assert found.labels.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
+    assert (~found.labels).sum() == 3
+    assert found.log_rates.tolist() == [0.0] * len(OF_LINKED)  # all are drawn alike
 
 
 @pytest.mark.parametrize(("pairs", "weight"), [([2], 1), ([1, 2], 1), ([12], 2 / 12), ([2, 12, 1], 5 / 15), ([], 1)])
