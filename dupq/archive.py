@@ -197,7 +197,7 @@ def read_shard(shard: Shard, schema: pa.Schema, columns: list[str]) -> pa.Table:
         return storage.read_table(shard.uri, schema, columns)
 
 
-def read_shard_pieces(shard: Shard, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+def read_shard_batches(shard: Shard, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Yield columns of a shard, `rows` rows at most at a time. Raises as `read_shard`; for a change, after the last."""
     with _as_pinned(shard):
         yield from storage.read_batches(shard.uri, schema, columns, rows)

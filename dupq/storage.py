@@ -199,13 +199,13 @@ def size(uri: str) -> int:
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file atomically; an existing one is replaced."""
     if is_remote(uri):
-        system.note({uri: Written(len(content), objects.write(uri, content))})
+        system.note({uri: Written(size=len(content), checksum=objects.write(uri, content), rows=None)})
         return
     with local_files.temporary(uri) as temporary:
         local_files.write(temporary, content)
         os.replace(temporary, uri)
     if system.is_recording():
-        system.note({uri: Written(len(content), xxhash.xxh3_128_hexdigest(content))})
+        system.note({uri: Written(size=len(content), checksum=xxhash.xxh3_128_hexdigest(content), rows=None)})
 
 
 def move(source: str, target: str) -> None:
@@ -454,14 +454,15 @@ def open_output(uri: str, rows: int | None = None) -> Iterator[pa.NativeFile]:
         buffer = pa.BufferOutputStream()
         yield buffer
         content = buffer.getvalue()
-        system.note({uri: Written(content.size, objects.write(uri, content), rows)})
+        system.note({uri: Written(size=content.size, checksum=objects.write(uri, content), rows=rows)})
         return
     with local_files.temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
         local_files.make_durable(temporary)
         if system.is_recording():
-            system.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
+            written = Written(size=os.path.getsize(temporary), checksum=checksum(temporary), rows=rows)
+            system.note({uri: written})
         os.replace(temporary, uri)
 
 
@@ -485,13 +486,13 @@ def is_unchanged(uri: str, written: Written) -> bool:
     """Return whether there is a file of that size and checksum."""
     if is_remote(uri):
         info = objects.find(uri)
-        return info is not None and (info.size, info.checksum) == (written.size, written.checksum)
-    return kind(uri) == "file" and size(uri) == written.size and checksum(uri) == written.checksum
+        return info is not None and (info.size, info.checksum) == (written["size"], written["checksum"])
+    return kind(uri) == "file" and size(uri) == written["size"] and checksum(uri) == written["checksum"]
 
 
 def as_written(uri: str) -> Written:
     """Return the size and checksum of a file. Raises DupqError if it is missing."""
-    return Written(size(uri), checksum(uri))
+    return Written(size=size(uri), checksum=checksum(uri), rows=None)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import TypedDict
 
 from dupq.errors import DupqError
 
@@ -119,12 +121,12 @@ def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
 # unchanged (dupq/runs/records.py).
 
 
-class Written(NamedTuple):
+class Written(TypedDict):
     """A file as it was written."""
 
     size: int  # bytes
     checksum: str  # as `storage.checksum` gives it
-    rows: int | None = None  # of a table
+    rows: int | None  # of a table
 
 
 class _Recorders(threading.local):

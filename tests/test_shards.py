@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dupq.archive import pinned, question_shards, read_shard, read_shard_pieces
+from dupq.archive import pinned, question_shards, read_shard, read_shard_batches
 from dupq.errors import DupqError
 from dupq.tables import QUESTIONS
 
@@ -47,5 +47,5 @@ def test_a_pinned_shard_that_changes_or_goes_is_an_error_and_another_one_is_read
         with pytest.raises(DupqError, match=f"{file}: {wanted} since this run was opened; run the same command again"):
             read_shard(shard, QUESTIONS, ["title"])
         with pytest.raises(DupqError, match=f"{file}: {wanted}"):
-            list(read_shard_pieces(shard, QUESTIONS, ["title"], 10))
+            list(read_shard_batches(shard, QUESTIONS, ["title"], 10))
         file.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from dupq.job.gpus import WORKERS
 from dupq.job.step import Counts, finished
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
-from dupq.system import Written, note, side_by_side
+from dupq.system import side_by_side
 
 _log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
@@ -59,7 +59,7 @@ def run_in_actors(
     """
     cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
     before = side_by_side(finished, outputs)
-    outcomes = [(counts, 0.0, files) for counts, files in filter(None, before)]
+    outcomes = [(mark["counts"], 0.0, mark["files"]) for mark in before if mark]
     left = [call for call, done in zip(calls, before, strict=True) if done is None]
     failure: BaseException | None = None
     if left:
@@ -77,9 +77,7 @@ def run_in_actors(
         return None
     if failure is not None:
         raise failure
-    for _, _, files in outcomes:
-        note(files)
-    return summarise([(counts, peak) for counts, peak, _ in outcomes])
+    return summarise(outcomes)
 
 
 def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
@@ -111,7 +109,7 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
         )
         for row in done.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
             counts, peak, files = json.loads(row["outcome"][0].as_py())
-            outcomes.append((counts, peak, {uri: Written(*written) for uri, written in files.items()}))
+            outcomes.append((counts, peak, files))
             line.show(len(outcomes))
     return outcomes
 

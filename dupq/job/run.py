@@ -33,7 +33,7 @@ from dupq.job.tasks import Report, run_tasks
 from dupq.runs import lease, progress, records
 from dupq.runs.lease import Lease
 from dupq.runs.reader import latest_run
-from dupq.runs.records import Output, StageRecord, Success, read_success
+from dupq.runs.records import StageRecord, Success, read_success
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
 
@@ -60,7 +60,7 @@ class Run:
         self._algorithms: Mapping[str, int] = {}
         self._finished_before: dict[str, StageRecord] | None = None  # None: not read yet
         self._lease: Lease | None = None
-        self._described: dict[str, Output] = {}
+        self._described: dict[str, Written] = {}
         self._begin(stage, is_done)
 
     @staticmethod
@@ -173,10 +173,10 @@ class Run:
         storage.write_json(records.record_of(self.uri, name), record)
         return record
 
-    def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Output]:
+    def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Written]:
         """Return the written files by path below the run, without dropped ones and those that people edit."""
         outputs = {
-            uri.removeprefix(f"{self.uri}/"): Output(size=file.size, checksum=file.checksum, rows=file.rows)
+            uri.removeprefix(f"{self.uri}/"): file
             for uri, file in written.items()
             if uri.startswith(f"{self.uri}/") and not (dropped and uri.startswith(f"{dropped}/"))
         }

@@ -38,9 +38,11 @@ def as_is(table: pa.Table) -> pa.Table:
     return table
 
 
-class _Mark(TypedDict):
+class Mark(TypedDict):
+    """The mark of an output: what was counted and written when it was made."""
+
     counts: Counts
-    files: dict[str, tuple[int, str, int | None]]  # by URI: `Written`
+    files: dict[str, Written]  # by URI
 
 
 def mark_of(output: str) -> str:
@@ -48,29 +50,26 @@ def mark_of(output: str) -> str:
     return storage.join(storage.parent(output), f"_{storage.name(output)}.json")
 
 
-def finished(output: str) -> tuple[Counts, dict[str, Written]] | None:
-    """Return what was counted and written when `output` was made; None if it has to be made."""
-    mark = read_or_none(mark_of(output), _Mark)
-    if mark is None:
+def finished(output: str) -> Mark | None:
+    """Return the mark of `output`; None if it has to be made."""
+    mark = read_or_none(mark_of(output), Mark)
+    if mark is None or output not in mark["files"]:
         return None
-    files = {uri: Written(*written) for uri, written in mark["files"].items()}
-    is_whole = output in files and all(storage.is_unchanged(uri, written) for uri, written in files.items())
-    return (mark["counts"], files) if is_whole else None
+    return mark if all(storage.is_unchanged(uri, written) for uri, written in mark["files"].items()) else None
 
 
 def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     """Return the counts of `output`: from its mark if it is finished, else from `make`, which writes it."""
     before = finished(output)
     if before is not None:
-        counts, files = before
-        note(files)
-        return counts
-    mark = mark_of(output)
-    storage.delete(mark)
+        note(before["files"])
+        return before["counts"]
+    uri = mark_of(output)
+    storage.delete(uri)
     with recording() as written:
         counts = make()
-    storage.write_json(mark, {"counts": counts, "files": written})
-    forget(mark)  # marks are not outputs of the stage
+    storage.write_json(uri, Mark(counts=counts, files=written))
+    forget(uri)  # marks are not outputs of the stage
     return counts
 
 

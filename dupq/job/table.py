@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.archive import Shard, read_shard_pieces
+from dupq.archive import Shard, read_shard_batches
 from dupq.system import side_by_side
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
@@ -145,7 +145,7 @@ class Shards:
     def read(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard."""
         shard, sites = self.shards[partition], Sites([*self.sites])
-        for batch in read_shard_pieces(shard, self.schema, [*self.columns], self.batch_rows):
+        for batch in read_shard_batches(shard, self.schema, [*self.columns], self.batch_rows):
             keys = sites.pack(shard.site, batch[self.id].to_numpy(), shard.uri)
             site = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int32)), pa.array([shard.site]))
             yield batch.append_column("key", pa.array(keys)).append_column("site", site)

@@ -6,7 +6,7 @@ import inspect
 import logging
 import resource
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,31 +95,28 @@ class Report:
     rows_in: int = 0
     rows_out: int = 0
     peak_memory_mb: float = 0.0  # of the largest task
-    counts: dict[str, int] = field(default_factory=dict)
-    caps: dict[str, int] = field(default_factory=dict)  # limits that left something out
+    counts: Counter[str] = field(default_factory=Counter)
+    caps: Counter[str] = field(default_factory=Counter)  # limits that left something out
 
     def add(self, other: "Report") -> None:
         """Add another step of the same stage, except for its `rows_out`: the stage says which rows are its own."""
         self.tasks += other.tasks
         self.rows_in += other.rows_in
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
-        for mine, theirs in ((self.counts, other.counts), (self.caps, other.caps)):
-            for name, value in theirs.items():
-                mine[name] = mine.get(name, 0) + value
+        self.counts.update(other.counts)
+        self.caps.update(other.caps)
 
 
-def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
-    """Return the report of tasks from the counts and the peak memory (MB) of each."""
-    report = Report(tasks=len(outcomes))
-    for counts, peak in outcomes:
-        report.peak_memory_mb = max(report.peak_memory_mb, peak)
-        for name, value in counts.items():
-            if name in ("rows_in", "rows_out"):
-                setattr(report, name, getattr(report, name) + value)
-                continue
-            totals = report.caps if name.startswith(CAP) else report.counts
-            totals[name.removeprefix(CAP)] = totals.get(name.removeprefix(CAP), 0) + value
-    return report
+def summarise(outcomes: Sequence[Outcome]) -> Report:
+    """Return the report of tasks, and record the files that they wrote."""
+    totals: Counter[str] = Counter()
+    for counts, _, written in outcomes:
+        totals.update(counts)
+        note(written)
+    caps = {name.removeprefix(CAP): totals.pop(name) for name in [*totals] if name.startswith(CAP)}
+    rows_in, rows_out = totals.pop("rows_in", 0), totals.pop("rows_out", 0)
+    peak = max((peak for _, peak, _ in outcomes), default=0.0)
+    return Report(len(outcomes), rows_in, rows_out, peak, totals, Counter(caps))
 
 
 @dataclass
@@ -148,18 +145,15 @@ def run_tasks(
     or if no node is large enough.
     """
     if cluster.is_in_process():
-        done = [recorded(work, *call) for call in calls]
-        for _, _, written in done:
-            note(written)
-        return summarise([(counts, peak) for counts, peak, _ in done])
+        return summarise([recorded(work, *call) for call in calls])
     gpus_per_task = min(gpus, 1)
     if not cluster.may_grow():
         cluster.check_fits(label, cpus, gpus_per_task)
     shards = [_shard_of(call) for call in calls]
-    names = names or [shard.uri if shard else f"piece {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
+    names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
     waiting = deque(_Task(name, call, cpus) for name, call in zip(names, calls, strict=True))
     running: dict[ray.ObjectRef[Outcome], _Task] = {}
-    outcomes: list[tuple[Counts, float]] = []
+    outcomes: list[Outcome] = []
     line = Line(label, len(calls))
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())
@@ -179,11 +173,9 @@ def run_tasks(
             call = ready[0]
             task = running[call]
             try:
-                counts, peak, written = result_of(call)
+                outcomes.append(result_of(call))
                 WORKERS.ended(call)
-                note(written)
-                outcomes.append((counts, peak))
-                largest_mb = max(largest_mb, peak)
+                largest_mb = max(largest_mb, outcomes[-1][1])
             except ray.exceptions.RayTaskError:
                 raise  # an error of the code would only be repeated
             except (ray.exceptions.RayError, MemoryError) as error:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import StorageError
 from dupq.storage import Time, read_or_none
-from dupq.system import side_by_side
+from dupq.system import Written, side_by_side
 
 # The version of each stage's algorithm, part of a run's identity: other answers make another run.
 #
@@ -57,14 +57,6 @@ EVALUATION_VERSIONS = {"inputs": 1, "texts": 3, "encode": DEDUP_VERSIONS["encode
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
 
 
-class Output(TypedDict):
-    """A file as it was written."""
-
-    size: int  # bytes
-    checksum: str
-    rows: int | None  # of a table
-
-
 class StageRecord(TypedDict):
     """The record of a finished stage, in `stages/` and in manifest.json."""
 
@@ -76,14 +68,14 @@ class StageRecord(TypedDict):
     peak_memory_mb: float
     counts: dict[str, int]
     caps: dict[str, int]
-    outputs: dict[str, Output]  # by path below the run
+    outputs: dict[str, Written]  # by path below the run
     dropped: str | None  # a folder below the run that no later stage needs and that was removed
 
 
 class Success(TypedDict):
     """`_SUCCESS`: the run was complete at this time."""
 
-    outputs: dict[str, Output]  # the lasting files, by path below the run
+    outputs: dict[str, Written]  # the lasting files, by path below the run
     finished: Time  # UTC
 
 
@@ -212,7 +204,7 @@ def read_success(run: str) -> Success | None:
     return read_or_none(storage.join(run, "_SUCCESS"), Success)
 
 
-def damaged(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
+def damaged(run: str, outputs: dict[str, Written]) -> dict[str, bool]:
     """Return the paths of `outputs`, below `run`, that have changed, and whether a file is there at all."""
     sizes = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in sizes for path, output in outputs.items() if sizes.get(path) != output["size"]}

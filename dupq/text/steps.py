@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.archive import TEXT_COLUMNS, Shard, read_shard_pieces
+from dupq.archive import TEXT_COLUMNS, Shard, read_shard_batches
 from dupq.clusters.evidence import askers_of, marks_of
 from dupq.errors import DupqError
 from dupq.job.run import Run
@@ -167,7 +167,7 @@ def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
     """
     columns = [pa.array([], pa.string())]
     for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
-        columns += [batch["title"] for batch in islice(read_shard_pieces(shard, QUESTIONS, ["title"], AT_ONCE), 1)]
+        columns += [batch["title"] for batch in islice(read_shard_batches(shard, QUESTIONS, ["title"], AT_ONCE), 1)]
     titles = pa.concat_arrays(columns)
     most = language_of(titles)
     share = share_in(titles, most)

@@ -106,7 +106,7 @@ def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: obj
     assert (told["auto"], told["none"]) == (0, 0)
     trouble = "torch cannot use the GPUs of the node "
     assert lines[0].partition(trouble)[0].endswith("all is computed on CPUs: ")
-    assert any(line.startswith("warning: die: piece 1 of 1: its worker died") for line in lines)
+    assert any(line.startswith("warning: die: task 1 of 1: its worker died") for line in lines)
     assert told["one"].startswith(f"--gpus 1: {trouble}")
     assert told["one"].endswith("; mend its driver or torch, or run with --gpus none")
     assert told["tried"].startswith("torch cannot use the GPU of the node ")

@@ -12,7 +12,8 @@ from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.runs import inventory, progress
 from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, prune, status, tidy
-from dupq.runs.records import Output, Success
+from dupq.runs.records import Success
+from dupq.system import Written
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -45,8 +46,8 @@ def write_run(output: str, number: int, *, is_whole: bool = True, previous: int 
     if is_whole:
         inputs = {"questions": "/archive", "previous": f"{output}/{previous:016x}" if previous else None}
         storage.write_json(f"{run}/manifest.json", {"run_id": f"{number:016x}", "inputs": inputs})
-        table = Output(size=5, checksum="", rows=1)
-        manifest = Output(size=storage.size(f"{run}/manifest.json"), checksum="", rows=None)
+        table = Written(size=5, checksum="", rows=1)
+        manifest = Written(size=storage.size(f"{run}/manifest.json"), checksum="", rows=None)
         finished = (NOW - DAY + timedelta(seconds=number)).isoformat()
         success = Success(outputs={"clusters/part-00000.parquet": table, "manifest.json": manifest}, finished=finished)
         storage.write_json(f"{run}/_SUCCESS", success)
