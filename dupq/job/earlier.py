@@ -124,23 +124,18 @@ def _spans(folder: str, sites: Sequence[str]) -> list[Span]:
     ]
 
 
-class EarlierContents(NamedTuple):
-    """The content hashes in an earlier run for the questions of a shard."""
+def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> tuple[list[str], ContentHashes, int]:
+    """Return the files of the earlier run that may have the questions `ids` of `site`, and the content hashes in them.
 
-    names: list[str]  # of the files that are read
-    contents: ContentHashes
-    left_out: int  # files that may also hold some of the questions
-
-
-def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> EarlierContents:
-    """Return the earlier content hashes of the questions `ids` of `site`; none without an earlier run."""
+    The number is that of such files that are not read.
+    """
     if earlier is None or not len(ids):
-        return EarlierContents([], NO_HASHES, 0)
+        return [], NO_HASHES, 0
     low, high = int(ids.min()), int(ids.max())
     overlapping = [span.name for span in earlier.spans if span.site == site and span.low <= high and low <= span.high]
     names = overlapping[:_FILES]
     hashes = hashes_in([storage.join(earlier.contents, name) for name in names])
-    return EarlierContents(names, hashes, len(overlapping) - len(names))
+    return names, hashes, len(overlapping) - len(names)
 
 
 def hashes_in(uris: Sequence[str]) -> ContentHashes:

@@ -30,12 +30,12 @@ from dupq.training.steps.words_and_ids import (
     SENTENCES,
     TITLES,
     WORD_COUNTS,
-    Words,
     chosen_words,
     count_words,
     each_text,
     ids_of,
     merge_counts,
+    reads_written_words,
     rows_with_uses,
     sentences_of,
     sequences_in,
@@ -67,9 +67,10 @@ def archive(folder: Path, *shards: list[tuple[str, str]]) -> Table:
     return made
 
 
-def counted(run: Run, texts: Table, limits: list[int], settings: Settings = STEMS) -> Words:
+def counted(run: Run, texts: Table, limits: list[int] | list[None], settings: Settings = STEMS) -> tuple[Table, Table]:
+    """Return the frequent words and the corpus."""
     files = Files(tuple(map(texts.file, range(texts.partitions))), TEXTS, ("key", "text"))
-    return count_words(run, files, limits, settings)
+    return count_words(run, "words", files, limits, settings, settings.word_vectors.words)
 
 
 def rows_of(table: pa.Table) -> list[tuple[int, str]]:
@@ -88,40 +89,42 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         monkeypatch.setattr(words_and_ids, "_FILES_PER_PARTITION", each)
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
-        found = counted(run, made, [ALL] * 3, settings)
-        words = chosen_words(Each(found.frequent).read(), Total(found.frequent, FREQUENT).read(), settings)
+        table, sentences_table = counted(run, made, [ALL] * 3, settings)
+        words = chosen_words(Each(table).read(), Total(table, FREQUENT).read(), settings)
         assert rows_of(words.table) == frequent[:most]
         assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
         assert run.report.counts["words"] == expected.total()
         assert run.report.counts["different words"] == len(expected)
         sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
-        corpus = Each(found.corpus)
+        corpus = Each(sentences_table)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
-        assert Total(found.corpus, SENTENCES).read() == len(sentences)
+        assert Total(sentences_table, SENTENCES).read() == len(sentences)
 
 
 @without_ray()
 def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path) -> None:
-    found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [hash_limit(np.arange(5), 2)] * 2 + [0])
-    assert (-4, "bread") in rows_of(merge_counts(Each(found.frequent).read()))
-    assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) <= 2
-    assert found.written is None
+    limits = [hash_limit(np.arange(5), 2)] * 2 + [0]
+    words, corpus = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), limits)
+    assert (-4, "bread") in rows_of(merge_counts(Each(words).read()))
+    assert Total(corpus, SENTENCES).read() == len(Whole(corpus).read()) <= 2
+    assert not reads_written_words(STEMS)
 
 
 @without_ray()
 def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(tmp_path: Path) -> None:
     settings = config.load("dupq", ["word_vectors.minimum_count=2", "word_vectors.algorithm=teacher"])
-    found = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [ALL] * 3, settings)
-    assert found.written is not None
+    assert reads_written_words(settings)
+    as_written = settings.changed(text=settings.text.changed(word_form="written"))
+    words, corpus = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
-    assert rows_of(merge_counts(Each(found.written).read())) == expected
-    assert Total(found.corpus, SENTENCES).read() == len(Whole(found.corpus).read()) == 0
+    assert rows_of(merge_counts(Each(words).read())) == expected
+    assert Total(corpus, SENTENCES).read() == len(Whole(corpus).read()) == 0
 
 
 @without_ray()
 def test_a_long_text_is_as_many_sentences_as_word2vec_takes(tmp_path: Path) -> None:
     made = archive(tmp_path, [("", "word " * (SENTENCE_WORDS + 1))])
-    assert Total(counted(Run(str(tmp_path), "prepare"), made, [ALL]).corpus, SENTENCES).read() == 2
+    assert Total(counted(Run(str(tmp_path), "prepare"), made, [ALL])[1], SENTENCES).read() == 2
 
 
 WORDS = ["bread", "oven", "rise", "train"]

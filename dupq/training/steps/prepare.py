@@ -14,6 +14,7 @@ and the token ids of known pairs and negatives.
 """
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -46,6 +47,7 @@ from dupq.training.steps.words_and_ids import (
     each_text,
     ids_of,
     merge_counts,
+    reads_written_words,
     rows_with_uses,
     sentences_of,
     sequences_in,
@@ -152,7 +154,11 @@ def prepare(
     paths = tuple(table.file(index) for table in tables for index in range(table.partitions))
     files = Files(paths, TEXTS, ("key", "text"))
     in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
-    frequent, corpus, written = count_words(run, files, in_corpus, settings)
+    frequent, corpus = count_words(run, "words", files, in_corpus, settings, settings.word_vectors.words)
+    written = None
+    if reads_written_words(settings):
+        as_written = settings.changed(text=settings.text.changed(word_form="written"))
+        written, _ = count_words(run, "written", files, [None] * files.partitions, as_written, sys.maxsize)
     words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
 
     buckets = limits["buckets"]
@@ -207,15 +213,16 @@ def choose(
             f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
             "links, or take a preset that learns from titles and bodies too, such as dupq"
         )
-    most = settings.word_vectors.sentences
+    vectors = settings.word_vectors
+    most = vectors.sentences
     read = [questions] if answers is None else [questions, sorted_keys(answers)]
     titled = min(len(questions), settings.title_body.questions) if settings.title_body.epochs else 0
     limits = {
-        "corpus": [hash_limit(each, most or len(each)) for each in read],
+        "corpus": [hash_limit(each, most or len(each)) if vectors.is_learned else None for each in read],
         "titles": hash_limit(questions, titled),
         "buckets": -(-titled // QUESTIONS_PER_BUCKET),
     }
-    is_sampled = settings.word_vectors.is_learned and most > 0
+    is_sampled = vectors.is_learned and most > 0
     counts = {
         "rows_in": len(questions),
         SETS: sets,

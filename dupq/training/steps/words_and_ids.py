@@ -11,7 +11,6 @@ A task holds a shard's texts and ids, or a partition of counts or titles.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,35 +37,18 @@ _TEXTS_AT_ONCE = 1_024
 FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
 
 
-class Words(NamedTuple):
-    """The words of an archive."""
-
-    frequent: Table  # WORD_COUNTS
-    corpus: Table
-    written: Table | None  # WORD_COUNTS of words as written, if vectors of these are read
-
-
-def count_words(run: Run, texts: Files, limits: Sequence[int], settings: Settings) -> Words:
-    """Count all words. The corpus has the texts whose keys' hashes are up to the limit of their file."""
-    vectors, none = settings.word_vectors, [None] * texts.partitions
-    in_corpus = limits if vectors.is_learned else none
-    frequent, corpus = _count(run, "words", texts, in_corpus, settings.text, vectors.minimum_count, vectors.words)
-    written = None
-    if reads_written_words(settings):
-        as_written = settings.text.changed(word_form="written")
-        written, _ = _count(run, "written", texts, none, as_written, vectors.minimum_count, sys.maxsize)
-    return Words(frequent, corpus, written)
-
-
-def _count(
-    run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: TextSettings, least: int, most: int
+def count_words(
+    run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: Settings, most: int
 ) -> tuple[Table, Table]:
-    """Make the table of the words that occur `least` times, the `most` frequent per partition; and the corpus."""
+    """Make the table of the words that occur often enough, the `most` frequent per partition; and the corpus.
+
+    The corpus has the texts whose keys' hashes are up to the limit of their file; None keeps all out of it.
+    """
     partitions = -(-texts.partitions // _FILES_PER_PARTITION)
     counts = run.shuffled(f"{name}_counts", WORD_COUNTS, texts.partitions, partitions, to="partition")
-    inputs = texts, PerTask(tuple(limits)), settings, partitions
+    inputs = texts, PerTask(tuple(limits)), settings.text, partitions
     corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, second=counts)
-    return run.map(name, frequent_words, counts, least, most, into=WORD_COUNTS), corpus
+    return run.map(name, frequent_words, counts, settings.word_vectors.minimum_count, most, into=WORD_COUNTS), corpus
 
 
 def reads_written_words(settings: Settings) -> bool:
