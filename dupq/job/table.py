@@ -283,15 +283,3 @@ class Each(Readable):
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield the rows of each partition; some tables yield an iterator of batches for each."""
         return (self.table.read(number) for number in range(self.table.partitions))
-
-
-@dataclass(frozen=True)
-class Total(Readable):
-    """The sum, over all partitions, of a count of the steps that made a table."""
-
-    table: Table
-    name: str
-
-    def read(self) -> int:
-        """Return the sum."""
-        return sum(self.table.counts(number)[self.name] for number in range(self.table.partitions))

@@ -22,7 +22,6 @@ from dupq.job.table import (
     Shards,
     Shuffled,
     Table,
-    Total,
     Whole,
     in_batches,
     subdivided,
@@ -216,7 +215,6 @@ def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
     assert [made.counts(number)["even"] for number in range(PARTITIONS)] == [
         made.read(number).num_rows for number in range(PARTITIONS)
     ]
-    assert Total(made, "even").read() == len(ROWS)
     again = Each(made).read()
     assert [*again] == [*again] == [*Each(made).read()]
 

@@ -13,7 +13,7 @@ from dupq import storage
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.step import as_is
-from dupq.job.table import Each, Files, Table, Total, Whole
+from dupq.job.table import Each, Files, Table, Whole
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
@@ -90,7 +90,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
         table, sentences_table = counted(run, made, [ALL] * 3, settings)
-        words = chosen_words(Each(table).read(), Total(table, FREQUENT).read(), settings)
+        words = chosen_words(Each(table).read(), run.report.counts[FREQUENT], settings)
         assert rows_of(words.table) == frequent[:most]
         assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
         assert run.report.counts["words"] == expected.total()
@@ -98,15 +98,16 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
         corpus = Each(sentences_table)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
-        assert Total(sentences_table, SENTENCES).read() == len(sentences)
+        assert run.report.counts[SENTENCES] == len(sentences)
 
 
 @without_ray()
 def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path) -> None:
     limits = [hash_limit(np.arange(5), 2)] * 2 + [0]
-    words, corpus = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), limits)
+    run = Run(str(tmp_path), "prepare")
+    words, corpus = counted(run, archive(tmp_path, *ARCHIVE), limits)
     assert (-4, "bread") in rows_of(merge_counts(Each(words).read()))
-    assert Total(corpus, SENTENCES).read() == len(Whole(corpus).read()) <= 2
+    assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) <= 2
     assert not reads_written_words(STEMS)
 
 
@@ -115,16 +116,19 @@ def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(t
     settings = config.load("dupq", ["word_vectors.minimum_count=2", "word_vectors.algorithm=teacher"])
     assert reads_written_words(settings)
     as_written = settings.changed(text=settings.text.changed(word_form="written"))
-    words, corpus = counted(Run(str(tmp_path), "prepare"), archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
+    run = Run(str(tmp_path), "prepare")
+    words, corpus = counted(run, archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
     assert rows_of(merge_counts(Each(words).read())) == expected
-    assert Total(corpus, SENTENCES).read() == len(Whole(corpus).read()) == 0
+    assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) == 0
 
 
 @without_ray()
 def test_a_long_text_is_as_many_sentences_as_word2vec_takes(tmp_path: Path) -> None:
     made = archive(tmp_path, [("", "word " * (SENTENCE_WORDS + 1))])
-    assert Total(counted(Run(str(tmp_path), "prepare"), made, [ALL])[1], SENTENCES).read() == 2
+    run = Run(str(tmp_path), "prepare")
+    counted(run, made, [ALL])
+    assert run.report.counts[SENTENCES] == 2
 
 
 WORDS = ["bread", "oven", "rise", "train"]

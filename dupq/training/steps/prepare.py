@@ -27,7 +27,7 @@ from dupq.encoders.saved import FITNESS_QUESTIONS, weights
 from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
-from dupq.job.table import Each, Files, ReadWith, Table, Total, Whole
+from dupq.job.table import Each, Files, ReadWith, Table, Whole
 from dupq.links import FEWEST_SETS, Known, Split, known_pairs, links_table, read_pairs, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
@@ -155,11 +155,12 @@ def prepare(
     files = Files(paths, TEXTS, ("key", "text"))
     in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
     frequent, corpus = count_words(run, "words", files, in_corpus, settings, settings.word_vectors.words)
+    frequent_count, sentence_count = (run.report.counts[name] for name in (FREQUENT, SENTENCES))
     written = None
     if reads_written_words(settings):
         as_written = settings.changed(text=settings.text.changed(word_form="written"))
         written, _ = count_words(run, "written", files, [None] * files.partitions, as_written, sys.maxsize)
-    words = run.map("vocabulary", chosen_words, Each(frequent), Total(frequent, FREQUENT), settings, into=WORD_COUNTS)
+    words = run.map("vocabulary", chosen_words, Each(frequent), frequent_count, settings, into=WORD_COUNTS)
 
     buckets = limits["buckets"]
     spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
@@ -170,7 +171,7 @@ def prepare(
         "picked", rows_with_uses, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS
     )
 
-    vocabulary = Whole(words), Total(corpus, SENTENCES), Each(corpus), None if written is None else Each(written)
+    vocabulary = Whole(words), sentence_count, Each(corpus), None if written is None else Each(written)
     archive = Whole(known), Whole(examples), Each(ids)
     start = run.write("start", make_start, *vocabulary, *archive, settings, file="start.safetensors")
     _warn_of_another_language(run.report.counts, settings)
