@@ -188,7 +188,8 @@ def check_sites(sites: Sequence[str], known: Collection[str]) -> None:
 
 def pinned(shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with their present versions: reading one after it changed raises DupqError."""
-    return [shard._replace(version=storage.version(shard.uri)) for shard in shards]
+    versions = side_by_side(storage.version, [shard.uri for shard in shards])
+    return [shard._replace(version=version) for shard, version in zip(shards, versions, strict=True)]
 
 
 def read_shard(shard: Shard, schema: pa.Schema, columns: list[str]) -> pa.Table:

@@ -7,8 +7,9 @@ import importlib.util
 import socket
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,13 +87,27 @@ _Result = TypeVar("_Result")
 _THREADS = 16  # enough to hide the latency of requests
 
 
-def side_by_side(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def side_by_side(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
+) -> list[_Result]:
     """Return the result of `function` for each item, in their order, from threads that wait for storage together.
 
     Raises the error of the first item that has one. Files that `function` writes are not recorded.
     """
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, items))
+
+
+def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item], most: int = 4) -> Iterator[_Result]:
+    """Yield the same as `side_by_side`, one by one, with at most `most` results that wait to be used."""
+    with ThreadPoolExecutor(most) as pool:
+        waiting: deque[Future[_Result]] = deque()
+        for item in items:
+            if len(waiting) == most:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()
 
 
 @contextlib.contextmanager

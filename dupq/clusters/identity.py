@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.system import side_by_side
 from dupq.tables import CHANGED_CLUSTERS, CLUSTERS
 from dupq.text.keys import Sites, are_among, distinct, without
 
@@ -72,9 +73,8 @@ def read_clusters(uri: str | None, sites: Sites) -> Clustering:
 
     Questions of other than these `sites` are left out, and so are clusters whose id names such a question.
     """
-    empty = np.zeros(0, np.int64)
-    keys, ids = [empty], [empty]
-    for file in storage.list_files(uri, ".parquet") if uri is not None else []:
+
+    def of_file(file: storage.File) -> tuple[np.ndarray, np.ndarray]:
         table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
         has_site = pc.is_in(table["site"], pa.array(sites.names))
         table = table.filter(pc.and_(pc.greater(table["cluster_size"], 1), has_site))
@@ -82,9 +82,12 @@ def read_clusters(uri: str | None, sites: Sites) -> Clustering:
         is_known = pc.is_in(pc.struct_field(named, "site"), pa.array(sites.names))
         table, named = table.filter(is_known), named.filter(is_known)
         numbers = pc.struct_field(named, "number").cast(pa.int64())
-        keys.append(sites.pack_columns(table["site"], table["question_id"], file.uri))
-        ids.append(sites.pack_columns(pc.struct_field(named, "site"), numbers, file.uri))
-    return Clustering(np.concatenate(keys), np.concatenate(ids))
+        ids = sites.pack_columns(pc.struct_field(named, "site"), numbers, file.uri)
+        return sites.pack_columns(table["site"], table["question_id"], file.uri), ids
+
+    none = np.zeros(0, np.int64)
+    files = storage.list_files(uri, ".parquet") if uri is not None else []
+    return Clustering(*map(np.concatenate, zip((none, none), *side_by_side(of_file, files), strict=True)))
 
 
 def cluster_ids(now: Clustering, earlier: Clustering) -> np.ndarray:

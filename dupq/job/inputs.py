@@ -33,7 +33,8 @@ def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     else:
         _, files = above_sites(uri, table_files(uri))
         paths = [(file.uri, storage.join(path, file.relative)) for file in files]
-    return [Input(source, copy, storage.checksum(source)) for source, copy in paths]
+    checksums = side_by_side(storage.checksum, [source for source, _ in paths])
+    return [Input(*of_file, checksum) for of_file, checksum in zip(paths, checksums, strict=True)]
 
 
 def encoder_content(fingerprint: str, files: Sequence[Input]) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.archive import Shard, read_shard_batches
-from dupq.system import side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 
@@ -249,13 +249,17 @@ class Partition(Readable):
 
 @dataclass(frozen=True)
 class Partitions(Readable):
-    """Several partitions, also of different tables, which a task holds together."""
+    """Several partitions, also of different tables, that a step iterates over, with a few of them in memory."""
 
     partitions: tuple[Partition, ...]
 
-    def read(self) -> list[pa.Table]:
-        """Return the rows of each."""
-        return side_by_side(lambda partition: partition.read(), self.partitions)
+    def read(self) -> "Partitions":
+        """Return the partitions themselves; they are read when iterated over."""
+        return self
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the rows of each."""
+        return ahead(Partition.read, self.partitions)
 
 
 @dataclass(frozen=True)
@@ -272,7 +276,7 @@ class Whole(Readable):
 
 @dataclass(frozen=True)
 class Each(Readable):
-    """A table that a step can iterate over repeatedly, with one partition in memory."""
+    """A table that a step can iterate over repeatedly, with a few partitions in memory."""
 
     table: Partitioned
 
@@ -282,4 +286,4 @@ class Each(Readable):
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield the rows of each partition; some tables yield an iterator of batches for each."""
-        return (self.table.read(number) for number in range(self.table.partitions))
+        return ahead(self.table.read, range(self.table.partitions))

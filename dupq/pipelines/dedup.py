@@ -117,7 +117,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
     measure, k = read_measure(encoder), settings.neighbours.k
     request = SearchRequest(sites.names, settings.neighbours, measure, partition_count, gpus)
-    run.do("neighbours", search, opened.shards, request, previous)
+    dropped = "work/neighbours/tiles"  # of the search, then of the pairs beyond its lists
+    run.do("neighbours", search, opened.shards, request, previous, dropped=dropped)
     lists = stored_lists(files)
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
@@ -125,7 +126,6 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     to_sample = lists, dataclasses.replace(lists, columns=("key",)), terms, known, fitness, request, calibration
     sampled, model = run.make("calibrate", calibrate, *to_sample, folder="calibration")
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
-    dropped = "work/neighbours/tiles"
     run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
     scored, around = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
 

@@ -143,7 +143,7 @@ def findings(run_uri: str) -> dict[str, list[str]]:
 def _found(metrics: Metrics, language: str, is_chosen: bool) -> list[str]:
     sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
     language = language.partition(",")[0].capitalize()  # without how it was recognised
-    archive = f"{metrics['questions']:,} questions of {sites}" + (f" ({language})" if language else "")
+    archive = f"{counted(metrics['questions'], 'question')} of {sites}" + (f" ({language})" if language else "")
     found = f"no group of duplicates among {archive}"
     if metrics["clusters"]:
         groups, members = counted(metrics["clusters"], "group"), f"{metrics['questions_in_clusters']:,} questions"

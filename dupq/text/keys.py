@@ -157,7 +157,8 @@ def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
         return keys
     if not most:
         return keys[:0]
-    return np.sort(keys[key_hashes(keys) <= np.uint64(hash_limit(keys, most))])
+    hashes = key_hashes(keys)
+    return np.sort(keys[hashes <= np.partition(hashes, most - 1)[most - 1]])
 
 
 def tabbed_lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:

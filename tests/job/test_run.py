@@ -282,7 +282,23 @@ def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
     assert Whole(made).read() == Whole(source.only("key")).read()
 
 
-def sums(one: pa.Table, several: list[pa.Table], own: int, same: int) -> pa.Table:
+def test_partitions_are_read_a_few_at_a_time_in_their_order() -> None:
+    read: list[int] = []
+
+    def rows(number: int) -> pa.Table:
+        read.append(number)
+        return pa.table({"number": [number]})
+
+    table = ReadWith(rows, (), 40)
+    for several in (Each(table), Partitions(tuple(Partition(table, number) for number in range(40)))):
+        read.clear()
+        one_by_one = iter(several)
+        first = next(one_by_one)
+        assert len(read) <= 6
+        assert [each["number"][0].as_py() for each in (first, *one_by_one)] == list(range(40))
+
+
+def sums(one: pa.Table, several: Iterable[pa.Table], own: int, same: int) -> pa.Table:
     rows = pa.concat_tables([one, *several])
     return pa.table([[own], [sum(rows["number"].to_pylist()) + same]], schema=NUMBERS)
 

@@ -249,6 +249,7 @@ def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run
         if stage["name"] != "beyond_lists":  # nothing to do where no score makes half of the pairs duplicates
             assert stage["seconds"] > 0
             assert stage["peak_memory_mb"] > 50
+        assert not [path for path in stage["outputs"] if "/tiles/" in path]  # 150,000 files at 24 million questions
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
     assert "buckets over" in str(manifest["stages"][names.index("near_duplicates")]["caps"])
 

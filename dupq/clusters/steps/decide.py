@@ -65,7 +65,7 @@ from dupq.tables import (
     TERM_COUNTS,
     TERMS,
 )
-from dupq.text.keys import Sites, distinct, indices_among, pairs_in, sorted_keys
+from dupq.text.keys import Sites, are_among, distinct, indices_among, pairs_in, sorted_keys
 from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
 from dupq.text.steps import TextTables
 
@@ -139,7 +139,12 @@ def questions_of(pairs: pa.Table) -> pa.Table:
 
 def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
     """Return rows of CANDIDATES with what their texts (TERMS) have in common (COMPARED)."""
-    return compared(pairs, *words_of(texts), rarities["rarity"].to_numpy())
+    keys, weights, tables = texts["key"].to_numpy(), rarities["rarity"].to_numpy(), [COMPARED.empty_table()]
+    for start in range(0, len(pairs), _COMPARED_AT_ONCE):
+        some = pairs.slice(start, _COMPARED_AT_ONCE)
+        own = texts.filter(pa.array(are_among(distinct(pairs_in(some)), keys)))
+        tables.append(compared(some, *words_of(own), weights).cast(COMPARED))
+    return pa.concat_tables(tables)
 
 
 def listed_by(compared: pa.Table) -> pa.Table:
@@ -186,6 +191,7 @@ class Known:
         return Whole(ReadWith(links_table, (self.links, self.sites.names)))
 
 
+_COMPARED_AT_ONCE = 100_000  # pairs: their texts are in memory twice
 _PAIRS_OF_GROUP = 2_000_000  # in its components, before the next group begins
 _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
 

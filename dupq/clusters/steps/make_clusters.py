@@ -42,7 +42,7 @@ from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
-from dupq.job.table import Each, ReadWith, Shards, Table, Whole
+from dupq.job.table import ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
 from dupq.runs.reader import TableRow, ends_of, link
 from dupq.tables import (
@@ -59,10 +59,11 @@ from dupq.tables import (
     TEXTS,
     WORKLIST,
 )
-from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, pairs_in, without
+from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, pairs_in, sorted_keys, without
 
 CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
 _CRITERIA = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in CRITERIA[1:])])
+_BATCH_ROWS = 65_536  # read at a time: of questions without bodies
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
 
@@ -91,7 +92,9 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
     """Make the pairs, clusters, cluster_stats and changes tables."""
     count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
     links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
-    sources = Whole(decided.labels), known.representatives, Each(questions), links, previous, names
+    labels, copies = Whole(decided.labels), known.representatives
+    criteria = Whole(run.map("criteria", criteria_of, questions, labels, copies, into=_CRITERIA))
+    sources = labels, copies, criteria, links, previous, names
     members = run.map("members", members_of, *sources, into=MEMBERS, second=alone)
     if previous is not None:
         now = Whole(members.only("key", "id"))
@@ -118,7 +121,7 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
 def members_of(
     labels: pa.Table,
     representatives: pa.Table,
-    questions: Iterator[Iterator[pa.RecordBatch]],
+    criteria: pa.Table,
     links: str | None,
     previous: str | None,
     site_names: list[str],
@@ -130,7 +133,7 @@ def members_of(
     sites, solved = Sites(site_names), labels.sort_by("key")
     copies = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
     keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
-    canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, questions, links, sites))
+    canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous, sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     columns = [keys, clusters, ids, canonical, reasons.astype(np.int8), sizes[indices]]
@@ -139,14 +142,17 @@ def members_of(
     return Counted(members, {"clusters": len(sizes)}, alone)
 
 
-def _criteria(
-    members: np.ndarray, questions: Iterator[Iterator[pa.RecordBatch]], links: str | None, sites: Sites
-) -> list[np.ndarray]:
+def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, representatives: pa.Table) -> pa.Table:
+    """Return the criteria of those questions of a shard that may be in clusters."""
+    return rows_of(questions, sorted_keys([labels, representatives]), _CRITERIA)
+
+
+def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:
     """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS but the key.
 
     An unknown value is the smallest int64.
     """
-    rows = pa.concat_tables(rows_of(shard, members, _CRITERIA) for shard in questions).sort_by("key")
+    rows = rows.filter(pa.array(are_among(members, rows["key"].to_numpy()))).sort_by("key")
     accepted = rows["accepted_answer_id"].is_valid().to_numpy()
     numbers = [rows[name].cast(pa.int64()) for name in ("score", "answer_count", "view_count")]
     ages = pc.negate(rows["creation_date"].cast(pa.int64()))
@@ -285,8 +291,9 @@ def cluster(
     run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
 ) -> tuple[Clustered, Table]:
     """Make the tables of clusters, and the worklist of the likeliest other pairs."""
-    clustered = make_clusters(run, decided, known, texts, replace(questions, columns=CRITERIA))
-    return clustered, make_worklist(run, clustered, known, replace(questions, columns=TITLED), rarities, work)
+    short = replace(questions, batch_rows=_BATCH_ROWS)
+    clustered = make_clusters(run, decided, known, texts, replace(short, columns=CRITERIA))
+    return clustered, make_worklist(run, clustered, known, replace(short, columns=TITLED), rarities, work)
 
 
 def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, rarities: Table, work: Work) -> Table:

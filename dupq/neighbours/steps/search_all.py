@@ -17,10 +17,8 @@ If a GPU is faster, it replaces all steps after the plan. With an earlier run on
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +47,7 @@ from dupq.neighbours.steps.blocks import (
     waves,
 )
 from dupq.runs.records import RunFiles
-from dupq.system import Written, note, recording, side_by_side
+from dupq.system import Written, ahead, note, recording, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 
 if TYPE_CHECKING:
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
 _BLOCKS_AT_ONCE = 8  # that are read or written, by as many threads
-Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +96,8 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
     """Make the partitions of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
     measure = group[0][1].measure
 
-    def write(number: int, keys: np.ndarray, lists: Nearest) -> tuple[int, dict[str, Written]]:
+    def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
+        number, (keys, lists) = call
         order = np.argsort(keys)
         pairs = lists_as_pairs(keys[order], Nearest(*(column[order] for column in lists)), measure)
         with recording() as written:  # by this thread
@@ -111,29 +109,14 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
         from dupq.neighbours.gpu.search import nearest_of_all
 
         device, rows = system.usable(system.GPU if has_gpu() else system.CPU), 0
-        with ThreadPoolExecutor(_BLOCKS_AT_ONCE) as pool:
-            embeddings = _map_ahead(pool, Questions.embeddings, ((block,) for _, block in group))
-            lists = nearest_of_all(embeddings, measure, k, device)
-            calls = ((number, *of_block) for (number, _), of_block in zip(group, lists, strict=True))
-            for count, written in _map_ahead(pool, write, calls):
-                note(written)
-                rows += count
+        embeddings = ahead(Questions.embeddings, [block for _, block in group], _BLOCKS_AT_ONCE)
+        lists = nearest_of_all(embeddings, measure, k, device)
+        for count, written in ahead(write, zip((number for number, _ in group), lists, strict=True), _BLOCKS_AT_ONCE):
+            note(written)
+            rows += count
         return {"rows_in": rows, "rows_out": rows}
 
     return unless_finished(directed.files[group[-1][0]], make)
-
-
-def _map_ahead(
-    pool: ThreadPoolExecutor, work: Callable[..., Result], calls: Iterable[tuple[object, ...]]
-) -> Iterator[Result]:
-    """Yield the result of `work` for each call, in order, with at most _BLOCKS_AT_ONCE calls under way."""
-    waiting: deque[Future[Result]] = deque()
-    for call in calls:
-        if len(waiting) == _BLOCKS_AT_ONCE:
-            yield waiting.popleft().result()
-        waiting.append(pool.submit(work, *call))
-    while waiting:
-        yield waiting.popleft().result()
 
 
 TABLES_OF_PLAN = ("tiles", "nearest", "directed")  # useless under another plan
@@ -238,12 +221,12 @@ def search_tile(
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 
-def merged_lists(lists: pa.Table, more: Sequence[pa.Table], k: int) -> pa.Table:
+def merged_lists(lists: pa.Table, more: Iterable[pa.Table], k: int) -> pa.Table:
     """Return lists with `more` neighbours of their questions (all NEAREST)."""
     return nearest_table(*merged(lists, more, k))
 
 
-def final_lists(lists: pa.Table, more: Sequence[pa.Table], measure: Measure, k: int) -> Counted:
+def final_lists(lists: pa.Table, more: Iterable[pa.Table], measure: Measure, k: int) -> Counted:
     """Return the merged lists (NEAREST) as rows for `pairs`; the second table has the lists."""
     return lists_as_pairs(*merged(lists, more, k), measure)
 

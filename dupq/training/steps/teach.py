@@ -11,7 +11,7 @@ its content: the teacher, the kind of device, and the questions with their texts
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +71,7 @@ def _overlapping(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> l
 
 
 def teacher_embeddings(
-    texts: list[pa.Table], keys: np.ndarray, encoder: str, cache: str, device: str, settings: TextSettings
+    texts: Iterable[pa.Table], keys: np.ndarray, encoder: str, cache: str, device: str, settings: TextSettings
 ) -> Counted:
     """Return the teacher's embeddings of the questions `keys`; `texts` (TEXTS) include theirs."""
     table = texts_among(texts, keys)

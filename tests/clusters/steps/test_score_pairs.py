@@ -17,6 +17,7 @@ from run_tables import Pair, contents, cut_off, home_of, write_terms
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.decision import Scale, undirected
 from dupq.clusters.evidence import CITED, SELF, UNLISTED
+from dupq.clusters.steps import decide
 from dupq.clusters.steps.decide import TermTables, score_pairs, thresholds_of
 from dupq.job.run import Run
 from dupq.job.table import Each, Shuffled, Table, Whole, one_batch, write_batches
@@ -234,9 +235,12 @@ def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shar
 
 
 @pytest.mark.parametrize("seed", [3, 4])
-def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
+def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even in the last digit, although the neighbours of a question are in other files."""
     archive = archive_of(seed)
+    whole = score(archive, tmp_path / "whole", 1, 1)
+    monkeypatch.setattr(decide, "_COMPARED_AT_ONCE", 3)
+    assert score(archive, tmp_path / "by three", 1, 1).rows == whole.rows
     one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
     assert one.rows == three.rows
     assert score(archive, tmp_path / "seven", 7, 2).rows == one.rows
