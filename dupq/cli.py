@@ -180,8 +180,8 @@ def add_shared(parser: Parser) -> None:
         "--ray",
         metavar="ADDRESS",
         default=None,
-        help="the Ray cluster to join, 'auto' for the one running on this machine; 'local' starts one; 'none' does all "
-        "in this process, for a small archive. Without it RAY_ADDRESS decides, else one is started",
+        help="the Ray cluster to join; 'auto': the one running on this machine; 'local': start one; 'none': no Ray, "
+        "all work in this process, for a small archive. Without it: RAY_ADDRESS if that is set, else start one",
     )
     parser.add_argument(
         "--set",
@@ -195,7 +195,7 @@ def add_shared(parser: Parser) -> None:
         "--log",
         choices=["plain", "json"],
         default="plain",
-        help="how lines are shown; json: each an object with time, level, run, stage and message",
+        help="the format of lines; json: one object per line, with time, level, run, stage and message",
     )
 
 
@@ -330,7 +330,7 @@ def _ingest_options(parser: Parser) -> None:
         metavar="SHARE",
         type=float,
         default=IngestSettings().maximum_reject_share,
-        help="more broken rows than this share of all fail a site",
+        help="a site fails if more than this share of its rows is broken",
     )
     add_shared(parser)
 
@@ -339,7 +339,7 @@ def _train_options(parser: Parser) -> None:
     parser.add_uri("--questions", "the questions table", required=True)
     parser.add_uri(
         "--links",
-        "the links table; not needed where there are --pairs, nor by presets that learn from titles and bodies",
+        "the links table; optional with --pairs, and for presets that learn from titles and bodies",
     )
     parser.add_uri(
         "--pairs",
@@ -368,20 +368,20 @@ def _dedup_options(parser: Parser) -> None:
     parser.add_uri("--output", "the folder of runs; the run gets one of its own in it", required=True)
     parser.add_uri(
         "--links",
-        "known duplicates: some calibrate the probabilities, on others quality is measured, and they mark pairs",
+        "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked",
     )
     _add_truth(parser)
     parser.add_uri(
         "--previous",
-        "an earlier run, or the folder of runs for the latest: only what is new since then is searched, clusters "
-        "that live on keep their ids, and changes/ tells what became of the others",
+        "an earlier run, or the folder of runs for the latest: only new questions are searched, clusters that live on "
+        "keep their ids, and changes/ says what became of the others",
     )
     parser.add_argument(
         "--precision",
         type=float,
         metavar="P",
         default=CalibrationSettings().precision,
-        help="the expected share of the pairs that may join questions that are duplicates",
+        help="the share of the joined pairs that should be duplicates",
     )
     parser.add_argument(
         "--known-links",
@@ -392,9 +392,9 @@ def _dedup_options(parser: Parser) -> None:
     )
     parser.add_uri(
         "--verdicts",
-        "a run's worklist.tsv or review.tsv, filled in; verdicts.tsv in --output is always read. What is the same "
-        "joins, what is different never does, and both calibrate; of a review.tsv that run's precision and recall are "
-        "estimated",
+        "a run's worklist.tsv or review.tsv, filled in; verdicts.tsv in --output is always read. Pairs judged the same "
+        "are joined, those judged different never are, and both calibrate. A review.tsv also measures its run's "
+        "precision and recall",
     )
     parser.add_argument(
         "--skip-shard",
@@ -406,14 +406,17 @@ def _dedup_options(parser: Parser) -> None:
         "repeated; manifest and report say so",
     )
     parser.add_argument(
-        "--min-recall", type=float, metavar="R", help="fail if fewer of the known duplicates are in one cluster"
+        "--min-recall",
+        type=float,
+        metavar="R",
+        help="fail if less than this share of the known duplicates is in one cluster",
     )
     parser.add_argument("--max-cluster", type=int, metavar="N", help="fail if a cluster has more questions")
     parser.add_argument(
         "--max-change",
         type=float,
         metavar="SHARE",
-        help="fail if more of the questions of clusters have another cluster than in the --previous run",
+        help="fail if more than this share of the clustered questions changed cluster since the --previous run",
     )
     parser.add_argument(
         "--min-rows-share",
@@ -496,14 +499,14 @@ def _prune_options(parser: Parser) -> None:
     parser.add_uri("--output", "the folder of runs", required=True)
     parser.add_uri(
         "--encoder",
-        "also remove what trainings that did not make the encoder left in its folder; may be repeated",
+        "an encoder's folder: also remove what its other trainings left there; may be repeated",
         dest="encoder",
     )
     parser.add_argument(
         "--keep", type=_whole(1), default=7, metavar="N", help="finished runs to keep, the newest ones; at least 1"
     )
     parser.add_argument(
-        "--keep-monthly", type=_whole(0), default=12, metavar="N", help="months of which the newest run is kept"
+        "--keep-monthly", type=_whole(0), default=12, metavar="N", help="also keep the newest run of each of N months"
     )
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, only say what would be removed")
 

@@ -170,7 +170,7 @@ class Gates:
             raise SettingError(f"--max-cluster {self.max_cluster}: a number of questions expected, 0 or more")
         for option, limit in compared.items():
             if limit is not None and not has_previous:
-                raise SettingError(f"{option}: --previous is needed, the run that is compared with")
+                raise SettingError(f"{option} compares with an earlier run: name it with --previous")
 
 
 def check_rows(gates: Gates, questions: int, previous: str | None, run: str) -> None:
@@ -201,7 +201,7 @@ def check_gates(gates: Gates, metrics: Metrics, run: str, has_succeeded: bool = 
     elif gates.max_cluster is not None and metrics["largest_cluster"] > gates.max_cluster:
         failed = f"--max-cluster {gates.max_cluster}: the largest cluster has {metrics['largest_cluster']:,} questions"
     elif gates.max_change is not None and change is not None and change > gates.max_change:
-        failed = f"--max-change {gates.max_change}: {change:.3f} of the questions of clusters have another cluster"
+        failed = f"--max-change {gates.max_change}: {change:.3f} of the clustered questions changed cluster"
     if failed:
         progress.end(run, "gate missed")
         complete = "the run is complete but not marked as succeeded"

@@ -168,7 +168,8 @@ def _sure_pairs(metrics: Metrics, is_chosen: bool) -> str:
             if is_chosen
             else f"for the threshold {metrics['threshold']:.3f}"
         )
-        return f"no pair of the same meaning is sure enough {enough}, of {metrics['encoder_pairs']:,} candidates"
+        pairs = counted(metrics["encoder_pairs"], "candidate pair")
+        return f"none of {pairs} is sure enough {enough}"
     right = f"about {expected:,.0f} of them right"
     least = f"estimated; threshold {metrics['threshold']:.3f}"
     return f"{counted(count, 'pair')} of the same meaning, {right} ({least})"
@@ -177,8 +178,8 @@ def _sure_pairs(metrics: Metrics, is_chosen: bool) -> str:
 def _trust(metrics: Metrics) -> list[str]:
     judged = [*_judged(metrics.get("judged")), *_verdicts(metrics.get("verdicts"))]
     advice = (
-        "no pair is judged yet: verdicts on the listed pairs improve the next run, verdicts on the report's random "
-        "sample measure this one"
+        "no pair is judged yet: judge listed pairs to improve the next run, or the report's random sample to "
+        "measure this one"
     )
     return [f"probabilities rest on {grounds(metrics['calibration'])}", *(judged or [advice])]
 
@@ -202,10 +203,10 @@ def _links(links: Measures | None) -> list[str]:
     count, searched = links["test_links"], links.get("searched_links")
     nearest = (links.get("among_nearest") or {}).get("10")
     grouped = links["in_one_cluster"]
-    found = "joined by their links" if grouped is None else f"in one group: {grouped * count:,.0f}"
-    line = f"known duplicates set aside as a test: {count:,}, {found}"
+    result = "all are joined by their links" if grouped is None else f"{grouped * count:,.0f} are in one group"
+    line = f"of {counted(count, 'known duplicate')} set aside as a test, {result}"
     if nearest is not None and searched:
-        line += f", among each other's ten nearest: {nearest * searched:,.0f} of the {searched:,} that are no copies"
+        line += f"; of the {searched:,} without copies, {nearest * searched:,.0f} are among each other's ten nearest"
     return [line]
 
 
@@ -220,8 +221,8 @@ def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
 def _judged(verdicts: Measures | None) -> list[str]:
     if not verdicts:
         return []
-    ignored = [f"{verdicts['contradicted']} others replaced by later ones"] if verdicts["contradicted"] else []
-    ignored += [f"{verdicts['contradicting']} same given up, as different wins"] if verdicts["contradicting"] else []
+    ignored = [f"{verdicts['contradicted']} replaced by later verdicts"] if verdicts["contradicted"] else []
+    ignored += [f"{verdicts['contradicting']} same dropped, as different wins"] if verdicts["contradicting"] else []
     counts = [f"{verdicts[name]} {name}" for name in ("same", "different", "unsure")]
     pairs = verdicts["same"] + verdicts["different"] + verdicts["unsure"]
     return [f"{counted(pairs, 'pair')} judged: {', '.join([*counts, *ignored])}"]
@@ -246,4 +247,4 @@ def _planted(planted: dict[str, Measures | None] | None) -> list[str]:
     texts = [
         f"{100 * share:.0f} % of {name.replace('_', ' ')} pairs" for name, share in shares.items() if share is not None
     ]
-    return [f"of what was planted: {', '.join(texts)}"]
+    return [f"planted duplicates in one group: {', '.join(texts)}"]

@@ -103,7 +103,7 @@ def test_what_fails_always_fails_the_night(checkout: Path, start: Start) -> None
         str(_refused(lambda: config.load(assignments=["neighbours.k=0"]))),
         str(_refused(lambda: config.load(assignments=["nowhere.k=0"]))),
         str(_refused(lambda: Parser(prog="dedup.py").parse_args(["--nothing"]))),
-        "--max-change 0.2: 0.412 of the questions of clusters have another cluster; the run is complete",
+        "--max-change 0.2: 0.412 of the clustered questions changed cluster; the run is complete",
         "12 of 20 rows are broken, more than the share of 0.001 that --max-reject-share allows; see …",
     ],
 )

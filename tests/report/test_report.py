@@ -168,14 +168,14 @@ def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> Non
     assert "known duplicates set aside" not in summary(run)
     place = storage.join(run, "metrics.json")
     links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
-    said = "known duplicates set aside as a test: 1,052, in one group: 40"
+    said = "of 1,052 known duplicates set aside as a test, 40 are in one group"
     near = {"among_nearest": {"1": 0.2, "10": 0.4}, "searched_links": 1_000}
-    more = ", among each other's ten nearest: 400 of the 1,000 that are no copies"
+    more = "; of the 1,000 without copies, 400 are among each other's ten nearest"
     for given, then in (({}, ""), (near, more)):
         storage.write_json(place, {**storage.read_json(place), "links": links | given})
         assert f"{said}{then}\n" in summary(run)
     storage.write_json(place, {**storage.read_json(place), "links": links | {"in_one_cluster": None}})
-    assert "known duplicates set aside as a test: 1,052, joined by their links\n" in summary(run)
+    assert "of 1,052 known duplicates set aside as a test, all are joined by their links\n" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
