@@ -1,6 +1,7 @@
 """The plan of a search: blocks of embedded questions, tiles of two blocks each, and waves of tiles.
 
-Each worker keeps the blocks of its last tile for its next one. The neighbours that are found do not depend on the plan.
+Each worker keeps the blocks of its last tile for its next one; with few workers that saves half of the reading. The
+neighbours that are found do not depend on the plan.
 """
 
 import functools
