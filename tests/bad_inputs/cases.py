@@ -142,7 +142,7 @@ ARGUMENTS = [
     Case("dedup", "a recall below 0", "--min-recall -1", ("--min-recall=-1",), code=2),
     Case("dedup", "a negative cluster", "--max-cluster -1", ("--max-cluster=-1",), code=2),
     Case("dedup", "half a cluster", "--max-cluster", ("--max-cluster", "1.5"), code=2),
-    Case("dedup", "a change since nothing", "--previous is needed", ("--max-change", "0.5"), code=2),
+    Case("dedup", "a change since nothing", "name it with --previous", ("--max-change", "0.5"), code=2),
     Case("dedup", "a change that is no number", "--max-change nan", ("--max-change", "nan"), code=2),
     Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
     *(
@@ -156,7 +156,7 @@ ARGUMENTS = [
         for share, said in [("nan", "nan"), ("inf", "inf"), ("2", "2.0"), ("-1", "-1.0")]
     ),
     Case("dedup", "a share of rows in words", "--min-rows-share", (*PREVIOUS, "--min-rows-share", "some"), code=2),
-    Case("dedup", "rows as nothing had them", "--previous is needed", ("--min-rows-share", "0.5"), code=2),
+    Case("dedup", "rows as nothing had them", "name it with --previous", ("--min-rows-share", "0.5"), code=2),
     *(
         Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
         for path in ("part-00000.parquet", f"site={CS}", f"site={CS}/part-99999.parquet", f"../{SHARD}", "/", "*", "")

@@ -113,7 +113,7 @@ def test_a_halved_archive_is_refused_with_both_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gates", [Gates(max_change=0.1), Gates(min_rows_share=0.9)])
 def test_a_gate_that_compares_needs_an_earlier_run(gates: Gates) -> None:
-    with pytest.raises(SettingError, match="--previous is needed"):
+    with pytest.raises(SettingError, match="name it with --previous"):
         gates.check(has_previous=False)
     gates.check(has_previous=True)
 
