@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -131,6 +132,13 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _has_no_reader() -> bool:
+    """Tell whether the reader of standard output has ended."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
+
+
 def _run(arguments: argparse.Namespace) -> int:
     """Run the job, log its error, and return its exit code."""
     from dupq.runs import progress
@@ -143,10 +151,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code
-    except BrokenPipeError:  # the reader of what a command prints has enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes again
-        return StorageError.EXIT_CODE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader():  # it has enough, as `head` has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes again
+            return StorageError.EXIT_CODE
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
     finally:

@@ -378,8 +378,16 @@ def test_pyarrow_reaches_s3_as_obstore_does(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, "http://proxy:8080")
     objects._s3_filesystem.__wrapped__("https://far:9000", objects.patience())
     assert (options["proxy_options"], options["tls_ca_file_path"]) == ("http://proxy:8080", "/ca.pem")
-    objects._s3_filesystem.__wrapped__("https://s3.near:9000", objects.patience())
+    objects._s3_filesystem.__wrapped__("https://s3.near:9000/", objects.patience())
     assert options["proxy_options"] is None
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("all_proxy", "proxy:3128")
+    objects._s3_filesystem.__wrapped__("https://far:9000", objects.patience())
+    assert options["proxy_options"] == "http://proxy:3128"
+    monkeypatch.setenv("all_proxy", "socks5://proxy:1080")
+    with pytest.raises(SettingError, match="socks5://proxy:1080: pyarrow reads S3 only through"):
+        objects._s3_filesystem.__wrapped__("https://far:9000", objects.patience())
 
 
 def test_a_name_like_an_error_is_only_a_name(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import regex
-
 from dupq import storage
 from dupq.dump.posts import ATTRIBUTES, join_tags
 from dupq.errors import DupqError
@@ -273,9 +271,9 @@ FIELDS = (  # those that are read
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TEMPLATE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|[-*][ \t]+\[[ xX]\].*|_No response_[ \t]*)$", re.MULTILINE)
 _PULL = re.compile(r"/pull/\d+\b")
-_DUPLICATE = regex.compile(  # but not "this is not a duplicate of #12", and not in a quotation
-    r"(?<!(?:\b(?:not|never|no)\b|n['’]t\b)[^.!?\n]*|^[ \t]*>[^\n]*)\bduplicate of #(\d{1,9})\b",
-    regex.IGNORECASE | regex.MULTILINE,
+_DUPLICATE = re.compile(  # or a quotation, or a denial to the end of its sentence, which have no number
+    r"^[ \t]*>[^\n]*|(?:\b(?:not|never|no)\b|n['’]t\b)[^.!?\n]*|\bduplicate of #(\d{1,9})\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 
@@ -288,19 +286,23 @@ def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
     """Return an issue as the attributes of a dump's post, with DUPLICATE_OF."""
     body, address = issue.get("body", ""), issue.get("html_url") or issue.get("url", "")
     comments = [comment.get("body", "") for comment in _objects(issue, "comments")]
-    numbers = _DUPLICATE.findall("\n".join([_COMMENT.sub("", body), *comments]))
+    numbers = filter(None, _DUPLICATE.findall("\n".join([_COMMENT.sub("", body), *comments])))
     authors = _objects(issue, "author") + _objects(issue, "user")
     attributes = {
         "Id": issue.get("number", ""),
         "PostTypeId": "0" if "pull_request" in issue or _PULL.search(address) else "1",
         "Title": issue.get("title", ""),
-        "Body": as_html(_DUPLICATE.sub("", _TEMPLATE.sub("", _COMMENT.sub("", body)))),
+        "Body": as_html(_DUPLICATE.sub(_unless_number, _TEMPLATE.sub("", _COMMENT.sub("", body)))),
         "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),
         "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
         "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
         DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
     }
     return {name: value for name, value in attributes.items() if value}
+
+
+def _unless_number(match: re.Match[str]) -> str:
+    return "" if match[1] else match[0]
 
 
 def _objects(issue: Mapping[str, str], name: str) -> list[dict[str, str]]:

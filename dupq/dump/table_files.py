@@ -225,7 +225,10 @@ def read_numbered(
     ids: list[tuple[dict[str, object], str]] = []
     links: list[dict[str, object]] = []
     for row in rows:
-        if isinstance(row, Row) and row.attributes.keys() & {"Id", _ROW_NUMBER} and row.attributes["PostTypeId"] == "1":
+        if not isinstance(row, Row) or row.attributes.get("PostTypeId") != "1":
+            numbered.append(row)
+            continue
+        if row.attributes.keys() & {"Id", _ROW_NUMBER}:
             own_id = row.attributes.get("Id") or row.attributes[_ROW_NUMBER]
             if _ROW_NUMBER in row.attributes:
                 number = file * _FILE_ROWS + int(own_id)

@@ -4,8 +4,8 @@
     planted  per kind of planted pairs, how many are in one cluster
     changed  how many clustered questions an earlier run has in another cluster
 
-Memory: a file of a table, and the known duplicates; 8 bytes per question with planted pairs. The last task: 50 bytes
-per clustered question of either run.
+Memory: four files of a table, and the known duplicates; 8 bytes per question with planted pairs. The last task: 50
+bytes per clustered question of either run.
 """
 
 from collections import Counter

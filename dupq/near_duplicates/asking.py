@@ -25,7 +25,6 @@ _SIGN = regex.compile(
     r"|(?P<others>[\p{Sm}\p{Sc}*/%&\\@#^!?:.\-]+)"
 )
 _PUNCTUATION = regex.compile(r"[.?!:\-]+|[/&]")
-_AFTER_SIGN = regex.compile(r"[.?:]+$|(?<=[+#%])[.?!:\-]+$")  # "C++!", "C#-style"; but `$!` is a sign of its own
 # Stop words that change the question. In languages that are not here all stop words are left out.
 _TELLING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
@@ -79,7 +78,13 @@ def signs_of(titles: pa.Array) -> pa.Array:
 def _signs(title: str) -> str:
     matches = _SIGN.finditer(as_read(title))
     signs = ("".join(match[0].split()) for match in matches if not _PUNCTUATION.fullmatch(match["others"] or "a"))
-    return " ".join(_AFTER_SIGN.sub("", sign) for sign in signs)
+    return " ".join(map(_without_end, signs))
+
+
+def _without_end(sign: str) -> str:
+    """Return the sign without the punctuation behind it: "C++!", "C#-style"; but `$!` is a sign of its own."""
+    rest = sign.rstrip(".?!:-")
+    return rest if rest.endswith(("+", "#", "%")) else sign.rstrip(".?:")
 
 
 class TitleComparer:

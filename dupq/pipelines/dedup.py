@@ -106,9 +106,9 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     terms = run.make("terms", make_terms, made, partition_count)
 
     people, to_sign = judged(opened.verdicts, sites, VERDICTS_FILE), (made, rows, near, sites, partition_count)
-    signed = run.make("signatures", make_signatures, *to_sign, folder="near")
+    signed = run.make("signatures", make_signatures, *to_sign, folder="near_duplicates")
     to_compare = made, rows, signed, terms.rarities, near, language, people.of(DIFFERENT)
-    copies = run.make("near_duplicates", find_near_duplicates, *to_compare, folder="near", dropped="work/near")
+    copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
 
     fitness = run.make("fitness", check_fitness, texts, encoder, calibration)
     outputs = files.representatives, files.encoded_as, files.embeddings
@@ -117,8 +117,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
     measure, k = read_measure(encoder), settings.neighbours.k
     request = SearchRequest(sites.names, settings.neighbours, measure, partition_count, gpus)
-    dropped = "work/neighbours/tiles"  # of the search, then of the pairs beyond its lists
-    run.do("neighbours", search, opened.shards, request, previous, dropped=dropped)
+    run.do("neighbours", search, opened.shards, request, previous, dropped="work/neighbours/tiles")
     lists = stored_lists(files)
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
@@ -126,7 +125,9 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     to_sample = lists, dataclasses.replace(lists, columns=("key",)), terms, known, fitness, request, calibration
     sampled, model = run.make("calibrate", calibrate, *to_sample, folder="calibration")
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
-    run.do("beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped=dropped)
+    run.do(
+        "beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped="work/neighbours/beyond"
+    )
     scored, around = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
 
     if opened.teacher is not None:

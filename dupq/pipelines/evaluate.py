@@ -1,6 +1,6 @@
 """The evaluation job: rank a whole archive for its known duplicates, by an encoder and by the baselines.
 
-Memory of its last task: a shard of texts and embeddings, those of the pairs that are scored, and the index of BM25,
+Memory of its last task: four shards of texts and embeddings, those of the pairs that are scored, and the index of BM25,
 some 4 kB per question.
 """
 

@@ -170,9 +170,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         tables.add("chosen", tables.table(_CHOSEN, CLUSTERS))
         tables.add("held", tables.table(_HELD, QUESTIONS_HELD))
         rows, held = (tables.rows(sql) for sql in ("FROM chosen", "FROM held"))
-        tables.add(
-            "joined", tables.table(_JOINED)
-        )  # Arrow takes an eighth of what rows take, and large clusters have many
+        # in Arrow, as rows take eight times as much, and large clusters have many
+        tables.add("joined", tables.table(_JOINED))
         joined = (row for batch in tables.batches("FROM joined") for row in batch.to_pylist())
         pairs = {cluster: telling(list(own)) for cluster, own in groupby(joined, key=itemgetter("cluster_id"))}
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}

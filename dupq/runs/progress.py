@@ -211,8 +211,10 @@ class _Shown(logging.Handler):
         clear()
         try:
             print(text, file=stream, flush=True)
-        except OSError:  # its reader has ended, as `head` does, or its disk is full: that must not fail the run
+        except BrokenPipeError:  # its reader has ended, as `head` does, and Python's exit would write again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except OSError:  # its disk is full: that must not fail the run
+            pass
 
 
 class _RunLog(logging.Handler):

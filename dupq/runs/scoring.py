@@ -129,7 +129,8 @@ class Scorer:
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
-        self.is_complete = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
+        self._can_score = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
+        self.is_complete = self._can_score  # and no question of a pair was missing
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities (float32) of pairs of keys (int64, shape (m, 2)) of which neither lists the other.
@@ -137,7 +138,7 @@ class Scorer:
         All are 0 if the encoder, the questions or the calibration are gone, or of another version of dupq. Those of a
         question that has left the archive are 0, too; then `is_complete` is false.
         """
-        if not self.is_complete:
+        if not self._can_score:
             return np.zeros(len(pairs), np.float32)
         keys, view = np.unique(pairs), self._run.embeddings
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
@@ -178,7 +179,7 @@ class Scorer:
             if tuple(ends) not in rows:
                 named = ", ".join(map(self._sites.label, ends))
                 raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
-        if not self.is_complete:
+        if not self._can_score:
             raise DupqError(
                 f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone, or of another "
                 "version of dupq; run its job again"

@@ -27,7 +27,9 @@ LINK_MARK = "\ue000"
 CODE_START = "\ue001"
 CODE_END = "\ue002"
 
-_MARKS = regex.compile(f"[{LINK_MARK}{CODE_START}{CODE_END}]|&#(?:0*5734[4-6]|[xX]0*[eE]00[0-2])(?![0-9A-Fa-f]);?")
+_MARKS = regex.compile(
+    f"[{LINK_MARK}{CODE_START}{CODE_END}]|&#(?:0*5734[4-6](?![0-9])|[xX]0*[eE]00[0-2](?![0-9A-Fa-f]));?"
+)
 _NOTE = regex.compile(
     r"\s*(?:possible\s+duplicates?|duplicates?|posible\s+duplicado|possível\s+duplicat[ao]"
     r"|возможный\s+дубликат|重複の可能性)(?:\s+of)?\s*[:：]",

@@ -46,6 +46,13 @@ def unread_pipe() -> int:
     return writes
 
 
+def test_a_broken_pipe_of_something_else_is_a_fault() -> None:
+    fails = JOB.replace("do=lambda _: job()", "do=lambda _: (_ for _ in ()).throw(BrokenPipeError('of a worker'))")
+    ended = subprocess.run([sys.executable, "-c", fails], capture_output=True, text=True, check=False)
+    assert ended.returncode == 70
+    assert "BrokenPipeError: of a worker" in ended.stderr
+
+
 def test_a_command_whose_reader_has_enough_ends_without_a_line() -> None:
     prints = JOB.replace("do=lambda _: job()", "do=lambda _: print('x' * 100_000)")
     with open(unread_pipe(), "w") as lines:

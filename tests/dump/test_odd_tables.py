@@ -69,6 +69,7 @@ def test_labels_are_tags_whatever_columns_are_named(tmp_path: Path) -> None:
 def test_only_what_says_so_is_a_duplicate(tmp_path: Path) -> None:
     said = ["This is not a duplicate of #1", "> Duplicate of #1", "I don't think that it's a duplicate of #1."]
     said += ["Duplicate of #1, I think", "Not nice. Closing as a duplicate of #1."]
+    said[0] += " no duplicate of #1" * 5_000  # hostile: at once, too
     issues = [{"number": n, "title": "t", "body": body} for n, body in enumerate(said, 2)]
     issues += [{"number": 1, "title": "t", "body": "b", "url": "https://github.com/wei/pull/issues/1"}]
     assert len(questions(tmp_path, a_json=json.dumps(issues))) == 6
@@ -79,10 +80,8 @@ def test_only_what_says_so_is_a_duplicate(tmp_path: Path) -> None:
 
 
 def test_a_table_with_the_dumps_columns_is_a_dump_in_any_form(tmp_path: Path) -> None:
-    rows = questions(
-        tmp_path, q_csv="Id,PostTypeId,Title,Body,CreationDate\n1,1,How?,x,2020-01-01\n2,2,,y,2020-01-01\n"
-    )
-    assert rows == [(1, "How?", "1")]
+    content = "Id,PostTypeId,Title,Body,CreationDate\n1,1,How?,x,2020-01-01\n2,2,,y,2020-01-01\n3,,No type,z,\n"
+    assert questions(tmp_path, q_csv=content) == [(1, "How?", "1")]
 
 
 @pytest.mark.parametrize("columns", [Columns(), Columns(date="")])

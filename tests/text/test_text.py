@@ -129,7 +129,7 @@ def test_an_id_is_read_whatever_zeros_are_before_it(zeros: int) -> None:
                 parse_id(text, "here")
 
 
-@pytest.mark.parametrize("mark", ["\ue001", "\ue000", "&#xE001;", "&#57346;", "&#XE000 "])
+@pytest.mark.parametrize("mark", ["\ue001", "\ue000", "&#xE001;", "&#57346;", "&#XE000 ", "&#57345"])
 def test_nobody_can_write_the_marks_of_links_and_code(mark: str) -> None:
     assert tokens(html_to_text(f"<p>a {mark} b</p>", "removed")) == ["a", "b"]
     assert question_text(f"a {mark} b", f"c{mark} d", TextSettings()) == ("a b", "a b c d")

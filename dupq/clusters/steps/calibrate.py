@@ -45,8 +45,8 @@ class SampledPairs(NamedTuple):
     is_judged: np.ndarray  # bool: people gave a verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
     counts: np.ndarray  # float64: how many pairs of the archive a row represents
-    weights: np.ndarray  # float64, in the likelihood: equal within a sample, less where sets are large
-    log_rates: np.ndarray  # float64: ln of how much likelier a linked pair is sampled than another one
+    weights: np.ndarray  # float64, in the likelihood: less where sets are large, or more pairs of the kind are drawn
+    log_rates: np.ndarray  # float64: ln of how much more a linked pair counts than another one, by how they are drawn
 
 
 def sampled_pairs(

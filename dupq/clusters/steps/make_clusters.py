@@ -17,7 +17,7 @@ in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,6 @@ from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_
 
 CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
 _CRITERIA = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in CRITERIA[1:])])
-_BATCH_ROWS = 65_536  # read at a time: of questions without bodies
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
 
@@ -291,9 +290,9 @@ def cluster(
     run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
 ) -> tuple[Clustered, Table]:
     """Make the tables of clusters, and the worklist of the likeliest other pairs."""
-    short = replace(questions, batch_rows=_BATCH_ROWS)
-    clustered = make_clusters(run, decided, known, texts, replace(short, columns=CRITERIA))
-    return clustered, make_worklist(run, clustered, known, replace(short, columns=TITLED), rarities, work)
+    bare = [Shards(questions.shards, questions.sites, columns) for columns in (CRITERIA, TITLED)]  # without bodies
+    clustered = make_clusters(run, decided, known, texts, bare[0])
+    return clustered, make_worklist(run, clustered, known, bare[1], rarities, work)
 
 
 def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, rarities: Table, work: Work) -> Table:

@@ -119,7 +119,7 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
     return unless_finished(directed.files[group[-1][0]], make)
 
 
-TABLES_OF_PLAN = ("tiles", "nearest", "directed")  # useless under another plan
+TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
 
 
 class Side(NamedTuple):

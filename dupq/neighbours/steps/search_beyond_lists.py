@@ -1,8 +1,8 @@
 """lists of neighbours, floor → the pairs above the floor that neither question lists, as rows for `pairs`.
 
-    tiles/all-full   task per file of lists  the questions whose k neighbours are all above the floor, in one partition
-    tiles/chosen     task per block          their embeddings
-    tiles/ranges     task per tile           ranges of rows with some four million pairs above the floor each
+    beyond/all-full  task per file of lists  the questions whose k neighbours are all above the floor, in one partition
+    beyond/chosen    task per block          their embeddings
+    beyond/ranges    task per tile           ranges of rows with some four million pairs above the floor each
     directed/beyond  task per range          its pairs as rows for `pairs`, unless there are too many: 0.6 GB in memory
 
 Other questions are in no such pair: whatever a list of k lacks scores no more than its k-th. Usually very few questions
@@ -46,14 +46,14 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
     run.report.rows_in = questions = sum(block.size for block in blocks)
     if math.isinf(floor):
         return
-    full = run.gather("tiles/all-full", full_in, nearest, request.measure, request.settings.k, floor, into=KEYS)
+    full = run.gather("beyond/all-full", full_in, nearest, request.measure, request.settings.k, floor, into=KEYS)
     if not full.rows:
         return
-    selected = select(run, "tiles/chosen", blocks, full)
+    selected = select(run, "beyond/chosen", blocks, full)
     others = [(left, right) for left, right in combinations(selected, 2) if left.group == right.group]
     tiles = [*zip(selected, selected, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
-    counted = run.map("tiles/ranges", count_pairs, *sides, request.measure, floor, into=ROW_RANGES)
+    counted = run.map("beyond/ranges", count_pairs, *sides, request.measure, floor, into=ROW_RANGES)
     total = run.report.counts[ABOVE_FLOOR]
     too_many = total > PAIRS_PER_QUESTION * questions
     run.report.caps[LEFT_OUT] = total if too_many else 0

@@ -123,7 +123,7 @@ def find_changes(
 
     `now` and `earlier` are keys and fingerprints of both runs' embeddings, `lists` those of the earlier run. Memory: 18
     bytes per question of the earlier run, twice that while its keys are read; 40 for each that is new, changed, gone or
-    searched again; the keys and the lists of one file.
+    searched again; the keys and the lists of four files.
     """
     keys, fingerprints = _earlier_fingerprints(earlier, sites)
     is_same, changed = np.zeros(len(keys), bool), [np.zeros(0, np.int64)]

@@ -119,7 +119,7 @@ def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settin
 
 
 def merge_counts(partitions: Iterable[pa.Table], most: int = sys.maxsize) -> pa.Table:
-    """Return the `most` frequent words of all partitions, in their order. Memory: these, and a partition."""
+    """Return the `most` frequent words of all partitions, in their order. Memory: these, and four partitions."""
     merged = WORD_COUNTS.empty_table()
     for table in partitions:
         merged = most_frequent(pa.concat_tables([merged, table]), most)

@@ -72,7 +72,7 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
             table["pairs"].to_pylist()
             for table in (
                 storage.read_table(file.uri, ROW_RANGES)
-                for file in storage.list_files(f"{files.uri}/work/neighbours/tiles/ranges", ".parquet")
+                for file in storage.list_files(f"{files.uri}/work/neighbours/beyond/ranges", ".parquet")
             )
         ]
         assert max(map(len, found)) > 1
