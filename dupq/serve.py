@@ -19,18 +19,7 @@ from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page, summary
 from dupq.report.charts import at_thresholds, count_pairs
-from dupq.report.explorer import (
-    MEANING,
-    ORDERS,
-    QUESTIONS_HELD,
-    Evidence,
-    Text,
-    excerpt,
-    in_turn,
-    open_tables,
-    script_text,
-    telling,
-)
+from dupq.report.explorer import QUESTIONS_HELD, Text, excerpt
 from dupq.report.page import environment
 from dupq.runs import queries
 from dupq.runs.queries import Queries
@@ -55,10 +44,10 @@ FILTERS: dict[str, dict[str, str]] = {  # the explorer's form, as conditions on 
     },
     "evidence": {name: _PAIRED.format(f"source = '{name}'") for name in ("exact", "near_duplicate", "encoder")},
     "change": {"any": _CHANGED.format("true"), **{kind: _CHANGED.format(f"kind = '{kind}'") for kind in KINDS}},
-    "meaning": {"true": _PAIRED.format(MEANING)},
+    "meaning": {"true": _PAIRED.format(explorer.MEANING)},
 }
 FILTERS["evidence"]["known"] = _PAIRED.format("known_link")
-SORTS = {"telling": in_turn(ORDERS.values()), **ORDERS}
+SORTS = {"telling": explorer.in_turn(explorer.ORDERS.values()), **explorer.ORDERS}
 Parameters = Mapping[str, str]
 Shown = dict[str, object]
 # The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
@@ -78,7 +67,7 @@ class Contents:
         self.run, self._queries, self._judging = run, tables, threading.Lock()
         sites = run.metrics.get("sites") or [row["site"] for row in tables.rows("SELECT DISTINCT site FROM clusters")]
         self._sites = sorted(sites)
-        self._cluster, self._evidence = lru_cache(16)(self._read), Evidence(run)
+        self._cluster, self._evidence = lru_cache(16)(self._read), explorer.Evidence(run)
 
     def clusters(self, parameters: Parameters) -> Shown:
         """Return the clusters from `from` on, their total, and whether the open cluster is one of them."""
@@ -169,7 +158,7 @@ class Contents:
         questions = dict(zip(heads, self._questions(heads.values()), strict=True))
         pairs: dict[str, list[TableRow]] = {cluster_id: [] for cluster_id in heads}
         columns = "site_left, question_id_left, site_right, question_id_right, source"
-        for pair in self._joined(home, f"{columns}, coalesce({MEANING}, false) AS meaning"):
+        for pair in self._joined(home, f"{columns}, coalesce({explorer.MEANING}, false) AS meaning"):
             pairs[home[ends_of(pair)[0]]].append(pair)
         changes = explorer.changes(self._queries, [*heads])
         return [
@@ -189,7 +178,7 @@ class Contents:
             raise RequestError("no such cluster")
         indices = {(row["site"], row["question_id"]): index for index, row in enumerate(members)}
         edges = self._joined(indices, "*", f"ORDER BY {explorer.LEAST_FIRST}")
-        first = telling([row for row in edges if all(indices[end] < QUESTIONS_HELD for end in ends_of(row))])
+        first = explorer.telling([row for row in edges if all(indices[end] < QUESTIONS_HELD for end in ends_of(row))])
         return members[0]["canonical_reason"], indices, first, [row for row in edges if row not in first]
 
     def _joined(self, keys: Collection[Key], columns: str, order: str = "") -> list[TableRow]:
@@ -224,11 +213,7 @@ class Contents:
         ends = [{end: indices.get(end, len(indices)) for end in ends_of(row)} for row in rows]
         questions = iter(self._questions(key for both in ends for key in sorted(both, key=both.__getitem__)))
         return [
-            {
-                **explorer.pair_data(row, both),
-                "joined": row["joined"],
-                "questions": [next(questions), next(questions)],
-            }
+            {**explorer.pair_data(row, both), "joined": row["joined"], "questions": [next(questions), next(questions)]}
             for row, both in zip(rows, ends, strict=True)
         ]
 
@@ -313,7 +298,7 @@ def page_of(contents: Contents) -> Answer:
     run, data = contents.run, contents.page()
     script, css = page.page_script("served/remote"), page.page_styles()
     policy = page.policy(script, css, also="; connect-src 'self'")
-    safe = {"script": Markup(script), "css": Markup(css), "data": Markup(script_text(data)), "policy": policy}
+    safe = {"script": Markup(script), "css": Markup(css), "data": Markup(explorer.script_text(data)), "policy": policy}
     found = page.links_found(run.metrics.get("links"))
     rest = {"explorer": data, "links_found": found, "verdicts_command": summary.with_verdicts(run)}
     html = environment().get_template("served.html.jinja").render(run=run, **safe, **rest)
@@ -351,7 +336,7 @@ def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
         server = Server((ADDRESS, port), _Handler)
     except OSError as error:
         raise DupqError(f"--port {port}: {error.strerror}; give another one, or 0 for any that is free") from error
-    with server, open_tables(run) as tables:
+    with server, explorer.open_tables(run) as tables:
         contents = Contents(run, tables)
 
         def application(request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
