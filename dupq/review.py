@@ -18,6 +18,9 @@ def review(uri: str) -> None:
     """Show the pairs of the run at `uri`, or of the latest run there, one by one, and write each verdict at once."""
     run = finished_run(uri)
     rows = queries.unjudged(run)
+    if not rows:
+        print("no pair of the worklist is left to judge")
+        return
     from dupq.report.explorer import excerpt  # slow to import: after the checks
 
     columns = ["title", "body_html"]

@@ -10,12 +10,12 @@ CANDIDATES           ──compared──▶      rows of COMPARED
 COMPARED             ──scored_table──▶  rows of SCORED
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import regex
 from scipy.special import logit
 from typing_extensions import TypedDict
 
@@ -263,7 +263,7 @@ def _contracted(
     return distinct, np.bincount(indices, weights[apart], len(distinct)) + absent * unlisted
 
 
-_WORD = re.compile(r"\w[\w+#]*")
+_WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
 _WORDS_SHOWN = 4
 _TAGS_SHOWN = 3
 _ALIKE = 0.5  # text_overlap from which texts are much alike
@@ -308,7 +308,7 @@ class Wording:
         parts = [self._titles(left.title, right.title)]
         if pair["jaccard"] is not None:
             parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
-        if (pair["text_overlap"] or 0) >= _ALIKE:
+        if (pair["text_overlap"] or 0) >= _ALIKE and pair["text_overlap"] != pair.get("title_overlap"):  # no bodies
             parts.append("texts much alike")
         if pair["teacher"] is not None:
             parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")

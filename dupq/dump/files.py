@@ -173,7 +173,7 @@ Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
 
 _OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
 _OBVIOUS = {  # names in lower case; for id, tags and date the first that is there counts
-    "Title": ("title", "question", "subject", "headline"),
+    "Title": ("title", "question", "subject", "headline", "summary"),
     "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
     "Id": ("id", "question_id", "number", "key"),
     "Tags": ("tags", "labels"),
@@ -235,7 +235,9 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
                 option, several = _OPTIONS[attribute], _quoted([names[index] for index in guessed])
                 raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
             indices[attribute] = guessed[0]
-    if not indices.keys() & {"Title", "Body"}:
+    # a table of nothing but texts may lack titles; of others a column that is not recognised may hold the questions
+    is_open = columns.title is None and columns.text is None and len(indices) < len(names)
+    if "Title" not in indices and (is_open or "Body" not in indices):
         raise DupqError(
             f"{source}: which column is the question? name it with --title COLUMN, and its text with --text; "
             f"its columns are {_quoted(names)}"

@@ -163,23 +163,24 @@ def is_last(keys: np.ndarray) -> np.ndarray:
 
 
 _OUTCOMES = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
+WITHOUT_ID = "rows_without_id"  # of a table from elsewhere: their row numbers are their ids
 _FORBIDDEN = "forbidden_characters"  # which XML forbids, so that they were removed from rows
 _POSITIONS = {"xml": "byte", "csv": "line", "json": "row", "parquet": "row"}  # the unit of a reject's position
 REJECTS_ALLOWED = 10  # of a site, whatever their share, as small sites have few rows
 _SHOWN = 100  # characters of a reject
 
 
-def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str) -> None:
+def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str, remedy: str = "") -> None:
     """Raise RejectsError naming `folder`, where the rejects are, if too many of a site's rows are rejected."""
     if rejects > max(REJECTS_ALLOWED, settings.maximum_reject_share * rows):
         raise RejectsError(
             f"{rejects:,} of {rows:,} rows are broken, more than the share of "
-            f"{settings.maximum_reject_share:g} that --max-reject-share allows{_most_frequent(folder)}; "
-            f"see {folder} for their reasons"
+            f"{settings.maximum_reject_share:g} that --max-reject-share allows{most_frequent(folder)}; "
+            f"see {folder} for their reasons{remedy}"
         )
 
 
-def _most_frequent(folder: str) -> str:
+def most_frequent(folder: str) -> str:
     """Describe the most frequent reason of the rejects in `folder`: its count and its first row; "" without rejects."""
     files = [file.uri for file in storage.list_files(folder, ".parquet")]
     counts = Counter[str]()
@@ -223,7 +224,8 @@ class Account:
     def check_rejects(self, settings: IngestSettings, folder: str, repeated: int = 0) -> None:
         """Raise RejectsError naming the rejects' `folder` if there are too many, with `repeated` ids."""
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
-        check_rejects(rows, rejects + repeated, settings, folder)
+        remedy = '; if each file counts from 1, add --id "", which numbers rows by file' if repeated else ""
+        check_rejects(rows, rejects + repeated, settings, folder, remedy)
 
     def check_questions(self, folder: str) -> None:
         """Raise DupqError if there are no questions. The rejects in `folder` may say why."""
@@ -232,7 +234,7 @@ class Account:
             others = posts["other_posts"] + posts["fabricated"] + posts["answers"]
             raise DupqError(
                 f"{self._sources[0]}: no questions in it, only {others:,} other posts and "
-                f"{posts['rejects']:,} unusable rows{_most_frequent(folder)}"
+                f"{posts['rejects']:,} unusable rows{most_frequent(folder)}"
             )
 
     def totals(self) -> dict[str, object]:
@@ -246,6 +248,8 @@ class Account:
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
         if forbidden := posts[_FORBIDDEN] + links[_FORBIDDEN]:
             sums[_FORBIDDEN] = forbidden
+        if posts[WITHOUT_ID]:
+            sums[WITHOUT_ID] = posts[WITHOUT_ID]
         return {**sums, "files": dict(zip(self._sources, map(_shown_counts, self._files), strict=True))}
 
 

@@ -23,7 +23,7 @@ import xxhash
 from dupq import storage
 from dupq.dump import files
 from dupq.dump.files import Columns, Form, Table, column_indices, without_compression
-from dupq.dump.parsing import Format, ParsedRows, read_rows, sort_rows
+from dupq.dump.parsing import WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.posts import dump_tags, reads_as_time
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
 from dupq.errors import DupqError
@@ -53,7 +53,7 @@ def database(source: str) -> Iterator[duckdb.DuckDBPyConnection]:
 # that is never closed and would swallow all following rows. So if a row cannot be read, or has too many or too few
 # fields, its first line is read again alone with its quotes as text. If that is not a row either, the line is broken.
 
-NOT_UTF8 = "not UTF-8"
+NOT_UTF8 = "not UTF-8 (save the file as UTF-8; in Excel: CSV UTF-8)"
 
 _LONGEST = 8 << 20  # characters of a row
 _SEPARATORS = ",;\t|"
@@ -70,7 +70,7 @@ class CsvFile:
         self._lines = _Lines(file, source)
         if file.buffer.peek(2).startswith(_WIDE):  # type: ignore[attr-defined]
             raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
-        header = next((line for line in self._lines if line.strip()), "")
+        header = next((line for line in self._lines if line.strip() and not line.lower().startswith("sep=")), "")
         if not header:
             raise DupqError(f"{source}: empty, without a header that names its columns")
         self._lines.put_back([header])
@@ -242,6 +242,8 @@ def read_numbered(
             links += [{"question_id": number, "related_id": int(other), "link_type": "duplicate"} for other in others]
         numbered.append(row)
     parsed = read_rows(numbered, file_format, source)
+    if without_id := sum(_ROW_NUMBER in row.attributes for row in numbered if isinstance(row, Row)):
+        parsed = replace(parsed, counts=parsed.counts | {WITHOUT_ID: without_id})
     rejected = {(row["position"], row["excerpt"]) for row in parsed.rejects.to_pylist()}
     kept = [row for row, excerpt in ids if (row["position"], excerpt) not in rejected]
     tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}

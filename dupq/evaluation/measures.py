@@ -236,7 +236,7 @@ def not_measured(metrics: Mapping[str, Any], has_links: bool) -> dict[str, str]:
     """
     reasons, calibration = {}, metrics["calibration"]
     if metrics["links"] is None:
-        why = "none has both questions in the archive, or the encoder was trained on all of them"
+        why = "no link is between two questions of the archive that the encoder was not trained on"
         reasons["links"] = (
             f"no known duplicates to test on ({why if has_links else 'the run was given no links, or ignored them'}): "
             "neither the recall nor the precision of clusters is known"

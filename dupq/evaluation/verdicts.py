@@ -112,6 +112,7 @@ def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
 def _verdict(values: list[str], where: str) -> Verdict | None:
     """Return the verdict of a line; None if it is empty."""
     site_left, id_left, site_right, id_right, verdict = values
+    verdict = verdict.lower()  # spreadsheets may write a capital
     left, right = (_question(site, text, where) for site, text in ((site_left, id_left), (site_right, id_right)))
     if left == right:
         raise DupqError(f"{where}: question '{id_left}' of {site_left[:50]} is paired with itself")

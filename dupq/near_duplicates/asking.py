@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from dupq.text.languages import is_date, is_stop_word, numbers_in, stems
+from dupq.text.languages import is_date, is_stop_word, normalised_arabic, numbers_in, stems
 from dupq.text.tokens import as_read
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
@@ -94,7 +94,7 @@ class TitleComparer:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
         kept = frozenset(_TELLING.get(language, "").split())
-        self._stem = functools.cache(stems(language))
+        self._stem = functools.cache(_arabic_form if language == "arabic" else stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
         self._is_date = functools.cache(is_date)
         self._tells = functools.cache(lambda word: word in kept or not is_stop_word(word, language))
@@ -165,6 +165,15 @@ class TitleComparer:
 
     def _is_error(self, word: str, others: list[str], other: str) -> bool:
         return word not in others and is_typing_error(word, other) and self._is_rare(word)
+
+
+def _arabic_form(word: str) -> str:
+    """Return an Arabic word in its normalised spelling, without the article.
+
+    Stems would make one word of university and mosque, of school and teacher, of currency and work.
+    """
+    form = normalised_arabic(word)
+    return form[2:] if form.startswith("ال") and len(form) > 4 else form
 
 
 def _form(word: str, is_english: bool) -> str:

@@ -26,7 +26,7 @@ from dupq import archive, storage
 from dupq.archive import all_counts
 from dupq.dump import steps
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import Account, check_rejects
+from dupq.dump.parsing import WITHOUT_ID, Account, check_rejects, most_frequent
 from dupq.dump.reading import FileRange, Ingest, file_ranges
 from dupq.dump.sites import Failure
 from dupq.dump.steps import Partition, WrittenBatch
@@ -68,6 +68,14 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
         sums = {name: value for name, value in counted.items() if name != "files" and value}
         shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
         _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
+        if counted.get(WITHOUT_ID):
+            _log.warning(
+                f"{site}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
+                "the column with --id COLUMN"
+            )
+        if sums.keys() & {"rejects", "link_rejects"}:
+            folder = storage.join(plan.output, "rejects", f"site={site}")
+            _log.warning(f"{site}: rejected rows are left out{most_frequent(folder)}; {folder} has the reasons")
     also = f"   files passed over {len(passed_over):,}" if passed_over else ""
     _log.info(f"archive: {plan.output}   peak memory of a task {peak:.0f} MB{also}")
     return counts

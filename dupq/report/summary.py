@@ -149,10 +149,12 @@ def _found(metrics: Metrics, language: str, is_chosen: bool) -> list[str]:
         groups, members = counted(metrics["clusters"], "group"), f"{metrics['questions_in_clusters']:,} questions"
         found = f"{groups} of duplicates ({members}, at most {metrics['largest_cluster']:,} in a group) among {archive}"
     texts = f"{counted(metrics['exact_copies'], 'pair')} of identical text"
+    same = (metrics.get("judged") or {}).get("same")
     return [
         found,
         f"{texts}, {metrics['near_duplicate_pairs']:,} of almost identical text",
         _sure_pairs(metrics, is_chosen),
+        *([f"{counted(same, 'pair')} judged the same by people"] if same else []),
         *_planted(metrics.get("planted")),
     ]
 
@@ -203,11 +205,15 @@ def _links(links: Measures | None) -> list[str]:
     count, searched = links["test_links"], links.get("searched_links")
     nearest = (links.get("among_nearest") or {}).get("10")
     grouped = links["in_one_cluster"]
-    result = "all are joined by their links" if grouped is None else f"{grouped * count:,.0f} are in one group"
+    result = "all are joined by their links" if grouped is None else f"{_are(grouped * count)} in one group"
     line = f"of {counted(count, 'known duplicate')} set aside as a test, {result}"
     if nearest is not None and searched:
-        line += f"; of the {searched:,} without copies, {nearest * searched:,.0f} are among each other's ten nearest"
+        line += f"; of the {searched:,} without copies, {_are(nearest * searched)} among each other's ten nearest"
     return [line]
+
+
+def _are(count: float) -> str:
+    return f"{count:,.0f} {'is' if round(count) == 1 else 'are'}"
 
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Tables as people have them: odd ids, marks, fields, dates and archives, each from file to tables."""
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import duckdb
 import pytest
 from inline import without_ray
 
-from dupq.dump.files import Columns
+from dupq.dump.files import Columns, column_indices
 from dupq.dump.posts import dump_tags
 from dupq.errors import DupqError
 from dupq.pipelines.ingest import IngestJob, ingest
@@ -25,6 +26,37 @@ def questions(tmp_path: Path, columns: Columns | None = None, **files: str | byt
         f"SELECT question_id, title, id FROM '{tmp_path}/out/questions/*/*.parquet' "
         f"LEFT JOIN '{tmp_path}/out/ids/*/*.parquet' USING (question_id) ORDER BY ALL"
     ).fetchall()
+
+
+@pytest.mark.parametrize("header", ["Nr;Titel;Text", "Nr;Frage;Text;Datum"])
+def test_a_text_without_a_title_must_be_asked_for_where_another_column_may_have_it(header: str) -> None:
+    with pytest.raises(DupqError, match="which column is the question"):
+        column_indices(Columns(), header.split(";"), "table", "a.csv")
+
+
+def test_a_table_of_ids_and_texts_alone_is_one_of_texts() -> None:
+    assert column_indices(Columns(), ["id", "text"], "table", "a.csv") == {"Body": 1, "Id": 0}
+    assert column_indices(Columns(text="Text"), ["Nr", "Titel", "Text"], "table", "a.csv") == {"Body": 2}
+
+
+def test_rows_without_ids_and_rejected_ones_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questions(tmp_path, a_csv=b"Nr,title\r\n7,x\r\n8,\xfc\r\n")
+    lines = capsys.readouterr().out.splitlines()
+    assert any("warning: faq: no column of ids, so ids are row numbers" in line for line in lines)
+    [rejected] = [line for line in lines if "rejected rows are left out" in line]
+    assert "not UTF-8 (save the file as UTF-8; in Excel: CSV UTF-8) (1 rows), first at line 3" in rejected
+
+
+def test_files_that_each_count_from_one_are_told_how_to_go_on(tmp_path: Path) -> None:
+    rows = "id,title\n" + "".join(f"{number},t{number}\n" for number in range(20))
+    with pytest.raises(DupqError, match=r'if each file counts from 1, add --id ""'):
+        questions(tmp_path, a_csv=rows, b_csv=rows)
+    shutil.rmtree(tmp_path / "in")
+    assert len(questions(tmp_path, Columns(id=""), a_csv=rows, b_csv=rows)) == 40
+
+
+def test_the_line_with_which_excel_names_its_separator_is_no_header(tmp_path: Path) -> None:
+    assert questions(tmp_path, a_csv="sep=;\r\nid;title\r\n1;a\r\n") == [(1, "a", "1")]
 
 
 def test_a_forbidden_character_changes_no_row_number(tmp_path: Path) -> None:

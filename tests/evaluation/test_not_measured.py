@@ -23,7 +23,7 @@ def test_what_was_measured_has_no_reason() -> None:
     ("changed", "has_links", "name", "reason"),
     [
         ({"links": None}, False, "links", "the run was given no links"),
-        ({"links": None}, True, "links", "none has both questions in the archive"),
+        ({"links": None}, True, "links", "no link is between two questions of the archive"),
         ({"calibration": UNWEIGHED}, True, "calibration", "of a prior, learned on 2 other sites"),
     ],
 )

@@ -69,6 +69,12 @@ def title(text: str) -> Title:
     return Title(" ".join(tokens(text)), signs_of(pa.array([text]))[0].as_py())
 
 
+def test_arabic_words_are_compared_without_the_article_and_not_by_stems() -> None:
+    comparer = TitleComparer("arabic")
+    assert comparer.same(title("أين تقع جامعة الدول"), title("أين تقع الجامعة الدول"))
+    assert not comparer.same(title("أين تقع الجامعة"), title("أين تقع الجامع"))
+
+
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_what_a_reader_takes_for_the_same_is_the_same(left: str, right: str) -> None:
     comparer = TitleComparer("german" if "Wie" in left else "english", lambda word: True)
