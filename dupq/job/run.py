@@ -140,8 +140,7 @@ class Run:
         """
         if self._finished_before is None:
             self._finished_before = records.recover(self.uri)
-        if self._lease is not None:
-            self._lease.check()
+        self._check_lease()
         with progress.of_stage(self.uri, name, self._inputs):
             record, how = self._finished_before.get(name), "finished before"
             if record is None:
@@ -239,8 +238,13 @@ class Run:
             storage.write_json(self.path("manifest.json"), manifest)
         self._described = self._outputs(written)
 
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
     def mark(self) -> None:
-        """Write `_SUCCESS`, after `describe`."""
+        """Write `_SUCCESS`, after `describe`. Raises LeaseError if another job has taken over the run."""
+        self._check_lease()
         outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
         lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
@@ -252,6 +256,8 @@ class Run:
             storage.write_json(
                 storage.join(storage.parent(self.uri), "latest.json"), {"run_id": self.run_id, "run": self.uri}
             )
+        elif latest_run(storage.parent(self.uri)) != self.uri:
+            _log.warning(f"{self.uri}: latest.json stays: it names a run that succeeded later, by that machine's clock")
 
     @property
     def is_to_be_latest(self) -> bool:

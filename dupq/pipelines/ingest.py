@@ -30,7 +30,7 @@ from dupq.dump.parsing import WITHOUT_ID, Account, check_rejects, most_frequent
 from dupq.dump.reading import FileRange, Ingest, file_ranges
 from dupq.dump.sites import Failure
 from dupq.dump.steps import Partition, WrittenBatch
-from dupq.errors import FAULT, DupqError
+from dupq.errors import FAULT, DupqError, RejectsError
 from dupq.job import cluster
 from dupq.job.cluster import versions
 from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
@@ -113,7 +113,10 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         raise errors[0][1]
     lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
     codes = {error.exit_code for _, error in errors}
-    message = "\n  ".join([f"{len(errors)} of {count} sites failed:", *lines])
+    head = f"{len(errors)} of {count} sites failed:"
+    if codes == {RejectsError.EXIT_CODE}:
+        head = f"--max-reject-share: {len(errors)} of {count} sites have more broken rows than it allows:"
+    message = "\n  ".join([head, *lines])
     raise DupqError(message, *(codes if len(codes) == 1 else ()))
 
 

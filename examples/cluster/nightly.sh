@@ -31,8 +31,9 @@ is_refused() { # the last error of a job names an argument or a setting
 
 for ((attempt = 1; ; attempt++)); do
     set +e
+    rm -f "$SAID" # so that a full disk leaves no earlier attempt's
     night 2>&1 | tee "$SAID"
-    failed=$?
+    failed=${PIPESTATUS[0]} # not that of tee
     set -e
     ((failed && attempt < ATTEMPTS)) || exit "$failed"
     ! is_refused || { echo "nightly.sh: not tried again, as it would be refused again" >&2 && exit "$failed"; }

@@ -104,6 +104,7 @@ def test_what_fails_always_fails_the_night(checkout: Path, start: Start) -> None
         str(_refused(lambda: config.load(assignments=["nowhere.k=0"]))),
         str(_refused(lambda: Parser(prog="dedup.py").parse_args(["--nothing"]))),
         "--max-change 0.2: 0.412 of the clustered questions changed cluster; the run is complete",
+        "--max-reject-share: 2 of 3 sites have more broken rows than it allows:\n  a: 12 of 20 rows\n  b: 9 of 9 rows",
         "12 of 20 rows are broken, more than the share of 0.001 that --max-reject-share allows; see …",
     ],
 )
@@ -111,6 +112,11 @@ def test_what_is_refused_is_not_tried_again(checkout: Path, start: Start, said: 
     assert start(FAILING="9", SAYING=f"\r\033[Kpairs: 3/8, 2 s left\r\033[Kerror: {said}").wait(60) == 1
     assert calls(checkout) == [*NIGHT[:3], "down"]
     assert "not tried again" in (checkout / "said").read_text()
+
+
+def test_a_log_that_cannot_be_written_fails_no_night(checkout: Path, start: Start) -> None:
+    (checkout / ".dupq-nightly.log").mkdir()  # neither rm nor tee can replace it
+    assert start().wait(60) == 0
 
 
 def test_an_error_that_names_a_file_is_tried_again(checkout: Path, start: Start) -> None:

@@ -8,8 +8,9 @@ import pytest
 from inline import without_ray
 from run_tables import by_home, contents, cut_off, home_of, question_row, table, write_rows
 
+from dupq import storage
 from dupq.archive import Shard, pinned
-from dupq.errors import DupqError
+from dupq.errors import DupqError, LeaseError
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import (
@@ -26,6 +27,8 @@ from dupq.job.table import (
     in_batches,
     subdivided,
 )
+from dupq.job.tasks import Report
+from dupq.settings.config import Settings
 from dupq.tables import KEYS, QUESTIONS
 
 NUMBERS = pa.schema([pa.field("key", pa.int64(), False), pa.field("number", pa.int64(), False)])
@@ -322,3 +325,15 @@ def test_what_was_made_by_something_else_is_made_again(tmp_path: Path) -> None:
         run.discard_stale(made_by, "doubled")
         made = run.map("doubled", twice, numbers(tmp_path), more, into=NUMBERS)
         assert sum(Whole(made).read()["number"].to_pylist()) == sum(2 * key + made_by["more"] for key in range(40))
+
+
+def test_a_job_that_lost_its_lease_marks_nothing(tmp_path: Path) -> None:
+    run = Run.open(str(tmp_path), {"questions": "q"}, {}, Settings(), {"a": 1})
+    with run.held():
+        run.stage("x", Report)
+        storage.create(run.path("leases", "000002.json"), b"{}")  # of a job that took this one for dead
+        assert run._lease is not None
+        run._lease.beat()
+        with pytest.raises(LeaseError):
+            run.mark()
+    assert not storage.exists(run.path("_SUCCESS"))
