@@ -130,7 +130,7 @@ def read_progress(run: str) -> Progress | None:
 
 def is_alive(progress: Progress, now: datetime) -> bool:
     """Return whether the job that wrote this seems to be at work."""
-    return progress["state"] == "running" and abs(now - time_of(progress)) < ALIVE
+    return progress["state"] == "running" and now - time_of(progress) < ALIVE
 
 
 def time_of(progress: Progress) -> datetime:

@@ -106,6 +106,5 @@ def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:
         assert is_alive(current, datetime.now(UTC))
         assert not is_alive(current, time_of(current) + ALIVE)
         assert is_alive(current, time_of(current) - timedelta(minutes=1))  # of a clock that is behind
-        assert not is_alive(current, time_of(current) - timedelta(hours=1))  # it died, and its clock was ahead
     progress.end(str(tmp_path), "failed")
     assert not is_alive(progress_of(tmp_path), datetime.now(UTC))
