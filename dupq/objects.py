@@ -51,7 +51,7 @@ SCHEMES = ("s3", "gs", "az")
 _WRITER = "dupqwriter"  # the metadata in which `create` leaves the name of the writer
 _TAIL = 1 << 16  # bytes that pyarrow reads at the end of a Parquet file
 _PAGE = 1000  # objects per list request
-_DELETED_TOGETHER, _DELETES_AT_ONCE = 8 * _PAGE, 64  # objects that wait in memory; requests
+_DELETES_AT_ONCE = 64
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an invalid endpoint
 _processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
@@ -324,9 +324,7 @@ def delete(uri: str) -> None:
 
 def delete_below(uri: str) -> None:
     """Remove all objects below the folder `uri`, one request each, as some servers have no bulk delete."""
-    entries = listed(uri)
-    while some := list(itertools.islice(entries, _DELETED_TOGETHER)):
-        side_by_side(lambda entry: delete(f"{uri}/{entry[0]}"), some, _DELETES_AT_ONCE)
+    side_by_side(lambda entry: delete(f"{uri}/{entry[0]}"), listed(uri), _DELETES_AT_ONCE)
 
 
 def open_object(uri: str) -> pa.PythonFile:

@@ -94,8 +94,7 @@ def side_by_side(
 
     Raises the error of the first item that has one. Files that `function` writes are not recorded.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, items))
+    return list(ahead(function, items, threads))
 
 
 def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item], most: int = 4) -> Iterator[_Result]:

@@ -308,7 +308,8 @@ class Wording:
         parts = [self._titles(left.title, right.title)]
         if pair["jaccard"] is not None:
             parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
-        if (pair["text_overlap"] or 0) >= _ALIKE and pair["text_overlap"] != pair.get("title_overlap"):  # no bodies
+        has_bodies = pair["text_overlap"] != pair["title_overlap"]
+        if has_bodies and (pair["text_overlap"] or 0) >= _ALIKE:
             parts.append("texts much alike")
         if pair["teacher"] is not None:
             parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")

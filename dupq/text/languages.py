@@ -228,9 +228,8 @@ def numbers_in(words: str) -> set[str]:
 
 def is_date(word: str) -> bool:
     """Tell whether a token of a title is a year, in digits of any script, or a month."""
-    return (len(word) == 4 and word.isdecimal() and 1900 <= int(word) < 2100) or _NUMBERS.get(word, "").startswith(
-        "month"
-    )
+    is_year = len(word) == 4 and word.isdecimal() and 1900 <= int(word) < 2100
+    return is_year or _NUMBERS.get(word, "").startswith("month")
 
 
 # Detecting the language of titles by the scripts of their words and by stop words.
