@@ -289,6 +289,15 @@ def pool_for(settings: EncodeSettings, shards: int, gpus: int, cpus: int) -> Poo
     return Pool(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0)
 
 
+def _pool(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
+    """Return `pool_for` the cluster's CPUs; None without Ray, unless actors are asked for, which are refused then.
+
+    Also None on a cluster without a CPU yet: it grows for tasks that wait, and would never for its one actor.
+    """
+    by_tasks = not settings.actors and (cluster.is_in_process() or not (gpus or cluster.widest()))
+    return None if by_tasks else pool_for(settings, shards, gpus, cluster.cpus())
+
+
 def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for encoding.
 
@@ -297,7 +306,7 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gp
     if cluster.may_grow():
         return
     wanted = 0 if was_begun_on_cpus(made_as) else gpus.requested or 0  # `auto` uses any GPUs but needs none
-    pool = pool_for(settings, shards, wanted, cluster.cpus()) or Pool(1, 1, 1 if wanted else 0)
+    pool = _pool(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
     cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 
 
@@ -325,7 +334,7 @@ def encode_texts(
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
-    pool = pool_for(settings, len(shards), gpu_count, cluster.cpus())
+    pool = _pool(settings, len(shards), gpu_count)
     calls = [(context, name) for name in shards]
     if pool is not None:
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)

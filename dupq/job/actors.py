@@ -16,7 +16,7 @@ import ray
 
 from dupq.errors import DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS
+from dupq.job.gpus import WORKERS, enough_memory
 from dupq.job.step import Counts, finished
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
@@ -139,5 +139,6 @@ class _Actor:
     def __call__(self, row: pa.Table) -> pa.Table:
         """Run a call; return its counts, memory and files as JSON."""
         enter(self._job.build)
-        outcome = recorded(self._job.work, *self._job.calls[row["call"][0].as_py()], self._held)
+        with enough_memory():
+            outcome = recorded(self._job.work, *self._job.calls[row["call"][0].as_py()], self._held)
         return pa.table({"outcome": [json.dumps(outcome)]})

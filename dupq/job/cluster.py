@@ -79,6 +79,7 @@ def connect(address: str | None = None) -> None:
     global _here
     if ray.is_initialized():
         return
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it warns of a container's limit of CPUs
     target = address or os.environ.get("RAY_ADDRESS") or "local"
     if target == "none":
         _here = _cpus_here()
@@ -102,6 +103,8 @@ def connect(address: str | None = None) -> None:
         raise ClusterError(_no_cluster(target, error)) from error
     except ValueError as error:
         raise SettingError(f"{source} {target}: {' '.join(str(error).split())}") from error
+    except RuntimeError as error:  # the cluster was started with another Ray or Python
+        raise ClusterError(f"{source} {target}: {' '.join(str(error).split())}") from error
     except Exception as error:
         if type(error) is not Exception:  # Ray raises a plain one if a node does not start in time
             raise
@@ -116,11 +119,18 @@ def _check_address(address: str, source: str) -> None:
     """Raise SettingError unless it is HOST:PORT. Ray itself prints several lines, or uses another address."""
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
-    if not is_port or not host or "/" in host or not host.isprintable() or " " in host:
+    if not is_port or not _is_host(host) or "/" in host or not host.isprintable() or " " in host:
         raise SettingError(
             f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
             "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
         )
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:  # two dots in a row, or more than 63 characters between dots
+        return False
 
 
 def _no_cluster(address: str, error: Exception) -> str:
@@ -170,7 +180,7 @@ def _session_folder() -> str | None:
 
 def _cpus_here() -> int:
     """Return the number of CPUs that this process may use: a batch system gives a job only some."""
-    count = int(get_num_cpus())  # of this container, if it has a limit
+    count = max(1, int(get_num_cpus()))  # of this container, if it has a limit, which may be half a CPU
     with contextlib.suppress(AttributeError):  # Linux only
         return min(count, len(os.sched_getaffinity(0)))
     return count

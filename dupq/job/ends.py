@@ -40,6 +40,7 @@ def guarded() -> Iterator[None]:
     # without room for a file or a process, or without stderr, the job runs unwatched
     with contextlib.suppress(OSError, AttributeError):
         _begin()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CODES)  # `_begin` blocks them, also where it then has no room
     try:
         yield
     finally:
@@ -97,7 +98,6 @@ def _begin() -> None:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(TERMINATED)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, CODES)
     os.close(reads)
     _pipe.append(writes)
     sys.stderr = os.fdopen(os.dup(2), "w", 1, sys.stderr.encoding, sys.stderr.errors)

@@ -25,21 +25,29 @@ from dupq.runs import progress
 Result = TypeVar("Result")
 
 
+@contextlib.contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise DupqError if a GPU has too little memory for the block. Also a decorator."""
+    try:
+        yield
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")  # without torch the error is not torch's
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise DupqError(
+            f"a GPU of the node {socket.gethostname()} has too little memory ({str(error).partition(chr(10))[0]}); "
+            "use one that nothing else uses, set encode.batch_size lower, or run with --gpus none"
+        ) from error
+
+
 class _Worker:
     """The code of the actor."""
 
     def call(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Return what `function` returns. Raises DupqError if the GPU has too little memory."""
+        """Return what `function` returns. Raises as `enough_memory`."""
         try:
-            return function(*arguments)
-        except RuntimeError as error:
-            torch = sys.modules.get("torch")  # without torch the error is not torch's
-            if torch is None or not isinstance(error, torch.OutOfMemoryError):
-                raise
-            raise DupqError(
-                f"a GPU of the node {socket.gethostname()} has too little memory ({str(error).partition(chr(10))[0]}); "
-                "use one that nothing else uses, set encode.batch_size lower, or run with --gpus none"
-            ) from error
+            with enough_memory():
+                return function(*arguments)
         finally:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
@@ -163,6 +171,7 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 @functools.lru_cache(maxsize=1)
 def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
+    WORKERS.end()  # of an earlier trial, on other nodes: an idle process would keep its GPU from this one
     return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}
 
 

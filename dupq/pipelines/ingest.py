@@ -41,6 +41,7 @@ from dupq.system import side_by_side
 from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
+_SITES = 16  # at once at least on a cluster that may grow, so that it does
 _AHEAD = 2  # ranges per CPU that are read ahead of their turn
 
 Result = TypeVar("Result")
@@ -87,7 +88,8 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     All sites are tried. If some fail, or are in `failed` already, raises DupqError at the end, with a line for each.
     """
     shared = _Shared(sum(map(packed_bytes, sites)))
-    pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
+    at_once = max(_SITES, cluster.cpus()) if cluster.may_grow() else cluster.cpus()  # it may have no CPU yet
+    pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), at_once)))
     errors, peak = list(failed), 0.0
     try:
         futures = [(site.site, pool.submit(_SiteIngest(site, job, shared).run)) for site in sites]

@@ -1,6 +1,7 @@
 """No place is taken for granted: not a home, a package or a /dev/shm that can be written, nor a short TMPDIR."""
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -148,6 +149,19 @@ def test_rays_sockets_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(cluster, "_SHORT_FOLDERS", ("/proc",))
     with pytest.raises(ClusterError, match=r"x{60}/ray.*set RAY_TMPDIR to a short path"):
         cluster._session_folder()
+
+
+@pytest.mark.parametrize(("limit", "cpus"), [(0.5, 1), (1.5, 1)])
+def test_a_container_with_a_part_of_a_cpu_has_one_without_a_word_of_ray(
+    limit: float, cpus: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ray._private.utils._get_docker_cpus", lambda: limit)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr(cluster, "_here", None)
+    monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
+    cluster.connect("none")
+    assert cluster.cpus() == cpus
+    assert not caplog.messages
 
 
 def test_a_job_takes_the_cpus_that_it_is_given() -> None:

@@ -39,6 +39,14 @@ def test_a_missed_gate_is_in_the_log_of_the_run(tmp_path: Path) -> None:
     assert json.loads((run / "progress.json").read_text())["state"] == "gate missed"
 
 
+def test_a_job_without_room_for_a_process_of_its_own_still_hears_signals() -> None:
+    """As where a container may have so many processes and no more."""
+    code = "import os, signal\nfrom dupq.job import ends\ndef fork(): raise BlockingIOError\nos.fork = fork\n"
+    code += "with ends.guarded():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('not heard')\n"
+    ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
+
+
 def unread_pipe() -> int:
     """Return the end of a pipe for a process to write to, whose reader has ended."""
     reads, writes = os.pipe()

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
+from ray._private.utils import check_version_info
 
 from dupq.errors import ClusterError, SettingError
 from dupq.job import cluster
@@ -39,6 +40,7 @@ def asked_by(address: str, settings: dict[str, str]) -> subprocess.CompletedProc
     [
         *("http://x", "https://x:80", "ray://x:10001", "s3://x", "x/y:6379", "nowhere", "127.0.0.1", "AUTO", "a b:1"),
         *(":", ":1", "x:", "x:y", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
+        *("10.0.0..1:6379", ".x:1", f"{'x' * 64}:1"),
     ],
 )
 @pytest.mark.parametrize("source", ["--ray", "RAY_ADDRESS"])
@@ -50,6 +52,16 @@ def test_what_is_no_address_of_a_head_is_one_line(source: str, address: str, mon
         cluster.connect(address if source == "--ray" else None)
     assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
     assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_of_another_ray_or_python_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str) -> None:
+        check_version_info({"ray_version": "2.0.0", "python_version": "3.9.1"}, "node 10.0.0.1")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster, "_init", init)
+    with pytest.raises(ClusterError, match=r"^--ray auto: Version mismatch: .* Ray: 2\.0\.0 Python: 3\.9\.1 .*\d$"):
+        cluster.connect("auto")
 
 
 def test_without_ray_tasks_run_in_this_process_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from typing import NoReturn
 
+import pyarrow as pa
 import pytest
 import torch
 
-from dupq.errors import ClusterError
-from dupq.job import cluster, gpus
+from dupq.errors import ClusterError, DupqError
+from dupq.job import actors, cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus, gpus_for
+from dupq.training.steps import fit
 
 WITH_TWO = """
 import json, os, time
@@ -88,6 +91,19 @@ def test_the_next_job_of_a_process_tries_its_gpus_again(monkeypatch: pytest.Monk
     assert [function.cache_info().currsize for function in remembered] == [0, 0, 0]
 
 
+def test_when_nodes_come_or_go_no_idle_process_keeps_its_gpu_from_the_next_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers, ended = gpus.GpuWorkers(), []
+    workers._idle.append("of the node a")
+    monkeypatch.setattr(workers, "start", lambda *_, node: node)
+    monkeypatch.setattr(gpus, "WORKERS", workers)
+    monkeypatch.setattr(gpus.ray, "kill", ended.append)
+    with gpus.until_the_end():
+        gpus._trials((("a", "10.0.0.1"), ("b", "10.0.0.2")))
+        assert ended == ["of the node a"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
 def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: object) -> None:
     ended = subprocess.run(
@@ -116,6 +132,19 @@ def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: obj
     assert len(processes) == len({process for process, _ in processes}) == len({gpu for _, gpu in processes}) == 2
     assert "too little memory (CUDA out of memory. Tried to allocate 5 GiB.); use one" in told["full"]
     assert told["again"] == 1
+
+
+def test_too_little_memory_of_a_gpu_is_one_line_in_actors_and_in_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> NoReturn:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\nmore")
+
+    monkeypatch.setattr(actors, "enter", lambda build: None)
+    monkeypatch.setattr(fit.system, "usable", full)
+    actor = actors._Actor(actors._Job(lambda: None, full, [()], {}))
+    said = r"too little memory \(CUDA out of memory\. Tried to allocate 5 GiB\.\); use one .*encode\.batch_size"
+    for begin in (lambda: actor(pa.table({"call": [0]})), lambda: fit._train(None, (0, 2), "cuda:0")):
+        with pytest.raises(DupqError, match=said):
+            begin()
 
 
 @pytest.fixture

@@ -72,16 +72,37 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
+def encode_empty_shards(count: int, settings: EncodeSettings, folder: Path) -> None:
+    for number in range(count):
+        storage.write_table(f"{folder}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
+    folders = (f"{folder}/{name}" for name in ("contents", "encoder"))
+    job = Encoding(f"{folder}/texts", *folders, None, f"{folder}/as.json", f"{folder}/embeddings")
+    steps.encode_texts(job, Sites(["a"]), settings, NO_GPUS)
+
+
 @pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 actors", "tasks"])])
 def test_actors_encode_from_so_many_shards_on_and_tasks_what_they_leave(
     shards: int, wanted: list[str], ways: list[str], tmp_path: Path
 ) -> None:
-    for number in range(shards):
-        storage.write_table(f"{tmp_path}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
-    folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
-    job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
-    steps.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    encode_empty_shards(shards, EncodeSettings(actors=2), tmp_path)
     assert ways == wanted
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_without_ray_tasks_encode_however_many_shards_there_are(cpus: int, ways: list[str], tmp_path: Path) -> None:
+    with cluster.in_process(cpus):
+        steps.check_room_to_encode(EncodeSettings(), 32, f"{tmp_path}/as.json", NO_GPUS)
+        encode_empty_shards(32, EncodeSettings(), tmp_path)
+    assert ways == ["tasks"]
+
+
+def test_tasks_encode_on_a_cluster_that_has_no_cpu_yet(
+    ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"is_in_process": False, "cpus": 1, "gpus": 0, "widest": 0.0}.items():
+        monkeypatch.setattr(cluster, name, lambda value=value: value)
+    encode_empty_shards(32, EncodeSettings(), tmp_path)
+    assert ways == ["tasks"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dupq import storage, system
 from dupq.encoders.saved import weights
 from dupq.errors import DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, Gpus, if_faster
+from dupq.job.gpus import WORKERS, Gpus, enough_memory, if_faster
 from dupq.job.step import Counts
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import RETRIES, Report, enter, lost, peak_mb, reset_peak, run_tasks
@@ -227,6 +227,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     _train(job, (context.get_world_rank(), context.get_world_size()), device)
 
 
+@enough_memory()
 def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
     """Train all epochs with this worker's share of every batch. The first worker also measures and saves."""
     device = system.usable(device_name)
