@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu import device, show
+from gpu import device, find_checkout, show
 from on_gpu.parts import Figures, Scale, in_process
 from on_gpu.training import AS_IT_IS, PRESETS, Variant, learned
 
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--preset", action="append", choices=PRESETS, help="only this; may be repeated")
     parser.add_argument("--cpu-rehearsal", action="store_true", help="tiny sizes on the CPU: does it run?")
     options = parser.parse_args()
+    find_checkout()
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # it says where it cannot compile
     about = in_process(functools.partial(device, options.cpu_rehearsal), _SECONDS)
     if "error" in about:

@@ -34,17 +34,17 @@ def train(scale: Scale) -> Iterator[Figures]:
 
 
 def dedup(scale: Scale) -> Iterator[Figures]:
-    """A small site's encoder by `auto`, and a run of 200,000 made questions with it; each twice."""
+    """A run of 200,000 made questions with a small site's encoder, which `auto` trains before and after; each twice."""
     with tempfile.TemporaryDirectory() as folder:
         _run("ingest.py", "--dump", _dump(), "--output", f"{folder}/cs")
-        for name in ("encoder", "encoder_again"):
-            yield {name: _trained(f"{folder}/cs", f"{folder}/{name}")}
+        yield {"encoder": _trained(f"{folder}/cs", f"{folder}/encoder")}
         _make(scale.size(200_000, 1_000), folder)
         given = ("--questions", f"{folder}/made/questions", "--encoder", f"{folder}/encoder")
         more = ("--links", f"{folder}/made/links", "--set", "calibration.unfit=continue")
         for name in ("first", "again"):
             output = f"{folder}/runs-{name}"
             yield {name: _stages(output, _run("dedup.py", *given, *more, "--output", output))}
+        yield {"encoder_again": _trained(f"{folder}/cs", f"{folder}/encoder_again")}
 
 
 def _make(questions: int, folder: str) -> None:

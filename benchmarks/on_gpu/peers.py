@@ -20,11 +20,13 @@ def figures(scale: Scale) -> Iterator[Figures]:
     queries = scale.size(QUERIES, 30)
     for name, peer in PEERS.items():
         try:
-            work = peer(made.vectors, queries, scale)
+            spent = seconds(peer(made.vectors, queries, scale), scale.size(2, 1))
         except ImportError as error:
             yield {name: f"not installed ({error})"}
-            continue
-        yield {f"{name}_seconds": seconds(work, scale.size(2, 1)) * len(made.keys) / queries}
+        except Exception as error:  # another library's fault is none of ours
+            yield {name: f"failed ({type(error).__name__}: {str(error).partition(chr(10))[0]})"}
+        else:
+            yield {f"{name}_seconds": spent * len(made.keys) / queries}
 
 
 def by_torch(kind: torch.dtype) -> Callable[[np.ndarray, int, Scale], Callable[[], object]]:

@@ -33,7 +33,8 @@ def dump_of(work: Path, questions: int, short: bool = False, alike: int = 0) -> 
 def run_jobs(dump: Path, output: str, place: Path, *more: str, encoder: str | None = None) -> None:
     """The jobs over a dump, each in a process of its own; no training if an encoder is given."""
     site = next(path for path in dump.iterdir() if path.is_dir())
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]  # of libraries that are not installed
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     for job in ("ingest", "dedup") if encoder else ("ingest", "train", "dedup"):
         print(f"{dump.name}: {job}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "benchmarks.whole_job.jobs", "--job", job, "--dump", str(site)]
