@@ -358,7 +358,7 @@ def reading(uri: str, form: str) -> Iterator[None]:
 def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
     """Return a Parquet file, checked against `schema` if given. Raises DupqError if it is missing or damaged."""
     with open_input(uri) as stream, reading(uri, "Parquet"):
-        table = pq.read_table(stream, columns=columns)
+        table = pq.ParquetFile(stream).read(columns)  # pq.read_table would import pandas
     if schema is None:
         return table
     expected = schema if columns is None else pa.schema([schema.field(column) for column in columns])

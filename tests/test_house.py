@@ -8,9 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from dupq import __version__
+from dupq import __version__, storage
 from dupq.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,17 @@ def test_importing_the_core_does_not_load_ray() -> None:
         *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve"),
     )
     assert _loaded_with(core, {"ray"}) == {}
+
+
+def test_the_processes_of_a_job_do_not_load_pandas_to_read_tables(tmp_path: Path) -> None:
+    """It takes .8 s of each; what imports it is pyarrow's dataset, and so its read_table."""
+    table = pa.table({"key": [1, 2]})
+    uri = str(tmp_path / "table.parquet")
+    storage.write_table(uri, table, table.schema)
+    read = f"from dupq import storage; print(storage.read_table({uri!r}).num_rows)"
+    code = f"import sys, dupq.pipelines.dedup, dupq.training.steps.fit; {read}; print('pandas' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["2", "False"]
 
 
 _IMPORTS = """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
@@ -23,6 +22,7 @@ from dupq.text.keys import Sites, pairs_in
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow.dataset as ds
 
 _MEMORY = "1GB"  # DuckDB spills to the local disk (TMPDIR) beyond this
 _BATCH_ROWS = 10_000
@@ -61,7 +61,7 @@ class Queries:
         """Return the columns of a query's rows."""
         return self.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
 
-    def add(self, name: str, table: ds.Dataset | pa.Table) -> None:
+    def add(self, name: str, table: "ds.Dataset | pa.Table") -> None:
         """Make one more table available to queries."""
         self._database.register(name, table)
 
@@ -80,7 +80,7 @@ class Queries:
 
 
 @contextlib.contextmanager
-def open_queries(run: Run, tables: Mapping[str, ds.Dataset | pa.Table]) -> Iterator[Queries]:
+def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Iterator[Queries]:
     """Open queries on tables of `run`, which have these names. Raises StorageError if TMPDIR cannot be written."""
     import duckdb
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import Field
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import duckdb
     import pandas
     import polars
+    import pyarrow.dataset as ds
 
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
@@ -51,7 +51,7 @@ class TableView:
 
     source: str  # URI or name, for errors
     schema: pa.Schema
-    dataset: ds.Dataset
+    dataset: "ds.Dataset"
 
     @property
     def columns(self) -> list[str]:
@@ -184,6 +184,8 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
     files = storage.list_files(uri, ".parquet") if files is None else files
     if not files:
         raise DupqError(f"{uri}: no such table (no .parquet file is there)")
+    import pyarrow.dataset as ds  # which imports pandas, and most processes never need it
+
     filesystem, base = storage.filesystem(uri)
     own = storage.read_schema(files[0].uri).remove_metadata() if schema is None else schema
     is_by_site = all("/site=" in f"/{file.relative}" for file in files)
@@ -201,6 +203,8 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
 
 def in_memory(source: str, table: pa.Table) -> TableView:
     """Return the view of a table in memory; `source` is its name in errors."""
+    import pyarrow.dataset as ds
+
     return TableView(source, table.schema, ds.dataset(table))
 
 
