@@ -44,6 +44,7 @@ _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS, _FAR_TITLES = 0.02, 1_500, 200
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
 _OWN_SPREADS = 1.0, 0.35, 0.2  # of an archive's intercept, of the log of its slope, and of each coefficient
+_SAME_ASKING = 4.0  # log-odds: decides all pairs of titles that are not far from open
 _OWN_LINKED = (1.0, 2.0)  # of an archive: .06 to .5 of the duplicates among the candidates of eight sites
 # Flags keep their scale: log-odds that are expected before any data, and their spread.
 _FLAGS = {
@@ -89,10 +90,9 @@ def read_titles(dump: Path) -> Site:
     """The pairs of a dump's titles, with the verdicts on them."""
     ids, titles = zip(*sorted(titles_of(dump).items()), strict=True)
     _, compared, _, _ = compare(list(titles), None, None, "english", 10)
-    assert compared.alone is not None
     pairs = compared.pairs
     keys = [(ids[left], ids[right]) for left, right in pairs.tolist()]
-    is_open = np.array([not compared.alone.certain(*pair) for pair in pairs.tolist()])
+    is_open = compared.evidence["same_asking"].to_numpy() == 0
     far = is_open & (read_prior().model.probabilities(compared.features) < FAR)
     unread = np.full(len(keys), np.nan)
     return _site(dump.stem, keys, compared.features, unread, (is_open, far), _VERDICTS / "titles", _FAR_TITLES)
@@ -255,6 +255,7 @@ def main() -> None:
             "intercept_spread": _OWN_SPREADS[0],
             "slope_spread": _OWN_SPREADS[1],
             "coefficient_spread": _OWN_SPREADS[2],
+            "same_asking": _SAME_ASKING if arguments.titles else 0.0,
             "linked": list(_OWN_LINKED),
             "teacher": teacher.round(4).tolist(),
             "sites": [site.name for site in sites],

@@ -248,7 +248,7 @@ CANDIDATES = pa.schema(
 # Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
 _SHARED = (
     *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
-    *("other_date", "other_asking", "other_formulas", "same_asker", "cites"),
+    *("other_date", "other_asking", "same_asking", "other_formulas", "same_asker", "cites"),
 )
 COMPARED = pa.schema([*CANDIDATES, *(_required(name, pa.float32()) for name in _SHARED)])
 

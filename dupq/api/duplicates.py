@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from dupq import storage, system
-from dupq.api.encoders import Comparison, TextEncoder, TitlesAlone, load_encoder
+from dupq.api.encoders import Comparison, TextEncoder, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
@@ -29,7 +29,7 @@ from dupq.clusters.decision import decide, histogram_of
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.asking import Title, TitleComparer, signs_of
+from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.report.summary import counted
@@ -222,10 +222,8 @@ def compare(
     near = near_pairs(table, signs, hashes, settings.near_duplicates, comparer)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, *components(pairs_in(near))) == every)
-    alone, prior = None, read_prior()
-    if table["title"].equals(table["text"]):  # no body has a word, or the encoder reads none
-        alone = TitlesAlone(comparer, list(map(Title, table["title"].to_pylist(), signs.to_pylist())))
-        prior = read_prior(OF_TITLES)
+    are_titles = table["title"].equals(table["text"])  # no body has a word, or the encoder reads none
+    prior = read_prior(OF_TITLES if are_titles else "")
     if callable(encoder):
         used: TextEncoder | Encode = encoder
         texts = teacher_texts(titles, bodies or [""] * len(titles), settings.text.code)
@@ -233,7 +231,7 @@ def compare(
     else:
         used = encoder or TextEncoder(_learned(table, settings))
         embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))[0]), used.measure
-    return near, Comparison(embedded, words, rarity, (measure, k), prior.model, alone), used, settings
+    return near, Comparison(embedded, words, rarity, (measure, k), prior.model), used, settings
 
 
 def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:

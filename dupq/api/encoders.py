@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import expit, logit
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
@@ -20,7 +19,6 @@ from dupq.clusters.evidence import Words, around, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
-from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
 from dupq.neighbours.tiles import Search, block, search_tile
@@ -102,37 +100,6 @@ def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     return TextEncoder(load_reader(storage.absolute(uri)))
 
 
-# If titles without bodies clearly ask the same, or something else, the log-odds move by 4, unless the probability is
-# below 0.02. That decides all pairs that are not far from 0.5.
-_CERTAIN, _LEAST = 4.0, 0.02
-
-
-@dataclass(frozen=True)
-class TitlesAlone:
-    """Titles without bodies, of which some pairs are decided by their words alone."""
-
-    comparer: TitleComparer
-    titles: list[Title]
-
-    def certain(self, left: int, right: int) -> int:
-        """Return 1 if the titles of two rows ask the same, -1 if they do not, and 0 if their words leave it open."""
-        both = self.titles[left], self.titles[right]
-        if self.comparer.differ(*both):
-            return -1
-        return int(all(map(self.comparer.question_of, both)) and self.comparer.same(*both))
-
-    def moved(self, left: np.ndarray, right: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probabilities (float32) of pairs of rows, moved where their titles are certain.
-
-        Without bodies only the order of words tells "float to string" from "string to float".
-        """
-        moved = probabilities.copy()
-        for pair in np.flatnonzero(probabilities >= np.float32(_LEAST)).tolist():
-            certain = self.certain(int(left[pair]), int(right[pair]))
-            moved[pair] = expit(logit(np.float64(moved[pair])) + certain * _CERTAIN)
-        return moved
-
-
 class Comparison:
     """Texts compared with one another. The key of a text is its row."""
 
@@ -143,15 +110,12 @@ class Comparison:
         rarity: np.ndarray,
         search: tuple[Measure, int],
         model: Model,
-        alone: TitlesAlone | None,
     ) -> None:
         """Search the `embedded` texts for the k nearest of each, and score these pairs.
 
-        `search` is the measure and k; `words` has a row per text, `rarity` one per term; `alone` is for texts without
-        bodies.
+        `search` is the measure and k; `words` has a row per text, `rarity` one per term.
         """
-        self._embedded, self.alone = embedded, alone
-        self._measure, k = search
+        self._embedded, (self._measure, k) = embedded, search
         whole = block(embedded, self._measure)
         nearest = search_tile(whole, whole, Search(self._measure, k))[0]
         directed = ranked(whole.keys, nearest, self._measure)
@@ -160,8 +124,8 @@ class Comparison:
         best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
         self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
         self._texts = RowsByKey(np.arange(len(words.titles.offsets) - 1)), words, rarity
-        self._listed = compared(undirected(directed), *self._texts)
-        self.table = self._scored(self._listed)  # SCORED
+        self.evidence = compared(undirected(directed), *self._texts)
+        self.table = self._scored(self.evidence)  # SCORED
 
     @property
     def pairs(self) -> np.ndarray:
@@ -177,7 +141,7 @@ class Comparison:
     @property
     def features(self) -> np.ndarray:
         """The evidence of each pair, of which the model makes its probability (float64, shape (m, features))."""
-        return features_of(self._listed, self._around, self._scale.reference, self._scale.k)
+        return features_of(self.evidence, self._around, self._scale.reference, self._scale.k)
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
@@ -186,9 +150,4 @@ class Comparison:
         return column
 
     def _scored(self, evidence: pa.Table) -> pa.Table:
-        scored = scored_table(evidence, self._around, self._scale)
-        if self.alone is None:
-            return scored
-        left, right, p = (scored[name].to_numpy() for name in ("left", "right", "probability"))
-        index = scored.schema.get_field_index("probability")
-        return scored.set_column(index, scored.schema.field(index), pa.array(self.alone.moved(left, right, p)))
+        return scored_table(evidence, self._around, self._scale)

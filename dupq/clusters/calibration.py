@@ -20,7 +20,7 @@ added to the log-odds (King and Zeng 2001, section 4.1), so that the sample does
 import importlib.resources
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,7 @@ NEAR = 0.01  # the prior's probability from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient of pairs without tags: the mean of near neighbours on other sites
 _LEAST_LOG_ODDS = -6.0
+_LEAST_OPEN = 0.02  # a probability from which titles without bodies may decide
 _MOST_DEVIATIONS = 3.0
 _MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads that are tried
 _PRICE = 3.0  # nats per doubling: more than a handful of links gains by one
@@ -90,11 +91,12 @@ class Prior(NamedTuple):
     linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
     teacher: np.ndarray  # (3,): coefficients of `teacher_features` and an intercept
     sites: tuple[str, ...] = ()  # that it was learned on
+    same_asking: float = 0.0  # `Model.same_asking`
 
     @property
     def model(self) -> "Model":
         """The model of an archive without links or verdicts."""
-        return Model(self.centres, self.scales, self.coefficients, _mean(self.linked))
+        return Model(self.centres, self.scales, self.coefficients, _mean(self.linked), self.same_asking)
 
 
 class Labelled(NamedTuple):
@@ -115,6 +117,19 @@ class Model:
     scales: np.ndarray
     coefficients: np.ndarray  # (F + 1,)
     linked_share: float  # share of the duplicates that is linked
+    same_asking: float = 0.0  # added to the log-odds where titles ask the same, and taken where they do not
+
+    def probabilities_of(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
+        """Return the probability (float64, (n,)) of rows of COMPARED, given their features.
+
+        Where texts are titles alone, and these clearly ask the same or something else, that moves the log-odds of pairs
+        that are not far from open.
+        """
+        p = self.probabilities(features)
+        if not self.same_asking:
+            return p
+        moved = expit(self.log_odds(features) + self.same_asking * pairs["same_asking"].to_numpy())
+        return np.where(p >= _LEAST_OPEN, moved, p)
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return the probability that each pair is a duplicate (float64, (n,))."""
@@ -136,13 +151,14 @@ class Model:
             "features": list(FEATURES),
             **{name: getattr(self, name).tolist() for name in ("centres", "scales", "coefficients")},
             "linked_share": self.linked_share,
+            "same_asking": self.same_asking,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Model":
         """Return the model of a dict that `to_dict` made."""
         centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
-        return cls(centres, scales, coefficients, float(values["linked_share"]))
+        return cls(centres, scales, coefficients, float(values["linked_share"]), float(values.get("same_asking", 0)))
 
 
 class Calibrated(TypedDict):
@@ -246,7 +262,7 @@ def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Mode
     curvature = np.array([(loss(best.x + step)[1] - loss(best.x - step)[1]) / (2 * _STEP) for step in steps])
     evidence = -best.fun - 0.5 * np.linalg.slogdet((curvature + curvature.T) / 2)[1]
     moved = coefficients(best.x[:-1] * spreads)
-    model = Model(prior.centres, prior.scales, moved, float(expit(best.x[-1])))
+    model = Model(prior.centres, prior.scales, moved, float(expit(best.x[-1])), prior.same_asking)
     return model, float(evidence - _PRICE * np.log2(multiple))
 
 
@@ -315,6 +331,7 @@ class _Entries(TypedDict):
     linked: list[_Positive]
     teacher: list[FiniteFloat]
     sites: list[str]
+    same_asking: NotRequired[FiniteFloat]
 
 
 def read_prior(uri: str = "") -> Prior:
@@ -327,7 +344,8 @@ def read_prior(uri: str = "") -> Prior:
         raise DupqError(f"{uri}: made for other features; {_REMEDY}")
     centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
-    return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
+    prior = Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
+    return prior._replace(same_asking=values.get("same_asking", 0.0))
 
 
 # A teacher's cosine as evidence: it moves the log-odds that all other evidence gives a pair.

@@ -83,7 +83,7 @@ def scale_of(calibration: Calibrated, k: int) -> Scale:
 
 def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
     """Score rows of COMPARED, given the rows of AROUND of their questions; returns rows of SCORED."""
-    p = scale.model.probabilities(features_of(pairs, around, scale.reference, scale.k))
+    p = scale.model.probabilities_of(pairs, features_of(pairs, around, scale.reference, scale.k))
     ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
@@ -139,9 +139,14 @@ class Histogram(NamedTuple):
     probabilities: np.ndarray  # float64, (1000,), their sum
 
     def choose(self, precision: float) -> dict[str, float]:
-        """Return the lowest threshold, with its figures, whose expected precision is enough; 1 if there is none."""
+        """Return the lowest threshold, with its figures, whose expected precision is enough; 1 if there is none.
+
+        It is at least 0.5, unless no more precision than that is wanted: however sure other pairs are, one that is
+        likelier wrong than right does not join.
+        """
         right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
-        is_enough = np.flatnonzero((self.pairs > 0) & (right >= precision * pairs))
+        least = _STEPS // 2 if precision > 0.5 else 0
+        is_enough = least + np.flatnonzero(((self.pairs > 0) & (right >= precision * pairs))[least:])
         return {"precision": precision, **self.above(is_enough[0] / _STEPS if len(is_enough) else 1.0)}
 
     def above(self, threshold: float) -> dict[str, float]:

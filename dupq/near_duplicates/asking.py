@@ -119,21 +119,10 @@ class TitleComparer:
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
 
-    def differ(self, left: Title, right: Title) -> bool:
-        """Return whether titles clearly ask for different things.
-
-        Only one of them has a number, a sign or a denial, or they have the same words, with or without stop words, in
-        another order.
-        """
-        if left.signs != right.signs or numbers_in(left.words) != numbers_in(right.words):
-            return True
-        first, second = self._words(left.words), self._words(right.words)
-        if self._denied.intersection(first) != self._denied.intersection(second):
-            return True
-        bare = [
-            [self._stem(word) for word in words if not is_stop_word(word, self._language)] for words in (first, second)
-        ]
-        return any(words != others and sorted(words) == sorted(others) for words, others in ((first, second), bare))
+    def conditions_of(self, title: Title) -> str:
+        """Return the title's numbers, denials and signs, without which it would ask something else."""
+        denials = self._denied.intersection(self._words(title.words))
+        return " ".join([*sorted(numbers_in(title.words)), *sorted(denials), title.signs])
 
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""

@@ -196,8 +196,8 @@ OTHERS = [
 
 def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> None:
     titles = [title for pair in OTHERS for title in pair] + [
-        "What is a parser?",
-        "What is a pagser?",
+        "What does a recursive descent parser do with comments?",
+        "What does a recursive descent pagser do with comments?",
         *filter(None, TITLES),
     ]
     found = dupq.find_duplicates(titles)

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from dupq.clusters.calibration import (
     FEATURES,
     NEAR,
+    OF_TITLES,
     Labelled,
     Model,
     Prior,
@@ -332,6 +333,20 @@ def test_a_model_is_the_same_after_a_json_file() -> None:
     again = Model.from_dict(json.loads(json.dumps(model.to_dict())))
     assert np.array_equal(again.probabilities(features), model.probabilities(features))
     assert again.linked_share == model.linked_share
+
+
+@pytest.mark.parametrize(("uri", "moves"), [(OF_TITLES, 4.0), ("", 0.0)])
+def test_titles_decide_pairs_that_are_not_far_from_open_where_texts_are_nothing_else(uri: str, moves: float) -> None:
+    prior = read_prior(uri)
+    features = features_for(prior, 300, np.random.default_rng(7))
+    said = np.arange(300) % 3 - 1.0
+    p = prior.model.probabilities(features)
+    assert 0 < (p < 0.02).sum() < 300
+    expected = np.where(p >= 0.02, expit(logit(p) + moves * said), p)
+    weightless = Labelled(features, said > 0, np.zeros(300), said > 0, np.zeros(300))
+    fitted = fit(weightless, prior)
+    for model in (prior.model, fitted, Model.from_dict(prior.model.to_dict())):
+        assert model.probabilities_of(pa.table({"same_asking": said}), features) == pytest.approx(expected)
 
 
 @given(st.lists(st.integers(-20, 20)), st.lists(st.integers(-20, 20)))

@@ -90,8 +90,6 @@ def test_whatever_changes_what_is_asked_is_another_question(left: str, right: st
 
 
 APART = [
-    ("Convert float to string", "How to convert a string to a float"),
-    ("from A to B", "from B to A"),
     ("Taxes for 2013", "Taxes"),
     ("Events in June", "Events in July"),
     ("Is this C++?", "Is this C#"),
@@ -100,6 +98,7 @@ APART = [
     ("Ist das erlaubt", "Ist das nicht erlaubt"),
 ]
 NOT_APART = [
+    ("Convert float to string", "How to convert a string to a float"),
     ("Visa for Norway", "Urgent visa for Norway"),
     ("Can't I fly", "Can I not fly"),
     ("What does it cost to fly to Norway", "Price of flights to Norway"),
@@ -109,10 +108,10 @@ NOT_APART = [
 
 
 @pytest.mark.parametrize(("left", "right"), APART + NOT_APART)
-def test_words_alone_tell_some_titles_apart(left: str, right: str) -> None:
+def test_numbers_denials_and_signs_are_conditions_of_a_title(left: str, right: str) -> None:
     comparer = TitleComparer("german" if "Ist" in left else "english", lambda word: True)
-    one, other = title(left), title(right)
-    assert comparer.differ(one, other) == comparer.differ(other, one) == ((left, right) in APART)
+    one, other = (comparer.conditions_of(title(text)) for text in (left, right))
+    assert (one != other) == ((left, right) in APART)
 
 
 def test_a_word_that_others_use_is_no_typing_error() -> None:

@@ -231,7 +231,7 @@ def calibration(
     evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
     features = features_of(evidence, alike, reference, request.settings.k)
     model = fit(Labelled(features, pairs.labels, pairs.weights, pairs.is_judged, pairs.log_rates), prior)
-    probabilities = model.probabilities(features)
+    probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
     floor = _floor(scores, probabilities, pairs.counts, request.measure)
     record: Calibrated = {
