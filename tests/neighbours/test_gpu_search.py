@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.slow_neighbours import archives, as_rows, exact_order, random_bags, slow_top_k
 from scipy import sparse
 
-from dupq.errors import DupqError
+from dupq.errors import ClusterError, DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
@@ -179,6 +179,12 @@ def test_few_pairs_reach_a_bound_by_their_product_alone() -> None:
     quick = quick_of(questions, rule, columns_of_words(questions))
     tenth = torch.from_numpy(exact_order(made, HYBRID)).topk(10, dim=1).values[:, -1:]
     assert (quick.rows.double() @ quick.rows.double().T >= tenth).sum() <= 1.05 * 10 * 300
+
+
+def test_a_search_that_loses_neighbours_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "find", lambda *_: None)
+    with pytest.raises(ClusterError, match=r"^a GPU of the node .* found other neighbours than exact scores give"):
+        next(nearest_of_all([units(40, 6)], HYBRID, 3, HOST))
 
 
 def test_a_vector_that_is_not_finite_is_named() -> None:

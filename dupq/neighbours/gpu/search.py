@@ -7,11 +7,13 @@ question has been compared with about half as many again, and finds about k / 2 
 After each round the candidates are scored exactly, and bounds rise. Only lists return to the host, at the end.
 """
 
+import socket
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 
+from dupq.errors import ClusterError
 from dupq.neighbours.candidates import Nearest, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import Rule, rule_of
@@ -36,6 +38,7 @@ _SAMPLE = 1_024  # questions for each of k: at least four groups, each of which 
 _SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
 _SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
+_CHECKED, _CHECKED_AT_ONCE = 4, 1 << 16  # questions whose lists are checked, and others at a time
 
 
 def nearest_of_all(
@@ -139,6 +142,27 @@ class _Search:
             after = [around(number + first, number + last + 1) for number in range(panels)]
             before = [around(number - last + is_half, number - first + 1) if first else [] for number in range(panels)]
             self._settle_all([[*both[0], *both[1]] for both in zip(after, before, strict=True)])
+        self._check()
+
+    def _check(self) -> None:
+        """Compare the lists of some questions with the best by the exact scores of all others, in plain torch.
+
+        Raises ClusterError if a list lacks one of them: then a kernel, the driver or the GPU is wrong.
+        """
+        count, device = self._quick[0].size, self._ranks.device
+        rows = torch.arange(min(_CHECKED, count), device=device) * count // min(_CHECKED, count)
+        best = empty_lists(len(rows), self._k, device)
+        for start in range(0, count, _CHECKED_AT_ONCE):
+            others = torch.arange(start, min(start + _CHECKED_AT_ONCE, count), dtype=torch.int32, device=device)
+            counts = torch.full_like(best.counts, len(others))
+            lists = best._replace(counts=counts, buffer=others.expand(len(rows), -1))
+            scores = plain.score(self._rule, *self._sides, rows, lists, self._selves)
+            plain.settle(lists, scores, self._ranks, keeps=True)
+        if not torch.allclose(self.lists.scores[rows], best.scores, rtol=1e-9):
+            raise ClusterError(
+                f"a GPU of the node {socket.gethostname()} found other neighbours than exact scores give; nothing of "
+                "that was kept. Run with --gpus none, and report it"
+            )
 
     def find_targets(self, known: np.ndarray) -> None:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
