@@ -144,11 +144,14 @@ def teacher_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:
 def teacher_vectors(teacher: Teacher, texts: list[str], device: str) -> np.ndarray:
     """Return the teacher's vectors (float16, shape (n, dimensions), of length 1) of n > 0 texts.
 
-    On a CPU a vector depends on its own text only; on a GPU its last bits depend on the other texts. Raises DupqError
-    if this machine has another model of that name, or torch cannot use the GPU.
+    On a CPU a vector depends on its own text only; on a GPU, which multiplies in bfloat16, its last bits depend on the
+    other texts. Raises DupqError if this machine has another model of that name, or torch cannot use the GPU.
     """
+    import torch
+
     model = _open_teacher(teacher, device)
-    vectors = model.encode(texts, batch_size=_BATCH[device], normalize_embeddings=True, show_progress_bar=False)
+    with torch.autocast("cuda", torch.bfloat16) if device == system.GPU else contextlib.nullcontext():
+        vectors = model.encode(texts, batch_size=_BATCH[device], normalize_embeddings=True, show_progress_bar=False)
     return vectors.astype(np.float16)
 
 
