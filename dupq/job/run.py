@@ -166,6 +166,7 @@ class Run:
             peak_memory_mb=round(report.peak_memory_mb, 1),
             counts=report.counts,
             caps=report.caps,
+            steps={step: round(seconds, 2) for step, seconds in report.steps.items()},
             outputs=self._outputs(written, dropped),
             dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
         )

@@ -6,9 +6,10 @@ import inspect
 import logging
 import resource
 import socket
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -97,6 +98,7 @@ class Report:
     peak_memory_mb: float = 0.0  # of the largest task
     counts: Counter[str] = field(default_factory=Counter)
     caps: Counter[str] = field(default_factory=Counter)  # limits that left something out
+    steps: dict[str, float] = field(default_factory=dict)  # seconds of each step whose tasks `run_tasks` ran
 
     def add(self, other: "Report") -> None:
         """Add another step of the same stage, except for its `rows_out`: the stage says which rows are its own."""
@@ -105,6 +107,7 @@ class Report:
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
         self.counts.update(other.counts)
         self.caps.update(other.caps)
+        self.steps |= {name: self.steps.get(name, 0.0) + seconds for name, seconds in other.steps.items()}
 
 
 def summarise(outcomes: Sequence[Outcome]) -> Report:
@@ -144,8 +147,22 @@ def run_tasks(
     identify the calls in errors, by default their shards. Raises ClusterError if the workers of a call die repeatedly,
     or if no node is large enough.
     """
+    began = time.monotonic()
     if cluster.is_in_process():
-        return summarise([recorded(work, *call) for call in calls])
+        outcomes = [recorded(work, *call) for call in calls]
+    else:
+        outcomes = _run_on_ray(label, work, calls, cpus, gpus, names)
+    return replace(summarise(outcomes), steps={label: time.monotonic() - began})
+
+
+def _run_on_ray(
+    label: str,
+    work: Callable[..., Counts],
+    calls: Sequence[tuple[object, ...]],
+    cpus: float,
+    gpus: int,
+    names: Sequence[str] | None,
+) -> list[Outcome]:
     gpus_per_task = min(gpus, 1)
     if not cluster.may_grow():
         cluster.check_fits(label, cpus, gpus_per_task)
@@ -187,7 +204,7 @@ def run_tasks(
     finally:
         for call in running:  # only after an error
             WORKERS.ended(call, is_alive=False)
-    return summarise(outcomes)
+    return outcomes
 
 
 def _begin(task: _Task, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":

@@ -68,6 +68,7 @@ class StageRecord(TypedDict):
     peak_memory_mb: float
     counts: dict[str, int]
     caps: dict[str, int]
+    steps: NotRequired[dict[str, float]]  # seconds of each step that tasks ran; versions before 2026-11-28 have none
     outputs: dict[str, Written]  # by path below the run
     dropped: str | None  # a folder below the run that no later stage needs and that was removed
 
