@@ -358,7 +358,8 @@ def reading(uri: str, form: str) -> Iterator[None]:
 def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
     """Return a Parquet file, checked against `schema` if given. Raises DupqError if it is missing or damaged."""
     with open_input(uri) as stream, reading(uri, "Parquet"):
-        table = pq.ParquetFile(stream).read(columns)  # pq.read_table would import pandas
+        # pq.read_table would import pandas; pyarrow 23 needs pre_buffer, or each column is a request of its own
+        table = pq.ParquetFile(stream, pre_buffer=True).read(columns)
     if schema is None:
         return table
     expected = schema if columns is None else pa.schema([schema.field(column) for column in columns])

@@ -375,8 +375,10 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     """
     columns = []
     for field in schema:
-        if field.name not in table.column_names:
-            raise DupqError(f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}")
+        count = table.column_names.count(field.name)
+        if count != 1:
+            trouble = f"appears {count} times" if count else f"is missing; it has {', '.join(table.column_names)}"
+            raise DupqError(f"{place}: column '{field.name}' {trouble}")
         column = table.column(field.name)
         if column.type != field.type:
             try:

@@ -210,6 +210,16 @@ def test_a_missing_and_a_damaged_file_are_named(folder: str) -> None:
         storage.read_json(place)
 
 
+def test_a_column_that_appears_twice_is_named(folder: str) -> None:
+    place, sink = storage.join(folder, "x.parquet"), pa.BufferOutputStream()
+    pq.write_table(pa.table([[1], [2]], names=["id", "id"]), sink)
+    storage.write_bytes(place, sink.getvalue().to_pybytes())
+    schema = pa.schema([("id", pa.int64())])
+    for read in (storage.read_table, lambda *given: next(storage.read_batches(*given, 9))):
+        with pytest.raises(DupqError, match=r"x\.parquet: column 'id' appears 2 times"):
+            read(place, schema, ["id"])
+
+
 def test_a_folder_is_cleared_of_all_but_what_is_kept_and_deleted_whole(folder: str) -> None:
     places = [storage.join(folder, "x", name) for name in ("a.parquet", "b.parquet", "deep/c.json")]
     for place in places:

@@ -62,7 +62,7 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "titles that ask something else": ("other_date", "other_asking"),
+    "what the titles ask": ("other_date", "other_asking"),  # and `Model.same_asking`
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),
@@ -117,19 +117,19 @@ class Model:
     scales: np.ndarray
     coefficients: np.ndarray  # (F + 1,)
     linked_share: float  # share of the duplicates that is linked
-    same_asking: float = 0.0  # added to the log-odds where titles ask the same, and taken where they do not
+    same_asking: float = 0.0  # added to the log-odds where titles ask the same
 
     def probabilities_of(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
         """Return the probability (float64, (n,)) of rows of COMPARED, given their features.
 
-        Where texts are titles alone, and these clearly ask the same or something else, that moves the log-odds of pairs
-        that are not far from open.
+        Where texts are titles alone, and these ask the same, that raises the log-odds of pairs that are not far from
+        open.
         """
-        p = self.probabilities(features)
-        if not self.same_asking:
-            return p
-        moved = expit(self.log_odds(features) + self.same_asking * pairs["same_asking"].to_numpy())
-        return np.where(p >= _LEAST_OPEN, moved, p)
+        return np.asarray(expit(self.log_odds(features) + self._moves(pairs, features)))
+
+    def _moves(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
+        is_open = self.probabilities(features) >= _LEAST_OPEN
+        return self.same_asking * np.where(is_open, pairs["same_asking"].to_numpy(), 0.0)
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return the probability that each pair is a duplicate (float64, (n,))."""
@@ -139,9 +139,10 @@ class Model:
         """Return the same as log-odds."""
         return np.asarray(designed(features, self.centres, self.scales) @ self.coefficients)
 
-    def added(self, features: np.ndarray) -> np.ndarray:
-        """Return what each of KINDS adds to the log-odds of each pair (float64, (n, kinds))."""
+    def added(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
+        """Return what each of KINDS adds to the log-odds of rows of COMPARED (float64, (n, kinds))."""
         terms = designed(features, self.centres, self.scales) * self.coefficients
+        terms[:, FEATURES.index("other_asking")] += self._moves(pairs, features)
         columns = [[FEATURES.index(name) for name in names] or [len(FEATURES)] for names in KINDS.values()]
         return np.stack([terms[:, indices].sum(axis=1) for indices in columns], axis=1)
 

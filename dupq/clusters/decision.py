@@ -141,8 +141,8 @@ class Histogram(NamedTuple):
     def choose(self, precision: float) -> dict[str, float]:
         """Return the lowest threshold, with its figures, whose expected precision is enough; 1 if there is none.
 
-        It is at least 0.5, unless no more precision than that is wanted: however sure other pairs are, one that is
-        likelier wrong than right does not join.
+        It is at least 0.5 if the precision is more than 0.5: however sure other pairs are, one that is likelier wrong
+        than right connects nothing.
         """
         right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
         least = _STEPS // 2 if precision > 0.5 else 0

@@ -22,15 +22,14 @@ from dupq.text.keys import RowsByKey
 from dupq.text.languages import numbers_in
 from dupq.text.questions import Terms
 
-# Marks of a question beside its words: what its title asks, also without years and months, and under what conditions;
-# its numbers and formulas, its asker, the questions that it cites.
+# Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
+# asker, the questions that it cites.
 #
 # A mark is a kind and a hash of _HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
 # stored: an asker is a hash of the user's number on the site.
 
 _HASH_BITS = 22
-# kinds; a question has exactly one mark CONDITIONS, and one mark SELF, the last
-ASKING, UNDATED, CONDITIONS, NUMBER, FORMULA, ASKER, CITED, SELF = range(8)
+ASKING, UNDATED, NUMBER, FORMULA, ASKER, CITED, SELF = range(7)  # kinds; a question has exactly one mark SELF
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
@@ -52,10 +51,8 @@ def marks_of(
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
     for words, sign, site, number, title, body in rows:
-        asked = Title(words, sign)
-        marks = {_mark(SELF, f"{site}/{number}"), _mark(CONDITIONS, comparer.conditions_of(asked))}
-        marks.update(_mark(NUMBER, each) for each in numbers_in(words))
-        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(asked)))
+        marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
+        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
         marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in_html(body))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
         marks_of_rows.append(sorted(marks))
@@ -103,7 +100,6 @@ def cited_in(body: str, site: str) -> set[str]:
 
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference
-_ALL_WORDS = 0.9999  # the cosine of titles with the same words, but for rounding
 _COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
 
 
@@ -129,7 +125,7 @@ class Shared(NamedTuple):
     other_numbers: np.ndarray  # 1 where both titles have numbers, but not the same ones: siblings, not duplicates
     other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
-    same_asking: np.ndarray  # 1 where the titles clearly ask the same, -1 where they clearly do not
+    same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
     cites: np.ndarray  # 1 where one links to the other
@@ -184,9 +180,6 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
     titles, texts, marks = (_read_only(terms) for terms in (words.titles, words.texts, words.marks))
     title_cosine, title_least, _ = _overlaps(*titles, rarities, left, right)
     text_cosine, text_least, both_ways = _overlaps(*texts, rarities, left, right)
-    compared_marks = _compared_marks(marks.offsets, marks.ids, left, right)
-    other_asking, same_asking = compared_marks[2], compared_marks[3]
-    same_asking[(other_asking > 0) & (title_cosine > _ALL_WORDS)] = -1  # the same words in another order
     tags = Shingles(words.tags.ids, words.tags.offsets)
     has_tags = np.diff(words.tags.offsets) > 0
     return Shared(
@@ -197,7 +190,7 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
         _swaps(titles.offsets, titles.ids, rarities, left, right),
-        *compared_marks,
+        *_compared_marks(marks.offsets, marks.ids, left, right),
     )
 
 
@@ -348,10 +341,7 @@ _KINDS = SELF + 1
 
 @numba.njit(nogil=True, cache=True)
 def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the fields of Shared from `other_numbers` on (float32, shape (7, n)); the marks are sorted.
-
-    `same_asking` knows nothing of the order of words.
-    """
+    """Return the fields of Shared from `other_numbers` on (float32, shape (7, n)); the marks are sorted."""
     fields = np.zeros((7, len(left)), np.float32)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
@@ -377,7 +367,7 @@ def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, righ
         for row, kind in ((0, NUMBER), (2, ASKING)):
             both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
             fields[row, pair] = both and mine[kind] + theirs[kind] > 0
-        fields[3, pair] = -1 if common[CONDITIONS] == 0 else common[ASKING] > 0
+        fields[3, pair] = common[ASKING] > 0
         if mine[FORMULA] + common[FORMULA] > 0 and theirs[FORMULA] + common[FORMULA] > 0:
             apart = mine[FORMULA] + theirs[FORMULA]
             fields[4, pair] = apart / (apart + common[FORMULA])

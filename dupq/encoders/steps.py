@@ -290,11 +290,11 @@ def pool_for(settings: EncodeSettings, shards: int, gpus: int, cpus: int) -> Poo
 
 
 def _pool(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
-    """Return `pool_for` the cluster's CPUs; None without Ray, unless actors are asked for, which are refused then.
+    """Return `pool_for` the cluster's CPUs; None without Ray, unless several actors are set, which are refused then.
 
     Also None on a cluster without a CPU yet: it grows for tasks that wait, and would never for its one actor.
     """
-    by_tasks = not settings.actors and (cluster.is_in_process() or not (gpus or cluster.widest()))
+    by_tasks = settings.actors < 2 and (cluster.is_in_process() or not (gpus or cluster.widest()))
     return None if by_tasks else pool_for(settings, shards, gpus, cluster.cpus())
 
 

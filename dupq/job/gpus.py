@@ -36,7 +36,8 @@ def enough_memory() -> Iterator[None]:
             raise
         raise DupqError(
             f"a GPU of the node {socket.gethostname()} has too little memory ({str(error).partition(chr(10))[0]}); "
-            "use one that nothing else uses, set encode.batch_size lower, or run with --gpus none"
+            "use one that nothing else uses, set encode.batch_size (to train: training.batch_size) lower, or run with "
+            "--gpus none"
         ) from error
 
 

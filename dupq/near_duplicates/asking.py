@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from dupq.text.languages import is_date, is_stop_word, normalised_arabic, numbers_in, stems
+from dupq.text.languages import is_date, is_stop_word, normalised_arabic, stems
 from dupq.text.tokens import as_read
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
@@ -38,17 +38,6 @@ _TELLING = {
     "russian": "не ни без нет нельзя никогда ничего до после под над перед при между из от все всех больше лучше когда "
     "где куда зачем кто два три один",
     "spanish": "no ni sin nada antes desde hasta contra entre más todo todos cuando donde quien quienes uno",
-}
-# Words that deny.
-_DENYING = {
-    "arabic": "لا لم لن ليس ليست لست بدون دون غير",
-    "english": "no nor not without never none nothing neither non",
-    "french": "ne n pas sans",
-    "german": "nicht kein keine keinem keinen keiner keines nichts ohne nie",
-    "italian": "non senza",
-    "portuguese": "não sem nem nunca",
-    "russian": "не ни без нет нельзя никогда",
-    "spanish": "no ni sin nada nunca",
 }
 # Words that differ in a letter from others of their kind, and are never typing errors of these.
 _ALIKE = """
@@ -98,7 +87,6 @@ class TitleComparer:
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
         self._is_date = functools.cache(is_date)
         self._tells = functools.cache(lambda word: word in kept or not is_stop_word(word, language))
-        self._denied = frozenset(_DENYING.get(language, "").split())
 
     def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return whether the titles in rows `left[i]` and `right[i]` of `words` and `signs` ask the same (bool)."""
@@ -118,11 +106,6 @@ class TitleComparer:
             return True
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
-
-    def conditions_of(self, title: Title) -> str:
-        """Return the title's numbers, denials and signs, without which it would ask something else."""
-        denials = self._denied.intersection(self._words(title.words))
-        return " ".join([*sorted(numbers_in(title.words)), *sorted(denials), title.signs])
 
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""

@@ -43,7 +43,7 @@ DEDUP_VERSIONS = {
     "encode": 2,
     "terms": 3,
     "neighbours": 6,
-    "calibrate": 8,
+    "calibrate": 9,
     "beyond_lists": 1,
     "pairs": 4,
     "partition": 3,

@@ -192,7 +192,8 @@ class Scorer:
         candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
         (evidence, are_there), scale = self._compared(candidates), self._scale()
         added = np.full((len(pairs), len(KINDS)), np.nan)
-        added[are_there] = scale.model.added(features_of(evidence, self._around(evidence), scale.reference, scale.k))
+        features = features_of(evidence, self._around(evidence), scale.reference, scale.k)
+        added[are_there] = scale.model.added(evidence, features)
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 

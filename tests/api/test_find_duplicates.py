@@ -206,7 +206,7 @@ def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> N
         (row["left"], row["right"]): row["probability"]
         for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
     }
-    assert max(probabilities[2 * pair, 2 * pair + 1] for pair in range(len(OTHERS))) < 0.1
+    assert max(probabilities[2 * pair, 2 * pair + 1] for pair in range(len(OTHERS))) < 0.5
 
 
 def test_the_prior_of_titles_is_for_texts_without_bodies(found) -> None:

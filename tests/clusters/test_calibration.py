@@ -339,14 +339,16 @@ def test_a_model_is_the_same_after_a_json_file() -> None:
 def test_titles_decide_pairs_that_are_not_far_from_open_where_texts_are_nothing_else(uri: str, moves: float) -> None:
     prior = read_prior(uri)
     features = features_for(prior, 300, np.random.default_rng(7))
-    said = np.arange(300) % 3 - 1.0
+    said = np.arange(300) % 2.0
     p = prior.model.probabilities(features)
     assert 0 < (p < 0.02).sum() < 300
     expected = np.where(p >= 0.02, expit(logit(p) + moves * said), p)
     weightless = Labelled(features, said > 0, np.zeros(300), said > 0, np.zeros(300))
     fitted = fit(weightless, prior)
+    pairs = pa.table({"same_asking": said})
     for model in (prior.model, fitted, Model.from_dict(prior.model.to_dict())):
-        assert model.probabilities_of(pa.table({"same_asking": said}), features) == pytest.approx(expected)
+        assert model.probabilities_of(pairs, features) == pytest.approx(expected)
+        assert expit(model.added(pairs, features).sum(axis=1)) == pytest.approx(expected)  # as a waterfall shows it
 
 
 @given(st.lists(st.integers(-20, 20)), st.lists(st.integers(-20, 20)))

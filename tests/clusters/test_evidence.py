@@ -14,7 +14,6 @@ from dupq.clusters.evidence import (
     ASKER,
     ASKING,
     CITED,
-    CONDITIONS,
     FORMULA,
     NUMBER,
     SELF,
@@ -98,7 +97,7 @@ def one_pair(one: Question, other: Question, rarity: list[float] | None = None) 
     return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
 
 
-EVERYTHING = [(kind, 1) for kind in (ASKING, UNDATED, CONDITIONS, NUMBER, FORMULA, ASKER)]
+EVERYTHING = [(kind, 1) for kind in (ASKING, UNDATED, NUMBER, FORMULA, ASKER)]
 NONE_OF_A_COPY = {"title_swap", "other_numbers", "other_date", "other_asking", "other_formulas", "cites"}
 
 

@@ -109,8 +109,7 @@ def of_training(run: Run, job: TrainingJob) -> Answers:
 
 def of_texts(folder: str) -> str:
     """A hash of a table of texts."""
-    table = pq.read_table(folder).sort_by("key")
-    return digest(table["key"], table["title"], table["text"])
+    return digest(*pq.read_table(folder).sort_by("key").columns)
 
 
 def of_run(run: Run) -> Answers:

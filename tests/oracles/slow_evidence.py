@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.evidence import ASKER, ASKING, CITED, CONDITIONS, FORMULA, NUMBER, SELF, UNDATED, Words
+from dupq.clusters.evidence import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, UNDATED, Words
 from dupq.text.questions import BUCKETS, Terms
 
 SATURATION = 1.2
@@ -47,22 +47,20 @@ def slow_shared(one: Question, other: Question, rarity: Sequence[float]) -> dict
         "both_ways": slow_both_ways(one.text, other.text, rarity),
         "tags": len(one.tags.keys() & other.tags.keys()) / len(every) if every else math.nan,
         "title_swap": slow_swap(one.title, other.title, rarity),
-        **slow_marked(slow_cosine(one.title, other.title, rarity), one.marks, other.marks),
+        **slow_marked(one.marks, other.marks),
     }
 
 
-def slow_marked(title_cosine: float, *marks: Counts) -> dict[str, float]:
-    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(8)}
+def slow_marked(*marks: Counts) -> dict[str, float]:
+    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(7)}
     (own, others_own), (cited, others_cited) = of[SELF], of[CITED]
-    other_asking = all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]
-    is_else = of[CONDITIONS][0].isdisjoint(of[CONDITIONS][1]) or (other_asking and title_cosine > 0.9999)
     return {
         "other_numbers": float(all(of[NUMBER]) and of[NUMBER][0] != of[NUMBER][1]),
         "other_date": float(
             bool(set.intersection(*of[UNDATED]) and of[NUMBER][0] - of[NUMBER][1] and of[NUMBER][1] - of[NUMBER][0])
         ),
-        "other_asking": float(other_asking),
-        "same_asking": -1.0 if is_else else float(bool(set.intersection(*of[ASKING]))),
+        "other_asking": float(all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]),
+        "same_asking": float(bool(set.intersection(*of[ASKING]))),
         "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
         if all(of[FORMULA])
         else 0.0,

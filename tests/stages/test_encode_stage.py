@@ -88,11 +88,14 @@ def test_actors_encode_from_so_many_shards_on_and_tasks_what_they_leave(
     assert ways == wanted
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
-def test_without_ray_tasks_encode_however_many_shards_there_are(cpus: int, ways: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cpus", "actors"), [(1, 0), (2, 0), (2, 1)])
+def test_without_ray_tasks_encode_however_many_shards_there_are(
+    cpus: int, actors: int, ways: list[str], tmp_path: Path
+) -> None:
+    settings = EncodeSettings(actors=actors)
     with cluster.in_process(cpus):
-        steps.check_room_to_encode(EncodeSettings(), 32, f"{tmp_path}/as.json", NO_GPUS)
-        encode_empty_shards(32, EncodeSettings(), tmp_path)
+        steps.check_room_to_encode(settings, 32, f"{tmp_path}/as.json", NO_GPUS)
+        encode_empty_shards(32, settings, tmp_path)
     assert ways == ["tasks"]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, features_of, fit, own_share, read_prior
+from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, Prior, features_of, fit, own_share, read_prior
 from dupq.clusters.decision import compared, ranked, undirected
 from dupq.clusters.evidence import Words, around, title_cosines, titles_only, words_of
 from dupq.clusters.steps.decide import Known, TermTables
@@ -230,7 +230,7 @@ def calibration(
     alike = around(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
     evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
     features = features_of(evidence, alike, reference, request.settings.k)
-    model = fit(Labelled(features, pairs.labels, pairs.weights, pairs.is_judged, pairs.log_rates), prior)
+    model = fit(labelled(pairs, evidence, features, prior), prior)
     probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
     floor = _floor(scores, probabilities, pairs.counts, request.measure)
@@ -248,6 +248,15 @@ def calibration(
     }
     counts = {"rows_out": len(features), "development pairs among neighbours": int(pairs.is_linked.sum())}
     return Counted(record, counts, _fitted(Sites(request.sites), evidence, pairs, features, probabilities))
+
+
+def labelled(pairs: SampledPairs, evidence: pa.Table, features: np.ndarray, prior: Prior) -> Labelled:
+    """Return what the model is fitted to. Pairs that titles alone decide weigh nothing: they say nothing of open ones.
+
+    The prior was learned without such pairs too.
+    """
+    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.same_asking == 0)
+    return Labelled(features, pairs.labels, pairs.weights * is_open, pairs.is_judged, pairs.log_rates)
 
 
 def _are_titles(words: Words, rows: np.ndarray) -> bool:

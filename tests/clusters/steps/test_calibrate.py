@@ -6,6 +6,7 @@ import pytest
 from oracles.slow_evidence import Question, words_of
 from run_tables import terms_table
 
+from dupq.clusters.calibration import OF_TITLES, fit, read_prior
 from dupq.clusters.decision import undirected
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.steps.calibrate import (
@@ -13,6 +14,7 @@ from dupq.clusters.steps.calibrate import (
     _are_titles,
     _weight,
     directed_in,
+    labelled,
     lists_of,
     lists_of_neighbours,
     reference_of,
@@ -192,6 +194,17 @@ def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], ar
         [Question({1: 1}, {1: 1}, {}, {}), Question({}, {}, {5: 1}, {}), Question({1: 2}, {1: 2, 4: 1}, {}, {})]
     )
     assert _are_titles(words, np.array(rows, np.int64)) == are_titles
+
+
+@pytest.mark.parametrize(("prior", "are_fitted"), [(OF_TITLES, False), ("", True)])
+def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_fitted: bool) -> None:
+    known, every, zeros = read_prior(prior), np.ones(30, bool), np.zeros(30)
+    verdicts = SampledPairs(np.arange(30), ~every, every, every, zeros, zeros + 1, zeros)
+    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.centres, (30, 1))
+    model = fit(labelled(verdicts, evidence, features, known), known)
+    before, after = (each.probabilities(features)[0] for each in (known.model, model))
+    assert (after > before + 0.1) == are_fitted
+    assert are_fitted or after == pytest.approx(before, abs=1e-3)
 
 
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:
