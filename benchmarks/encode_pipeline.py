@@ -36,7 +36,7 @@ from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
-from dupq.encoders.steps import Embedder, EncodeContext, encode_shard
+from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.runs.records import Encoding
@@ -185,7 +185,7 @@ def _between(work: EncodeContext, texts: str, output: str) -> EncodeContext:
 def check_bytes(work: EncodeContext, folder: Path, names: list[str], outputs: list[str]) -> None:
     """Stop with an error where a file is not that of one process that takes all steps."""
     for name in (names[0], names[-1]):
-        encode_shard(_between(work, f"{folder}/texts", f"{folder}/alone"), name)
+        encode_shards(_between(work, f"{folder}/texts", f"{folder}/alone"), [name])
         expected = storage.read_bytes(f"{folder}/alone/{name}")
         for output in outputs:
             if storage.read_bytes(f"{output}/{name}") != expected:

@@ -184,13 +184,10 @@ class Embedder:
             return encode(encoder.network, texts, self._context.batch_size), truncated
 
 
-def encode_shard(context: EncodeContext, name: str, embedder: Embedder | None = None) -> Counts:
-    """Write the embeddings of a shard, a file of texts of that name, unless they are finished.
-
-    A task reads the encoder each time: kept in the process, it would take memory during later stages.
-    """
+def encode_shard(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
+    """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
     output = storage.join(context.files.output, name)
-    return unless_finished(output, lambda: _write_shard(context, name, output, embedder or Embedder(context)))
+    return unless_finished(output, lambda: _write_shard(context, name, output, embedder))
 
 
 def _write_shard(context: EncodeContext, name: str, output: str, embedder: Embedder) -> Counts:
@@ -253,13 +250,14 @@ def _represented(representatives: str, version: str) -> np.ndarray:
     return keys[keys != table["representative"].to_numpy()]
 
 
-_AT_ONCE = 4  # shards that a process with a GPU reads, encodes and writes
+_AT_ONCE = 4  # shards that a process reads, encodes and writes
 
 
 def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     """Encode shards with one network; threads read and write some while one is encoded.
 
-    Memory of the host: four shards, and the encoder.
+    Memory of the host: four shards, and the encoder. A task reads the encoder each time: kept in the process, it would
+    take memory during later stages.
     """
     embedder = Embedder(context)
 
@@ -275,7 +273,7 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     return dict(total)
 
 
-_SHARDS_PER_ACTOR = 16  # from here on the cost of starting actors is small
+_SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
 def pool_for(settings: EncodeSettings, shards: int, gpus: int, cpus: int) -> Pool | None:
@@ -328,20 +326,34 @@ def encode_texts(
     description = read_description(job.encoder)
     made_by = {"encoder": description["fingerprint"], "algorithm": DEDUP_VERSIONS["encode"]}
     made_by |= {"torch": importlib.metadata.version("torch")}
+    counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], texts_of_shards)
+    questions = sum(counts)
     if not storage.exists(job.made_as):
-        questions = sum(side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], texts_of_shards))
         gpus = gpus_to_encode(description["settings"]["encoder"]["kind"], questions, gpus)
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
-    pool = _pool(settings, len(shards), gpu_count)
-    calls = [(context, name) for name in shards]
+    # a hundred small sites are no large run
+    pool = _pool(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
     if pool is not None:
+        calls = [(context, name) for name in shards]
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
         if report is not None:
             return report
-    if not gpu_count:
-        return run_tasks("encode", encode_shard, calls, names=texts_of_shards)
-    shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))]
-    names = [f"{storage.join(job.texts, share[0])} and {len(share) - 1} more" for share in shares]
+    shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts)
+    others = (f" and {len(share) - 1} more" if len(share) > 1 else "" for share in shares)
+    names = [f"{storage.join(job.texts, share[0])}{more}" for share, more in zip(shares, others, strict=True)]
     return run_tasks("encode", encode_shards, [(context, share) for share in shares], gpus=gpu_count, names=names)
+
+
+def _grouped(shards: Sequence[str], counts: Sequence[int]) -> list[list[str]]:
+    """Group small shards, so that the encoder is not read for each: a group has at most a large shard's questions."""
+    groups: list[list[str]] = []
+    total = 0
+    for shard, count in zip(shards, counts, strict=True):
+        if not groups or total + count > _LARGE_SHARD:
+            groups.append([])
+            total = 0
+        groups[-1].append(shard)
+        total += count
+    return groups

@@ -11,7 +11,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.saved import read_measure
-from dupq.encoders.steps import EncodeContext, encode_shard
+from dupq.encoders.steps import EncodeContext, encode_shards
 from dupq.evaluation.measures import Ranker
 from dupq.job.table import Table
 from dupq.neighbours.embeddings import embeddings_of
@@ -52,7 +52,7 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
         if encoder is not None:
             files = Encoding(str(folder / "texts"), "", encoder, None, "", str(folder / "embeddings"))
-            encode_shard(EncodeContext(files, SITES.names, 64, gpu=False), name)
+            encode_shards(EncodeContext(files, SITES.names, 64, gpu=False), [name])
     made, embedded = (Table(str(folder / name), None, len(bounds) - 1) for name in ("texts", "embeddings"))
     return Archive(made, embedded, encoder, SITES.names, "")
 

@@ -84,7 +84,7 @@ def by_actors(context: EncodeContext, pool: Pool) -> Report:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     made = Archive(tmp_path_factory.mktemp("archive"))
     for name in NAMES:
-        encode_shard(made.to("alone"), name)
+        encode_shards(made.to("alone"), [name])
     return made
 
 
@@ -104,7 +104,7 @@ def check_bytes(archive: Archive, context: EncodeContext) -> None:
 def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
     context = archive.to("by threads")
-    encode_shard(context, NAMES[1])
+    encode_shards(context, [NAMES[1]])
     with recording() as written:
         counts = encode_shards(context, NAMES)
     check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
@@ -134,7 +134,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     context = archive.to("again")
     gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
     for name in NAMES[:4]:  # what a job that was killed has left
-        encode_shard(context, name)
+        encode_shards(context, [name])
     first, *kept, lost = outputs(context)[:4]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
@@ -150,7 +150,7 @@ def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: N
     archive = Archive(tmp_path)
     storage.write_bytes(f"{tmp_path}/texts/5.parquet", b"damaged")
     with pytest.raises(DupqError) as alone:
-        encode_shard(archive.to("alone"), NAMES[5])
+        encode_shards(archive.to("alone"), [NAMES[5]])
     with pytest.raises(DupqError) as caught:
         by_actors(archive.to("embeddings"), Pool(1, 0.2, 0))
     assert str(caught.value) == str(alone.value)

@@ -99,6 +99,24 @@ def test_without_ray_tasks_encode_however_many_shards_there_are(
     assert ways == ["tasks"]
 
 
+def test_tasks_encode_many_small_shards(ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"is_in_process": False, "cpus": 1, "gpus": 0, "widest": 1.0}.items():
+        monkeypatch.setattr(cluster, name, lambda value=value: value)
+    encode_empty_shards(100, EncodeSettings(), tmp_path)
+    assert ways == ["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "groups"),
+    [([0, 6, 4], ["012"]), ([6, 5, 4, 0, 2, 11], ["0", "123", "4", "5"]), ([20, 1], ["0", "1"]), ([], [])],
+)
+def test_small_shards_are_encoded_together(
+    counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_LARGE_SHARD", 10)
+    assert ["".join(group) for group in steps._grouped([str(n) for n in range(len(counts))], counts)] == groups
+
+
 def test_tasks_encode_on_a_cluster_that_has_no_cpu_yet(
     ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
