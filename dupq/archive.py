@@ -5,6 +5,7 @@ the earlier ones. So a reader always sees a whole site, before or after. Tables 
 records; all their files count.
 """
 
+import itertools
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -84,12 +85,14 @@ def table_files(table: str) -> list[storage.File]:
     for file in listed:
         site = only or _site_of(file.relative.partition("/")[0])
         sites.setdefault(site, {})[file.uri] = file
+    unnamed = [site for site in sites if site and site not in records]
+    begun = side_by_side(lambda site: storage.exists(storage.join(archive, UNFINISHED, site, BEGUN)), unnamed)
+    for site in itertools.compress(unnamed, begun):
+        raise DupqError(f"{archive}: the ingest of {site} was cut off, or is at work; run it again to its end")
     kept = set()
     for site, files in sites.items():
         if site in records:
             kept |= _named(records[site], storage.join(root, f"site={site}"), files)
-        elif site and storage.exists(storage.join(archive, UNFINISHED, site, BEGUN)):
-            raise DupqError(f"{archive}: the ingest of {site} was cut off, or is at work; run it again to its end")
         else:
             kept |= files.keys()
     if len(kept) < len(listed):

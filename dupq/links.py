@@ -17,6 +17,7 @@ from dupq.clusters.components import components, represented
 from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
+from dupq.system import side_by_side
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
 from dupq.text.keys import (
     Sites,
@@ -36,14 +37,16 @@ def duplicate_links(links: str, sites: Sites) -> np.ndarray:
 
     Links of sites that are not in `sites` are left out. Links are far fewer than questions, so any task may hold them.
     """
-    pairs = [np.zeros((0, 2), np.int64)]
-    for uri, site in link_files(links):
-        if site in sites.names:
-            table = storage.read_table(uri, LINKS, ["question_id", "related_id", "link_type"])
-            table = table.filter(pc.equal(table["link_type"], "duplicate"))
-            ends = [sites.pack(site, table[column].to_numpy(), uri) for column in ("question_id", "related_id")]
-            pairs.append(np.stack(ends, axis=1))
-    return np.concatenate(pairs)
+
+    def pairs_of(file: tuple[str, str]) -> np.ndarray:
+        uri, site = file
+        table = storage.read_table(uri, LINKS, ["question_id", "related_id", "link_type"])
+        table = table.filter(pc.equal(table["link_type"], "duplicate"))
+        ends = [sites.pack(site, table[column].to_numpy(), uri) for column in ("question_id", "related_id")]
+        return np.stack(ends, axis=1)
+
+    files = [(uri, site) for uri, site in link_files(links) if site in sites.names]
+    return np.concatenate([np.zeros((0, 2), np.int64), *side_by_side(pairs_of, files)])
 
 
 def known_duplicates(links: str, sites: Sites) -> np.ndarray:

@@ -1,16 +1,21 @@
 """Links and labelled pairs, and which of them a run calibrates on, compared with Python sets."""
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import networkx
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.links import known_pairs, represented_split, run_split
+from dupq import storage, tables
+from dupq.links import duplicate_links, known_pairs, represented_split, run_split
 from dupq.settings.sections import TrainingSettings
+from dupq.text.keys import ID_BITS, Sites
 
 PARTS = ("train", "development", "test")
 KEYS = st.integers(0, 20)
@@ -204,3 +209,19 @@ def test_links_and_labels_are_joined_and_contradictions_left_out(
     assert {tuple(pair) for pair in found.wrong.tolist()} == wrong
     absent = [pair for pairs in (set(same), set(others)) for pair in pairs if not set(pair) <= keys]
     assert list(found.counts.values()) == [len(absent), len(together)]
+
+
+def test_links_of_several_sites_are_asked_for_and_read_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, those of 360 sites take half a minute from an object store, in each task that needs them."""
+    for site in ("a", "b"):
+        rows = [{"question_id": 2, "related_id": 1, "link_type": "duplicate"}]
+        uri = f"{tmp_path}/links/site={site}/part-0.parquet"
+        storage.write_table(uri, pa.Table.from_pylist(rows, tables.LINKS), tables.LINKS)
+    for name in ("exists", "read_table"):
+        both, ask = threading.Barrier(2, timeout=20), getattr(storage, name)
+        monkeypatch.setattr(storage, name, lambda *given, both=both, ask=ask: both.wait() >= 0 and ask(*given))
+    site_b = 1 << ID_BITS
+    links = duplicate_links(f"{tmp_path}/links", Sites(["a", "b"]))
+    assert links.tolist() == [[2, 1], [site_b | 2, site_b | 1]]

@@ -17,8 +17,8 @@ in order:
 
 Only the previous run matters: an id that no cluster has any more may be used again.
 
-All keys are >= 0 and name the same sites in both runs. If the sites of the runs differ, pack the keys of both with the
-sites of both: an id may outlive its question's site.
+All keys are >= 0 and name the same sites in both runs. If the sites of the runs differ, `changes` needs the keys of
+both packed with the sites of both. An id does not outlive its question's site: the cluster then gets a new one.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ A range is a stretch of a plain XML file, or any other file as a whole. Ranges, 
 file alone, so that a job that was interrupted finds what it has already read.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,7 @@ class FileRange(NamedTuple):
     member: Member
     table: Table
     counts_size: bool = True  # False for further members of an archive, whose size counts once
-    has_several: bool = False  # whether the table has more files
+    above: str | None = None  # what the names of the table's files begin with; None: it has one file
 
 
 class Batch(NamedTuple):
@@ -62,8 +63,10 @@ def file_ranges(site: DumpSite) -> list[FileRange]:
     posts: list[tuple[Table, Member]] = [("table" if site.is_table else "posts", member) for member in site.posts]
     links: list[tuple[Table, Member]] = [("links", member) for member in site.links]
     uris = [member.uri for _, member in posts + links]
+    common = os.path.commonprefix([member.source for member in site.posts])  # noqa: RUF071 (commonpath spoils s3://)
+    above = common[: common.rfind("/") + 1] if len(posts) > 1 else None
     return [
-        FileRange(file, number, member, table, member.uri not in uris[:file], len(posts) > 1)
+        FileRange(file, number, member, table, member.uri not in uris[:file], above)
         for file, (table, member) in enumerate(posts + links)
         for number in range(_range_count(member))
     ]
@@ -129,7 +132,7 @@ def _table_batches(file_range: FileRange, columns: Columns, file_format: Format)
     member = file_range.member
     read: Callable[..., ParsedRows] = read_rows
     if file_range.table == "table":
-        read = partial(read_numbered, file=file_range.file, has_several=file_range.has_several)
+        read = partial(read_numbered, file=file_range.file, above=file_range.above)
     packed_bytes = storage.size(member.uri) * file_range.counts_size
     with local_copy(member) as path:
         rows = read_table(path, member.source, member.form, file_range.table, columns)

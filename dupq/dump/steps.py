@@ -27,6 +27,7 @@ from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_or_none
+from dupq.system import side_by_side
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
@@ -62,8 +63,10 @@ def inputs_of(site: DumpSite, job: Ingest) -> dict[str, object]:
     Partitions depend on `parts` alone. So shards of another size can be made without reading the dump again.
     """
     files = [*site.posts, *site.links]
+    uris = list(dict.fromkeys(member.uri for member in files))  # an archive has several members, and is read once
+    checksums = dict(zip(uris, side_by_side(storage.checksum, uris), strict=True))
     parts = {
-        "files": [[storage.checksum(member.uri), member.name, member.form] for member in files],
+        "files": [[checksums[member.uri], member.name, member.form] for member in files],
         "links": len(site.links),
         "is_table": site.is_table,
         "columns": repr(job.columns),

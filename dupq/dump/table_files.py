@@ -215,11 +215,12 @@ def _attribute_indices(
 
 
 def read_numbered(
-    rows: Iterable[Row | BrokenRow], file_format: Format, source: str, file: int, has_several: bool
+    rows: Iterable[Row | BrokenRow], file_format: Format, source: str, file: int, above: str | None
 ) -> ParsedRows:
     """Parse rows from elsewhere, with numbers as ids, and add the tables `ids` and `links`.
 
-    Rows without an id are numbered; if the table has several files, from another number in each `file`.
+    Rows without an id are numbered; if the table has several files, whose names begin with `above`, from another number
+    in each `file`.
     """
     numbered: list[Row | BrokenRow] = []
     ids: list[tuple[dict[str, object], str]] = []
@@ -232,7 +233,7 @@ def read_numbered(
             own_id = row.attributes.get("Id") or row.attributes[_ROW_NUMBER]
             if _ROW_NUMBER in row.attributes:
                 number = file * _FILE_ROWS + int(own_id)
-                own_id = f"{source.rpartition('/')[2]}:{own_id}" if has_several else own_id
+                own_id = own_id if above is None else f"{source.removeprefix(above)}:{own_id}"
             else:
                 number = id_number(own_id)
             row = row._replace(attributes={**row.attributes, "Id": str(number)})

@@ -4,7 +4,7 @@ A shard is encoded as a whole, so the file of its embeddings has the same bits w
 
 - Ray Data (dupq/job/actors.py), which feeds shards to a pool of actors that hold the encoder. It is used in large runs
   and if `encode.actors` is set: its processes take longer to start than a small archive takes to encode;
-- a task per shard, on CPUs;
+- tasks on CPUs, each for a shard or for several small ones;
 - a process per GPU, whose threads read and write some shards while it encodes one.
 
 CPUs and GPUs round differently, so all embeddings of a run are made on one kind of device. A JSON file beside them
@@ -328,8 +328,9 @@ def encode_texts(
     made_by |= {"torch": importlib.metadata.version("torch")}
     counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], texts_of_shards)
     questions = sum(counts)
+    kind = description["settings"]["encoder"]["kind"]
     if not storage.exists(job.made_as):
-        gpus = gpus_to_encode(description["settings"]["encoder"]["kind"], questions, gpus)
+        gpus = gpus_to_encode(kind, questions, gpus)
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
@@ -340,18 +341,22 @@ def encode_texts(
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
         if report is not None:
             return report
-    shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts)
+    shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts, kind)
     others = (f" and {len(share) - 1} more" if len(share) > 1 else "" for share in shares)
     names = [f"{storage.join(job.texts, share[0])}{more}" for share, more in zip(shares, others, strict=True)]
     return run_tasks("encode", encode_shards, [(context, share) for share in shares], gpus=gpu_count, names=names)
 
 
-def _grouped(shards: Sequence[str], counts: Sequence[int]) -> list[list[str]]:
-    """Group small shards, so that the encoder is not read for each: a group has at most a large shard's questions."""
+def _grouped(shards: Sequence[str], counts: Sequence[int], kind: str) -> list[list[str]]:
+    """Group small shards, so that an encoder of this kind is not read for each.
+
+    A group has at most a large shard's questions, and work for a minute: other cores would wait for more.
+    """
+    most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
     groups: list[list[str]] = []
     total = 0
     for shard, count in zip(shards, counts, strict=True):
-        if not groups or total + count > _LARGE_SHARD:
+        if not groups or total + count > most:
             groups.append([])
             total = 0
         groups[-1].append(shard)

@@ -21,9 +21,8 @@ from dupq import storage
 from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.components import components
 from dupq.clusters.decision import Thresholds
-from dupq.clusters.identity import Clustering, read_clusters
 from dupq.clusters.steps.decide import Known
-from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, are_together, titles_of
+from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, are_together, titles_of, with_earlier
 from dupq.evaluation import measures, sampling
 from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.sampling import Judged
@@ -91,8 +90,7 @@ def measure_run(
         metrics["planted"] = run.record("planted", planted_in, keys, owners, facts.truth, sites)
     metrics["not_measured"] = not_measured(metrics, has_links)
     if known.previous:
-        now, earlier = Whole(made.members.only("key", "id")), storage.join(known.previous, "clusters")
-        changed = run.record("changed", changed_since, now, earlier, sites)
+        changed = run.record("changed", changed_since, Whole(made.members.only("key", "id")), known.previous, sites)
         metrics["drift"] = {"previous": known.previous, **_drift(metrics, read_metrics(known.previous)), **changed}
     storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
     run.report.rows_in = run.report.rows_out = metrics["questions"]
@@ -164,9 +162,9 @@ def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, obje
 
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
-    """Return the share of clustered questions that changed since an earlier run, whose clusters are at `previous`."""
-    now = Clustering(members["key"].to_numpy(), members["id"].to_numpy())
-    return {"questions_of_clusters_changed": partners_changed(now, read_clusters(previous, Sites(sites)))}
+    """Return the share of clustered questions that changed since the earlier run at `previous`."""
+    now, earlier, _ = with_earlier(members, previous, sites)
+    return {"questions_of_clusters_changed": partners_changed(now, earlier)}
 
 
 # A run's clusters compared with the known duplicates that nothing was fitted on, at any size of the archive.

@@ -16,7 +16,7 @@ encoder, like any others.
 A task takes a shard of texts, a partition of hashes or band keys, or a partition of pairs by their left key.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ from dupq.near_duplicates.pairing import (
     verified_pairs,
 )
 from dupq.near_duplicates.shingles import compared
-from dupq.settings.sections import NearDuplicateSettings
+from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.tables import (
     BAND_KEYS,
     KEY_PAIRS,
@@ -55,7 +55,7 @@ from dupq.tables import (
     VERIFIED,
     signatures,
 )
-from dupq.text.keys import Sites, are_among, distinct, distinct_pairs, pairs_in
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pairs_in
 from dupq.text.questions import rare_words
 from dupq.text.steps import TextTables, find_repeated
 
@@ -64,6 +64,7 @@ _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
 _OVERSIZED = f"{CAP}buckets over {LIMIT} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
 _COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
 _CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
@@ -84,29 +85,48 @@ class Near(NamedTuple):
 
 
 def make_signatures(
-    run: Run, texts: TextTables, questions: int, settings: NearDuplicateSettings, sites: Sites, partitions: int
+    run: Run,
+    texts: TextTables,
+    questions: int,
+    settings: NearDuplicateSettings,
+    sites: Sites,
+    partitions: int,
+    groups: tuple[int, ...] = (),
 ) -> Signed:
     """Find exact copies, as pairs in `partitions`, and sign all other texts.
 
-    Raises DupqError for a question that appears twice.
+    `groups` are those of the sites (`groups_of`). Raises DupqError for a question that appears twice.
     """
     find_repeated(run, texts.texts, sites)
     hash_tasks = max(1, -(-questions // _HASHES_PER_TASK))
     band_tasks = max(1, -(-questions * bands_of(settings)[0] // _BAND_KEYS_PER_TASK))
     contents = texts.texts.only("key", "text"), texts.contents.only("high", "low")
-    hashes = run.shuffle("hashes", hashes_of, *contents, into=TEXT_HASHES, by="high", partitions=hash_tasks)
+    hashes = run.shuffle("hashes", hashes_of, *contents, groups, into=TEXT_HASHES, by="high", partitions=hash_tasks)
     copied = run.table("copies", KEYS, hash_tasks)
     exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
     signed = run.table("signatures", signatures(settings.permutations), texts.texts.partitions, keep=True)
-    inputs = texts.texts, Whole(copied), settings, sites.names
+    inputs = texts.texts, Whole(copied), settings, sites.names, groups
     bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, by="bucket", partitions=band_tasks, second=signed)
     run.report.rows_in = run.report.rows_out = questions
     return Signed(exact, bands)
 
 
-def hashes_of(texts: pa.Table, contents: pa.Table) -> pa.Table:
+def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, ...]:
+    """Return a group for each site: questions of different groups are not compared, and no one represents both."""
+    if settings.scope == "site":
+        return tuple(range(len(sites)))
+    return tuple(int(site in settings.sites) for site in sites) if settings.sites else ()
+
+
+def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:
+    """Return hashes (uint64, (…, n)) such that questions (int64 keys, (n,)) of different groups share none."""
+    return hashes ^ (np.array(groups, np.uint64)[keys >> ID_BITS] * _MIXER) if groups else hashes
+
+
+def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ()) -> pa.Table:
     """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
-    columns = [*(contents[half].to_numpy().view(np.uint64) for half in ("high", "low")), texts["key"]]
+    high, low = (contents[half].to_numpy().view(np.uint64) for half in ("high", "low"))
+    columns = [high, _by_group(low, texts["key"].to_numpy(), groups), texts["key"]]
     return pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
 
 
@@ -118,7 +138,9 @@ def copies_of(hashes: pa.Table) -> Counted:
     return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
 
 
-def sign(texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str]) -> Counted:
+def sign(
+    texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
+) -> Counted:
     """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
     others, keys, values = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)], []
     for batch in texts.to_batches(_TEXTS_AT_ONCE):
@@ -128,7 +150,7 @@ def sign(texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sit
         values.append(text_signatures(compared(signed["title"], signed["text"]), settings))
     members = np.concatenate(keys)
     every = np.concatenate([np.zeros((0, settings.permutations), np.uint32), *values])
-    buckets = np.ascontiguousarray(band_keys(every, *bands_of(settings)).T)
+    buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
     table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)

@@ -44,7 +44,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards, Table, Whole
 from dupq.job.tasks import run_tasks
-from dupq.near_duplicates.steps import find_near_duplicates, make_signatures
+from dupq.near_duplicates.steps import find_near_duplicates, groups_of, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
@@ -105,7 +105,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     partition_count, near, language = partitions(rows), settings.near_duplicates, settings.text.language
     terms = run.make("terms", make_terms, made, partition_count)
 
-    people, to_sign = judged(opened.verdicts, sites, VERDICTS_FILE), (made, rows, near, sites, partition_count)
+    people, groups = judged(opened.verdicts, sites, VERDICTS_FILE), groups_of(settings.neighbours, sites.names)
+    to_sign = made, rows, near, sites, partition_count, groups
     signed = run.make("signatures", make_signatures, *to_sign, folder="near_duplicates")
     to_compare = made, rows, signed, terms.rarities, near, language, people.of(DIFFERENT)
     copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")

@@ -37,7 +37,7 @@ TRAINING_VERSIONS = {
 DEDUP_VERSIONS = {
     "inputs": 1,
     "texts": 4,
-    "signatures": 2,
+    "signatures": 3,
     "near_duplicates": 3,
     "fitness": 1,
     "encode": 2,
@@ -47,8 +47,8 @@ DEDUP_VERSIONS = {
     "beyond_lists": 1,
     "pairs": 4,
     "partition": 3,
-    "clusters": 4,
-    "evaluate": 10,
+    "clusters": 5,
+    "evaluate": 11,
     "review": 4,
 }
 TEACHER_VERSIONS = {"teacher": 2}  # the additional stage of a run with a teacher

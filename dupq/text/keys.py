@@ -30,22 +30,15 @@ class Sites:
 
     def pack(self, site: str, question_ids: np.ndarray, source: str) -> np.ndarray:
         """Return the keys (int64) of ids of one site. Raises DupqError naming `source` for an id out of range."""
-        ids = np.asarray(question_ids, np.int64)
-        if ids.size and (ids.min() < 0 or ids.max() > MAXIMUM_ID):
-            wrong = ids[(ids < 0) | (ids > MAXIMUM_ID)][0]
-            raise DupqError(f"{source}: question_id {wrong} is out of range; 0 to 2**48 - 1 expected")
-        return ids | (self.names.index(site) << ID_BITS)
+        return _in_range(np.asarray(question_ids, np.int64), source) | (self.names.index(site) << ID_BITS)
 
     def pack_columns(self, sites: pa.ChunkedArray, question_ids: pa.ChunkedArray, source: str) -> np.ndarray:
         """Return the keys (int64) of a table's rows. Raises DupqError naming `source` for a site that the run lacks."""
-        keys = np.empty(len(sites), np.int64)
-        ids = question_ids.to_numpy()
-        for site in pc.unique(sites).to_pylist():
-            if site not in self.names:
-                raise DupqError(f"{source}: site '{site}' is not among the run's {len(self.names)} sites")
-            rows = pc.equal(sites, site).to_numpy()
-            keys[rows] = self.pack(site, ids[rows], source)
-        return keys
+        numbers = pc.index_in(sites, pa.array(self.names, pa.string()))
+        if numbers.null_count:
+            site = sites.filter(numbers.is_null())[0]
+            raise DupqError(f"{source}: site '{site}' is not among the run's {len(self.names)} sites")
+        return _in_range(question_ids.to_numpy(), source) | (numbers.to_numpy().astype(np.int64) << ID_BITS)
 
     def pack_pairs(self, table: pa.Table, source: str) -> np.ndarray:
         """Return the keys of a table with the columns of `pairs` (int64, shape (m, 2)). Raises as `pack_columns`."""
@@ -71,6 +64,13 @@ class Sites:
     def label(self, key: int) -> str:
         """Return a key as `site/question_id`."""
         return f"{self.names[key >> ID_BITS]}/{key & MAXIMUM_ID}"
+
+
+def _in_range(ids: np.ndarray, source: str) -> np.ndarray:
+    if ids.size and (ids.min() < 0 or ids.max() > MAXIMUM_ID):
+        wrong = ids[(ids < 0) | (ids > MAXIMUM_ID)][0]
+        raise DupqError(f"{source}: question_id {wrong} is out of range; 0 to 2**48 - 1 expected")
+    return ids
 
 
 class RowsByKey:

@@ -9,19 +9,22 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
+from dupq.dump.files import DumpSite, Member
 from dupq.dump.parsing import ParsedRows, sort_rows
-from dupq.dump.reading import Batch
+from dupq.dump.reading import Batch, Ingest
 from dupq.dump.steps import (
     Partition,
     RowRange,
     all_rows,
     are_ordered,
+    inputs_of,
     keys_of,
     plan_shards,
     read_batch,
     sort_partitions,
     write_shard,
 )
+from dupq.settings.sections import IngestSettings
 from dupq.tables import LINKS, QUESTIONS, REJECTS
 
 
@@ -37,6 +40,19 @@ def written(folder: Path, tables: list[pa.Table], table: str) -> list[Partition]
         read = partial(ParsedRows, content, REJECTS.empty_table(), {"rows": len(rows), "rejects": 0})
         parts.append(read_batch(Batch(f"{number:04d}-x", 0, read), str(folder)).partitions[table])
     return parts
+
+
+def test_an_archive_of_many_tables_is_read_once_for_its_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faq = f"{tmp_path}/faq.zip"
+    Path(faq).write_bytes(b"packed")
+    read, checksum = list[str](), storage.checksum
+    monkeypatch.setattr(storage, "checksum", lambda uri: read.append(uri) or checksum(uri))
+    site = DumpSite("faq", tuple(Member(faq, f"{number}.csv") for number in range(500)), is_table=True)
+    files = inputs_of(site, Ingest("", IngestSettings()))["parts"]["files"]
+    assert files == [[checksum(faq), f"{number}.csv", "csv"] for number in range(500)]
+    assert read == [faq]
 
 
 def test_a_batch_is_read_once(tmp_path: Path) -> None:

@@ -124,6 +124,19 @@ def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     assert id_number("K-1") == ids["K-1"]  # whatever other rows there are
 
 
+def test_files_of_one_name_in_several_folders_have_ids_of_their_own(tmp_path: Path) -> None:
+    files = [tmp_path / year / "part-0.csv" for year in ("2025", "2026")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("title\na\nb\n")
+    site = DumpSite("faq", tuple(Member(str(file)) for file in files), is_table=True)
+
+    found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
+
+    ids = [f"{year}/part-0.csv:{row}" for year in (2025, 2026) for row in (1, 2)]
+    assert pa.concat_tables(found)["id"].to_pylist() == ids
+
+
 def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')

@@ -22,7 +22,7 @@ from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.minhash import bands_of, text_signatures
 from dupq.near_duplicates.pairing import compare
 from dupq.near_duplicates.steps import find_near_duplicates, make_signatures
-from dupq.settings.sections import NearDuplicateSettings
+from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
@@ -108,11 +108,12 @@ def find(
     partitions: int = 1,
     written: pa.Array | None = None,
     apart: np.ndarray = NOBODY,
+    groups: tuple[int, ...] = (),
 ) -> Found:
     said = stored(f"{folder}/contents", contents_of(texts, written), CONTENTS, shards)
     made = TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said)
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions)
+    signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions, groups)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
     near = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
     assert near.verified.partitions == partitions
@@ -122,6 +123,32 @@ def find(
     owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))
     signatures = Table(f"{folder}/work/signatures", None, shards)
     return Found(pairs, owners, signatures, (first.report, second.report))
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "groups"),
+    [
+        (NeighbourSettings(), ()),
+        (NeighbourSettings(scope="site"), (0, 1)),
+        (NeighbourSettings(sites=("b.example.com",)), (0, 1)),
+        (NeighbourSettings(sites=("a.example.com", "b.example.com")), (1, 1)),
+    ],
+)
+def test_sites_that_are_not_compared_have_no_near_duplicates_in_common(
+    neighbours: NeighbourSettings, groups: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Else a question of one site represents one of another, which is then compared with none of its own site."""
+    words = [f"word{number}" for number in range(60)]
+    copy, edit = " ".join(words), " ".join(words[1:])
+    keys = [1, 2, 3, *((1 << 48) | number for number in (1, 2, 3))]
+    archive = untitled(pa.array(keys), pa.array([copy, copy, edit] * 2))
+    assert steps.groups_of(neighbours, SITES.names) == groups
+    found = find(archive, tmp_path, groups=groups)
+    are_apart = len(set(groups)) == 2
+    assert {(left >> 48, right >> 48) for left, right in found.pairs} == (
+        {(0, 0), (1, 1)} if are_apart else {(0, 0), (0, 1)}
+    )
+    assert set(found.representatives.values()) == ({1, (1 << 48) | 1} if are_apart else {1})
 
 
 def table_of(schema: pa.Schema, *rows: tuple) -> pa.Table:

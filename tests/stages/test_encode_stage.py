@@ -114,7 +114,14 @@ def test_small_shards_are_encoded_together(
     counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "_LARGE_SHARD", 10)
-    assert ["".join(group) for group in steps._grouped([str(n) for n in range(len(counts))], counts)] == groups
+    shards = [str(n) for n in range(len(counts))]
+    assert ["".join(group) for group in steps._grouped(shards, counts, "word_bag")] == groups
+
+
+def test_a_slow_encoder_has_small_groups_for_all_cores() -> None:
+    shards = [str(n) for n in range(46)]
+    groups = {kind: len(steps._grouped(shards, [430] * 46, kind)) for kind in ("word_bag", "sentence_transformers")}
+    assert groups == {"word_bag": 1, "sentence_transformers": 23}  # of 860 texts: 43 seconds
 
 
 def test_tasks_encode_on_a_cluster_that_has_no_cpu_yet(

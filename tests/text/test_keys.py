@@ -1,10 +1,12 @@
 import numpy as np
 import pyarrow as pa
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from dupq.errors import DupqError
 from dupq.text.keys import (
     MAXIMUM_ID,
     RowsByKey,
@@ -92,6 +94,27 @@ def test_columns_of_keys_are_what_unpack_gives() -> None:
     names, ids = sites.columns(keys)
     assert (names.to_pylist(), ids.to_pylist()) == (["b", "b", "a"], [7, 0, MAXIMUM_ID])
     assert [len(column) for column in sites.columns(keys[:0])] == [0, 0]
+
+
+SOME = [("b", 2), ("c", MAXIMUM_ID), ("b", 0), ("a", 2)]
+
+
+def packed(rows: list[tuple[str, int]]) -> list[int]:
+    table = pa.table({"site": pa.array([site for site, _ in rows], pa.string()), "id": [number for _, number in rows]})
+    return Sites(["c", "a", "b"]).pack_columns(table["site"], table["id"].cast(pa.int64()), "here").tolist()
+
+
+def test_columns_of_several_sites_are_packed_as_each_row_alone() -> None:
+    assert packed(SOME) == [int(Sites(["a", "b", "c"]).pack(site, np.array([number]), "")[0]) for site, number in SOME]
+    assert packed([]) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [(("x", 1), "here: site 'x' is not among"), (("a", -1), "here: question_id -1")]
+)
+def test_a_row_that_cannot_be_packed_is_named(row: tuple[str, int], said: str) -> None:
+    with pytest.raises(DupqError, match=said):
+        packed([*SOME, row])
 
 
 @given(st.lists(PAIRS, unique=True), st.lists(PAIRS))

@@ -44,7 +44,8 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
-from dupq.runs.reader import TableRow, ends_of, link
+from dupq.neighbours.steps.search_changes import rekey
+from dupq.runs.reader import TableRow, ends_of, link, read_metrics
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
@@ -90,7 +91,7 @@ class Clustered(NamedTuple):
 def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
     """Make the pairs, clusters, cluster_stats and changes tables."""
     count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
-    links, previous = known.links, known.previous and storage.join(known.previous, "clusters")
+    links, previous = known.links, known.previous
     labels, copies = Whole(decided.labels), known.representatives
     criteria = Whole(run.map("criteria", criteria_of, questions, labels, copies, into=_CRITERIA))
     sources = labels, copies, criteria, links, previous, names
@@ -133,7 +134,7 @@ def members_of(
     copies = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
     keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
-    ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous, sites))
+    ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     columns = [keys, clusters, ids, canonical, reasons.astype(np.int8), sizes[indices]]
     members = pa.table([pa.array(column) for column in columns], schema=MEMBERS)
@@ -163,9 +164,15 @@ def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sit
 
 
 def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
-    """Return what became of the clusters of an earlier run, which are at `previous` (CHANGED_CLUSTERS)."""
-    sites, now = Sites(site_names), Clustering(members["key"].to_numpy(), members["id"].to_numpy())
-    return changes(now, read_clusters(previous, sites), sites)
+    """Return what became of the clusters of the earlier run at `previous` (CHANGED_CLUSTERS)."""
+    return changes(*with_earlier(members, previous, site_names))
+
+
+def with_earlier(members: pa.Table, previous: str, site_names: list[str]) -> tuple[Clustering, Clustering, Sites]:
+    """Return the clusters of MEMBERS, those of the earlier run at `previous`, and the sites of both runs."""
+    sites = Sites([*site_names, *(read_metrics(previous).get("sites") or ())])
+    keys, ids = (rekey(members[name].to_numpy(), site_names, sites.names) for name in ("key", "id"))
+    return Clustering(keys, ids), read_clusters(storage.join(previous, "clusters"), sites), sites
 
 
 def clusters_of(

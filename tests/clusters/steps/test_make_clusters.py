@@ -17,6 +17,7 @@ from dupq.clusters.steps import make_clusters as stage
 from dupq.clusters.steps.decide import Known, make_constraints
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
 from dupq.evaluation.sampling import NONE_JUDGED
+from dupq.evaluation.steps import changed_since
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
 from dupq.tables import (
@@ -74,6 +75,7 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
             shards.append(write_shard(run, len(shards), site, sorted(half), sites))
     steps, names = Run(run, "clusters"), tuple(sites.names)
     decided, copies = written(run, night, sites, parts)
+    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(sites.names, 0)})
     texts = Table(f"{run}/texts", TEXTS, len(shards))
     known = Known(sites, None, True, NONE_JUDGED, Whole(representatives(run, copies)), {}, previous and str(previous))
     make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, CRITERIA))
@@ -233,15 +235,18 @@ class TestTheSecondNight:
         make(Night(questions(A, B), [on(A, 1, 2), [*on(B, 5, 6, 7), (A, 9)]]), tmp_path / "first")
         found = make(Night(questions(B), [on(B, 5, 6)]), tmp_path / "second", tmp_path / "first")
         assert sorted(found.groups()) == sorted(f"{B}/{number}" for number in range(1, 13) if number != 6)
+        assert [row[:3] for row in found.changes] == [("gone", None, f"{A}/1"), ("shrunk", f"{B}/5", f"{A}/9")]
+        members = pa.table({"key": [5, 6], "id": [5, 5]})  # of the six questions then, none has its id now
+        assert changed_since(members, str(tmp_path / "first"), [B]) == {"questions_of_clusters_changed": 1.0}
 
     def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
-        """An id of a site that is gone cannot be written, so its cluster is new; other ids stay."""
+        """An id of a site that is gone cannot be written, so its cluster gets a new one; other ids stay."""
         make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
         then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
         assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
         found = make(Night(questions(B), [on(B, 5, 6, 7), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
         assert found.ids() == {f"{B}/5": {*on(B, 5, 6, 7)}, f"{B}/1": {*on(B, 1, 2, 3)}}
-        assert found.changes == [("new", f"{B}/5", None, 3, 0, 0), ("grown", f"{B}/1", f"{B}/1", 3, 2, 2)]
+        assert found.changes == [("grown", f"{B}/1", f"{B}/1", 3, 2, 2), ("shrunk", f"{B}/5", f"{A}/9", 3, 4, 3)]
 
 
 @pytest.mark.parametrize("seed", range(3))
