@@ -125,7 +125,7 @@ class Comparison:
         self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
         self._texts = RowsByKey(np.arange(len(words.titles.offsets) - 1)), words, rarity
         self.evidence = compared(undirected(directed), *self._texts)
-        self.table = self._scored(self.evidence)  # SCORED
+        self.table = scored_table(self.evidence, self._around, self._scale)  # SCORED
 
     @property
     def pairs(self) -> np.ndarray:
@@ -146,8 +146,5 @@ class Comparison:
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
         evidence = compared(unlisted(pairs, self._embedded, self._measure), *self._texts)
-        column: np.ndarray = self._scored(evidence)["probability"].to_numpy()
+        column: np.ndarray = scored_table(evidence, self._around, self._scale)["probability"].to_numpy()
         return column
-
-    def _scored(self, evidence: pa.Table) -> pa.Table:
-        return scored_table(evidence, self._around, self._scale)
