@@ -1,0 +1,88 @@
+"""Whole jobs on what a GPU runs, with the CPU as its device: their answers are those of the CPUs' code, byte for byte."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from trained import TrainedSample
+
+from dupq import storage, system
+from dupq.encoders.saved import read_description
+from dupq.job import cluster, gpus
+from dupq.job.run import Run
+from dupq.neighbours.gpu import device_questions, search
+from dupq.neighbours.steps import search_all
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.train import TrainingJob, train
+from dupq.runs.records import RunFiles
+
+TABLES = ("pairs", "clusters", "cluster_stats", "work/neighbours/nearest", "work/neighbours/directed")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU for each task of this process; its device is the CPU. A search has several rounds, and loses candidates."""
+    monkeypatch.setattr(cluster, "gpus", lambda: 1)
+    monkeypatch.setattr(gpus, "_nodes_with_gpus", lambda: ())
+    monkeypatch.setattr(gpus, "_trouble", cache(lambda nodes: None))
+    monkeypatch.setattr(system, "GPU", system.CPU)
+    monkeypatch.setattr(search, "_SMALLEST_PANEL", 16)
+    monkeypatch.setattr(device_questions, "_SMALLEST", 16)
+
+
+def answers(run: Run) -> dict[str, bytes]:
+    files = (file for table in TABLES for file in storage.list_files(run.path(table)))
+    return {file.uri.removeprefix(run.uri): storage.read_bytes(file.uri) for file in files}
+
+
+def test_a_nightly_job_answers_the_same(
+    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def run(name: str, gpus: int) -> Run:
+        output, settings = str(tmp_path / name), ("run.keep_work=true",)
+        return dedup(DedupJob(small_sample.questions, small_sample.encoder, output, gpus=gpus, assignments=settings))
+
+    by_cpus = run("cpus", 0)
+    request.getfixturevalue("device")
+    searched = request.getfixturevalue("monkeypatch")
+    on_gpus, calls = search_all.search_on_gpus, []
+    searched.setattr(search_all, "search_on_gpus", lambda *arguments: calls.append(1) or on_gpus(*arguments))
+    by_device = run("device", 1)
+    assert calls
+    assert storage.read_json(RunFiles(by_device.uri).encoded_as)["device"] == "gpu"
+    assert len(answers(by_cpus)) > len(TABLES)
+    assert answers(by_device) == answers(by_cpus)
+
+
+def test_an_evaluation_finds_the_same(
+    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def metrics(name: str, gpus: int) -> object:
+        folder = str(tmp_path / name)
+        return evaluate(
+            EvaluationJob(small_sample.questions, small_sample.links, folder, small_sample.encoder, gpus=gpus)
+        )
+
+    by_cpus = metrics("cpus", 0)
+    request.getfixturevalue("device")
+    assert metrics("device", 1) == by_cpus
+
+
+@pytest.mark.parametrize("preset", ["dos-santos-cnn", "othman-lstm"])
+def test_training_makes_the_same_encoder(
+    preset: str, small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def fingerprint(name: str, gpus: int) -> object:
+        folder, quick = (
+            str(tmp_path / name),
+            ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1"),
+        )
+        train(
+            TrainingJob(small_sample.questions, small_sample.links, folder, preset=preset, gpus=gpus, assignments=quick)
+        )
+        return read_description(folder)["fingerprint"]
+
+    by_cpus = fingerprint("cpus", 0)
+    request.getfixturevalue("device")
+    assert fingerprint("device", 1) == by_cpus
