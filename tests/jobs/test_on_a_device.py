@@ -1,4 +1,4 @@
-"""Whole jobs on what a GPU runs, with the CPU as its device: their answers are those of the CPUs' code, byte for byte."""
+"""Whole jobs on the code for GPUs, with the CPU as the device: they answer as on CPUs, byte for byte."""
 
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.records import RunFiles
 
+QUICK = ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1")
 TABLES = ("pairs", "clusters", "cluster_stats", "work/neighbours/nearest", "work/neighbours/directed")
 
 
@@ -58,11 +59,11 @@ def test_a_nightly_job_answers_the_same(
 def test_an_evaluation_finds_the_same(
     small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    archive = (small_sample.questions, small_sample.links)
+
     def metrics(name: str, gpus: int) -> object:
         folder = str(tmp_path / name)
-        return evaluate(
-            EvaluationJob(small_sample.questions, small_sample.links, folder, small_sample.encoder, gpus=gpus)
-        )
+        return evaluate(EvaluationJob(*archive, folder, small_sample.encoder, gpus=gpus))
 
     by_cpus = metrics("cpus", 0)
     request.getfixturevalue("device")
@@ -73,14 +74,11 @@ def test_an_evaluation_finds_the_same(
 def test_training_makes_the_same_encoder(
     preset: str, small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    archive = (small_sample.questions, small_sample.links)
+
     def fingerprint(name: str, gpus: int) -> object:
-        folder, quick = (
-            str(tmp_path / name),
-            ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1"),
-        )
-        train(
-            TrainingJob(small_sample.questions, small_sample.links, folder, preset=preset, gpus=gpus, assignments=quick)
-        )
+        folder = str(tmp_path / name)
+        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=QUICK))
         return read_description(folder)["fingerprint"]
 
     by_cpus = fingerprint("cpus", 0)

@@ -28,8 +28,8 @@ from dupq.neighbours.gpu.device_questions import (
     upload,
 )
 from dupq.neighbours.gpu.kernels import Tiles
-from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.tiles import as_neighbours
+from dupq.neighbours.gpu.search import nearest_of_all, nearest_targets
+from dupq.neighbours.tiles import Search, as_neighbours, block, search_tile
 
 HYBRID = Measure("cosine", 0.7, 1.3)
 MEASURES = [Measure(), HYBRID, Measure("manhattan"), Measure("euclidean")]
@@ -191,6 +191,31 @@ def test_kernel_serves_the_whole_search(
         order = np.argsort(keys)
         found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
     assert sorted(found) == slow_top_k(archive, 4, measure)
+
+
+def test_kernel_tells_a_thousand_near_copies_of_one_question_apart(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most do not fit into the buffers of the questions that look for them, which are searched again."""
+    monkeypatch.setattr(kernels, "is_available", lambda device: True)
+    monkeypatch.setattr(kernels, "tiles_for", lambda quick: Tiles(16, 256, 64, group=2))
+    monkeypatch.setattr(lists_module, "_SMALLEST", 256)
+    monkeypatch.setattr(lists_module, "_LARGEST", 256)
+    monkeypatch.setattr(search, "_SAMPLE", 8)
+    again, lost = search._Search._search_again, []
+    monkeypatch.setattr(search._Search, "_search_again", lambda *call: lost.append(len(call[1])) or again(*call))
+    generator, count = np.random.default_rng(5), 1_016
+    vectors = generator.normal(size=(count, 16)) / 4
+    vectors[8:1_008] = vectors[8] + generator.normal(size=(1_000, 16)) / 4_000
+    archive = Embeddings(generator.permutation(count), vectors.astype(np.float16))
+    some = archive.take(slice(7, 10))
+    keys, found = nearest_targets(some, [archive], Measure(), 4, device)
+    left = block(some.take(np.argsort(some.keys)), Measure())
+    expected = search_tile(left, block(archive, Measure()), Search(Measure(), 4))[0]
+    assert lost
+    np.testing.assert_array_equal(keys, left.keys)
+    np.testing.assert_array_equal(found.others, expected.others)
+    np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_the_kernels_need_a_cuda_device() -> None:
