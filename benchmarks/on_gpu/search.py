@@ -14,11 +14,11 @@ from unittest import mock
 import numpy as np
 import torch
 
-from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import COSINE, rule_of
 from dupq.neighbours.gpu import search
 from dupq.neighbours.gpu.device_questions import upload
-from dupq.neighbours.gpu.search import nearest_of_all
+from dupq.neighbours.gpu.search import nearest_of_all, nearest_of_share
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak
 
@@ -35,8 +35,15 @@ _CLOCKS = ("nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--
 
 
 def dense(scale: Scale) -> Iterator[Figures]:
-    """Plain cosines."""
+    """Plain cosines; at last in four batches, each against each, as if the GPU had no memory for more."""
     yield from _sizes(scale, "dense", (1_000_000, 2_000_000, 200_000))
+    device, rows = torch.device(scale.device), 100 if scale.is_rehearsal else 250_000
+    made = archive(4 * rows, scale.size(DIMENSIONS, 16), False, device)
+    batches, start = [*blocks(made, rows)], time.perf_counter()
+    lists = [next(nearest_of_share([own], ([other] for other in batches), Measure(), K, device)) for own in batches]
+    yield {"dense_in_batches": {"questions": 4 * rows, "batches": 4, "seconds": time.perf_counter() - start}}
+    others = np.concatenate([nearest.others for _, nearest in lists])
+    yield {"dense_in_batches_recall": {"recall_at_10": recall(made, others, Measure(), device)}}
 
 
 def hybrid(scale: Scale) -> Iterator[Figures]:

@@ -8,7 +8,9 @@ After each round the candidates are scored exactly, and bounds rise. Only lists 
 """
 
 import socket
+import sys
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -38,7 +40,22 @@ _SAMPLE = 1_024  # questions for each of k: at least four groups, each of which 
 _SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
 _SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
+_MEMORY_SHARE = 0.8  # of a device's free memory; the rest is for batches of scores
 _CHECKED, _CHECKED_AT_ONCE = 4, 1 << 16  # questions whose lists are checked, and others at a time
+
+
+def room_on(device: torch.device, dimensions: int, words: float, measure: Measure, k: int) -> tuple[int, int]:
+    """Return how many questions `nearest_of_all` can search on a device, and how many per side `nearest_of_share`.
+
+    `words` is the mean size of a bag. Memory of the device per question: 4 bytes per dimension (6 for Manhattan
+    distances), with words 768 more and 6 per word, 150 for its list and at least 500 for its buffer.
+    """
+    if device.type != "cuda":
+        return sys.maxsize, sys.maxsize
+    of_words = 768 + 6 * words if measure.lexical else 0
+    question, own = (6 if measure.kind == "manhattan" else 4) * dimensions + of_words + 160, 16 * k + 512
+    free = _MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
+    return int(free / (question + own)), int(free / (2 * question + own))
 
 
 def nearest_of_all(
@@ -46,13 +63,11 @@ def nearest_of_all(
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield for each block its keys and the k best of its questions among all others.
 
-    Questions with a zero vector and no words are left out. Memory of the device per question: 4 bytes per dimension (6
-    for Manhattan distances), with words 768 more and 6 per word, 150 for its list and 500 to 2,000 for its buffer.
+    Questions with a zero vector and no words are left out. Memory: see `room_on`.
     """
     rule = rule_of(measure)
-    keys_of_blocks, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
-    keys, questions = np.concatenate(keys_of_blocks), concatenate(list(uploaded))
-    del uploaded
+    keys_of_blocks, questions = _uploaded(blocks, rule, device)
+    keys = np.concatenate(keys_of_blocks)
     if len(keys):
         quick = quick_of(questions, rule, columns_of_words(questions))
         search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
@@ -60,33 +75,58 @@ def nearest_of_all(
         lists = search.lists
     else:
         lists = empty_lists(0, k, device)
-    start = 0
-    for own in keys_of_blocks:
-        yield own, _on_host(lists.view(slice(start, start + len(own))), keys)
-        start += len(own)
+    for own, rows in zip(keys_of_blocks, _rows_of(keys_of_blocks), strict=True):
+        yield own, _on_host(lists.view(rows), keys)
+
+
+def nearest_of_share(
+    own: Iterable[Embeddings], others: Iterable[Iterable[Embeddings]], measure: Measure, k: int, device: torch.device
+) -> Iterator[tuple[np.ndarray, Nearest]]:
+    """Yield for each block of `own` its keys and the k best of its questions among `others`.
+
+    A question is not its own neighbour. Questions with a zero vector and no words are left out. The device holds all
+    blocks of `own`, and those of one element of `others`. Memory: see `room_on`.
+    """
+    rule = rule_of(measure)
+    keys_of_blocks, left = _uploaded(own, rule, device)
+    keys = np.concatenate(keys_of_blocks)
+    nearest = empty_nearest(len(keys), k)
+    if len(keys):
+        column = columns_of_words(left)
+        quick = quick_of(left, rule, column)
+        for blocks in others:
+            keys_of_right, right = _uploaded(blocks, rule, device)
+            right_keys = np.concatenate(keys_of_right)
+            if len(right_keys):
+                search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
+                search.find_targets(nearest.scores[:, -1])
+                merge(nearest, _on_host(search.lists, right_keys))
+                del search
+            del right  # before the next ones come
+    for block_keys, rows in zip(keys_of_blocks, _rows_of(keys_of_blocks), strict=True):
+        yield block_keys, Nearest(*(column[rows] for column in nearest))
 
 
 def nearest_targets(
     queries: Embeddings, targets: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
 ) -> tuple[np.ndarray, Nearest]:
-    """Return the queries' keys, ascending, and their k best among all targets.
+    """Return the queries' keys, ascending, and their k best among all targets, as `nearest_of_share` does."""
+    by_key = queries.take(np.argsort(queries.keys))
+    return next(nearest_of_share([by_key], ([target] for target in targets), measure, k, device))
 
-    A query is not its own neighbour. Questions with a zero vector and no words are left out.
-    """
-    rule = rule_of(measure)
-    keys, left = upload(queries.take(np.argsort(queries.keys)), rule, device)
-    nearest = empty_nearest(len(keys), k)
-    if not len(keys):
-        return keys, nearest
-    column = columns_of_words(left)
-    quick = quick_of(left, rule, column)
-    for target in targets:
-        target_keys, right = upload(target, rule, device)
-        if len(target_keys):
-            search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, target_keys))
-            search.find_targets(nearest.scores[:, -1])
-            merge(nearest, _on_host(search.lists, target_keys))
-    return keys, nearest
+
+def _uploaded(
+    blocks: Iterable[Embeddings], rule: Rule, device: torch.device
+) -> tuple[tuple[np.ndarray, ...], Questions]:
+    """Put blocks on a device, and return the keys of each and the questions of all."""
+    keys_of_blocks, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
+    return keys_of_blocks, concatenate(list(uploaded))
+
+
+def _rows_of(keys_of_blocks: Iterable[np.ndarray]) -> list[slice]:
+    """Return the rows of each block among those of all."""
+    ends = np.cumsum([0, *map(len, keys_of_blocks)]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
@@ -145,15 +185,15 @@ class _Search:
         self._check()
 
     def _check(self) -> None:
-        """Compare the lists of some questions with the best by the exact scores of all others, in plain torch.
+        """Compare the lists of some questions with the best by the exact scores of the right side, in plain torch.
 
         Raises ClusterError if a list lacks one of them: then a kernel, the driver or the GPU is wrong.
         """
-        count, device = self._quick[0].size, self._ranks.device
-        rows = torch.arange(min(_CHECKED, count), device=device) * count // min(_CHECKED, count)
+        left, right, device = self._quick[0].size, self._quick[1].size, self._ranks.device
+        rows = torch.arange(min(_CHECKED, left), device=device) * left // min(_CHECKED, left)
         best = empty_lists(len(rows), self._k, device)
-        for start in range(0, count, _CHECKED_AT_ONCE):
-            others = torch.arange(start, min(start + _CHECKED_AT_ONCE, count), dtype=torch.int32, device=device)
+        for start in range(0, right, _CHECKED_AT_ONCE):
+            others = torch.arange(start, min(start + _CHECKED_AT_ONCE, right), dtype=torch.int32, device=device)
             counts = torch.full_like(best.counts, len(others))
             lists = best._replace(counts=counts, buffer=others.expand(len(rows), -1))
             scores = plain.score(self._rule, *self._sides, rows, lists, self._selves)
@@ -174,6 +214,8 @@ class _Search:
             self._by.find(*self._quick, rows, columns, self.lists, None)
             self._settle_all([[columns]] * (1 + rows[1] // self._panel))
             start = columns[1]
+        if np.isneginf(known).all():  # otherwise lists have no worse ones
+            self._check()
 
     def _begin(self) -> None:
         """Raise the bounds by the scores of a sample, whose pairs are found again later."""

@@ -215,9 +215,8 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
     made = run.map(name, as_is, ReadWith(_selected_rows, (blocks, keys), len(blocks)), into=schema)
     rows = [counts["rows_out"] for counts in side_by_side(made.counts, range(made.partitions))]
     spans = [Span(made.file(number), 0, count) for number, count in enumerate(rows)]
-    return [
-        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in pack(blocks, rows)
-    ]
+    packed = pack(blocks, rows, max(block.size for block in blocks))
+    return [replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in packed]
 
 
 def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.Table:
@@ -229,12 +228,9 @@ def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.
     return storage.read_schema(block.spans[0].file).empty_table()
 
 
-def pack(blocks: Sequence[Questions], rows: Sequence[int]) -> list[list[int]]:
-    """Return lists of indices of consecutive blocks of one group, whose `rows` (of each block) are searched together.
-
-    The rows of a list are at most the questions of the largest block.
-    """
-    room, result, free = max((block.size for block in blocks), default=0), list[list[int]](), 0
+def pack(blocks: Sequence[Questions], rows: Sequence[int], room: int) -> list[list[int]]:
+    """Return lists of indices of consecutive blocks of one group, with at most `room` of `rows` (of each block)."""
+    result, free = list[list[int]](), 0
     for number, count in enumerate(rows):
         if not result or count > free or blocks[result[-1][0]].group != blocks[number].group:
             result.append([])

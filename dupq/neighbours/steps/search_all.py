@@ -16,8 +16,9 @@ If a GPU is faster, it replaces all steps after the plan. With an earlier run on
 (search_beyond_lists.py).
 """
 
+import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ from dupq.neighbours.steps.blocks import (
     bytes_per_question,
     groups_of,
     lists_as_pairs,
+    pack,
     plan_blocks,
     waves,
 )
@@ -54,8 +56,8 @@ if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
 
 # Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
-# neighbours.scope=site, those of a site. Several GPUs search several sites. A search that is interrupted begins again:
-# it takes minutes at most.
+# neighbours.scope=site, those of a site. Several GPUs search several sites, or three and more the shares of one. A
+# task that is interrupted begins again: it takes minutes.
 
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
@@ -73,7 +75,7 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
         return gpus
     questions = sum(block.size for block in blocks)
     pairs = sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))  # in both directions
-    operations = 2.0 * pairs * storage.read_schema(blocks[0].spans[0].file).field("embedding").type.list_size
+    operations = 2.0 * pairs * _dimensions([blocks[0].spans[0].file])
     on_gpus = _GPU_SECONDS + _SECONDS_PER_QUESTION * questions + operations / _GPU_RATE
     share = 1.0 if changed is None else 2.0 * changed / max(1, questions)
     on_cpus = share * operations / (_CPU_RATE * cluster.cpus())
@@ -84,17 +86,27 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
 
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
-    """Make `nearest` and `directed` by GPUs."""
+    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or with three GPUs per group one per share.
+
+    A task for a share multiplies its pairs with others twice, for each side, so two would take as long as one for all.
+    """
     directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.partitions, by="left")
-    nearest, k = run.table("nearest", NEAREST, len(blocks)), request.settings.k
-    calls = [(directed, nearest, k, [(number, blocks[number]) for number in group]) for group in groups_of(blocks)]
-    report = run_tasks("search", _search_group, calls, gpus=gpus)
-    run.report.add(report)
+    nearest, k, groups = run.table("nearest", NEAREST, len(blocks)), request.settings.k, groups_of(blocks)
+    shares = gpus // len(groups) if gpus >= 3 * len(groups) else 1
+    calls = []
+    for group in groups:
+        for own in np.array_split(group, min(shares, len(group))):
+            record = storage.join(run.folder, "tiles", f"on-gpu-{own[0]}-{own[-1]}.json")
+            numbered = {number: blocks[number] for number in own.tolist()}
+            calls.append((directed, nearest, k, numbered, [blocks[number] for number in group], record))
+    run.report.add(run_tasks("search", _search_share, calls, gpus=gpus))
 
 
-def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tuple[int, Questions]]) -> Counts:
-    """Make the partitions of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
-    measure = group[0][1].measure
+def _search_share(
+    directed: Shuffled, nearest: Table, k: int, own: dict[int, Questions], group: Sequence[Questions], record: str
+) -> Counts:
+    """Make the partitions of a share of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
+    measure = group[0].measure
 
     def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
         number, (keys, lists) = call
@@ -106,17 +118,39 @@ def _search_group(directed: Shuffled, nearest: Table, k: int, group: Sequence[tu
         return len(keys), written
 
     def make() -> Counts:
-        from dupq.neighbours.gpu.search import nearest_of_all
-
-        device, rows = system.usable(system.GPU if has_gpu() else system.CPU), 0
-        embeddings = ahead(Questions.embeddings, [block for _, block in group], _BLOCKS_AT_ONCE)
-        lists = nearest_of_all(embeddings, measure, k, device)
-        for count, written in ahead(write, zip((number for number, _ in group), lists, strict=True), _BLOCKS_AT_ONCE):
+        rows = 0
+        for count, written in ahead(write, zip(own, _lists_of_share(own, group, k), strict=True), _BLOCKS_AT_ONCE):
             note(written)
             rows += count
+        storage.write_json(record, {"blocks": [*own]})
         return {"rows_in": rows, "rows_out": rows}
 
-    return unless_finished(directed.files[group[-1][0]], make)
+    return unless_finished(record, make)
+
+
+def _lists_of_share(
+    own: dict[int, Questions], group: Sequence[Questions], k: int
+) -> Iterator[tuple[np.ndarray, Nearest]]:
+    """Yield the keys and lists of each of `own` blocks of a group.
+
+    What does not fit on the device is searched in batches of blocks, each of them against each batch of the group.
+    """
+    from dupq.neighbours.gpu import search
+
+    measure, device = group[0].measure, system.usable(system.GPU if has_gpu() else system.CPU)
+    uris = [block.spans[0].file for block in group]
+    room, room_per_side = search.room_on(device, _dimensions(uris), _words(uris, measure), measure, k)
+    read = functools.partial(ahead, Questions.embeddings, most=_BLOCKS_AT_ONCE)
+    if len(own) == len(group) and sum(block.size for block in group) <= room:
+        yield from search.nearest_of_all(read(group), measure, k, device)
+        return
+
+    def batches(blocks: Sequence[Questions]) -> Iterator[list[Questions]]:
+        for numbers in pack(blocks, [block.size for block in blocks], room_per_side):
+            yield [blocks[number] for number in numbers]
+
+    for batch in batches([*own.values()]):
+        yield from search.nearest_of_share(read(batch), map(read, batches(group)), measure, k, device)
 
 
 TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
@@ -171,11 +205,20 @@ def plan_search(run: Run, shards: Sequence[Shard], request: SearchRequest) -> li
 
 
 def _block_rows(uris: Sequence[str], questions: int, request: SearchRequest) -> int:
-    dimensions = storage.read_schema(uris[0]).field("embedding").type.list_size
-    with_words = uris if request.measure.lexical else []
-    words = max(side_by_side(lambda uri: storage.mean_length(uri, "words"), with_words), default=0.0)
-    each = bytes_per_question(dimensions, request.settings.k, words)
+    each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
     return block_rows(questions, each, cluster.memory(), cluster.cpus())
+
+
+def _dimensions(uris: Sequence[str]) -> int:
+    """Return the length of the vectors in files of embeddings."""
+    return int(storage.read_schema(uris[0]).field("embedding").type.list_size)
+
+
+def _words(uris: Sequence[str], measure: Measure) -> float:
+    """Return the mean size of a bag in the file of embeddings that has the largest ones; 0 if words do not count."""
+    return max(
+        side_by_side(lambda uri: storage.mean_length(uri, "words"), uris if measure.lexical else []), default=0.0
+    )
 
 
 def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Side]:

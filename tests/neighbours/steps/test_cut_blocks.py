@@ -56,7 +56,7 @@ def test_blocks_have_consecutive_rows_and_those_of_a_site_no_others_where_only_t
     blocks = blocks_in(tmp_path, files, "site")
     assert spans_of(blocks)[2:] == [[("2", 3, 4)], [("3", 0, 2)]]
     assert groups_of(blocks) == [[0, 1, 2], [3]]
-    assert pack(blocks, [1, 3, 1, 1]) == [[0, 1], [2], [3]]
+    assert pack(blocks, [1, 3, 1, 1], 4) == [[0, 1], [2], [3]]
     assert blocks_in(tmp_path / "empty", [("0", "a", 0)], "all") == []
 
 

@@ -12,6 +12,7 @@ from dupq import storage
 from dupq.job import cluster, gpus
 from dupq.job.gpus import Gpus
 from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.gpu import search as gpu_search
 from dupq.neighbours.steps.blocks import Questions, Span
 from dupq.neighbours.steps.search_all import gpus_for_search
 
@@ -29,6 +30,37 @@ def test_a_gpu_writes_the_lists_that_cpus_write(
     assert report.rows_out == sum(
         map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")]))
     )
+
+
+@pytest.mark.parametrize("measure", [MIX, Measure("manhattan")])
+@pytest.mark.parametrize("counts", [[140, 0, 90], [0, 0, 0], [3, 0, 0]])
+@without_ray()
+def test_several_gpus_and_small_ones_find_the_same(
+    tmp_path: Path, counts: list[int], measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four search shares of an archive; or one that has room for two blocks, and searches it batch by batch."""
+    archive, request = made_up(counts), search_request(measure, block_rows=20)
+    expected = contents(search(archive, tmp_path / "cpus", request)[0])
+    shared, _ = search(archive, tmp_path / "shared", replace(request, gpus=Gpus(4)))
+    monkeypatch.setattr(gpu_search, "room_on", lambda *_: (45, 45))
+    sizes, upload = [], gpu_search.upload
+    monkeypatch.setattr(
+        gpu_search, "upload", lambda block, *others: sizes.append(len(block.keys)) or upload(block, *others)
+    )
+    batched, _ = search(archive, tmp_path / "batched", replace(request, gpus=Gpus(1)))
+    assert contents(shared) == contents(batched) == expected
+    assert sum(sizes) == (230 * 7 if counts[0] == 140 else sum(counts))  # each of six batches is compared with all
+
+
+@without_ray()
+def test_gpus_make_all_that_cpus_had_not_finished(tmp_path: Path) -> None:
+    archive, request = made_up([90, 0, 0]), search_request(block_rows=20)
+    files, _ = search(archive, tmp_path, request)
+    expected = contents(files)
+    (tmp_path / "work/neighbours/directed/_part-00000.arrow.json").unlink()
+    (tmp_path / "work/neighbours/directed/part-00000.arrow").unlink()
+    search(archive, tmp_path, replace(request, gpus=Gpus(1)))
+    assert contents(files) == expected
 
 
 @without_ray()
