@@ -36,18 +36,14 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
         raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
     lower, upper = pairs.min(axis=1), pairs.max(axis=1)
-    order = np.lexsort((upper, lower))
-    pairs, weights = np.stack([lower[order], upper[order]], axis=1), weights[order]
     groups = connected(count, pairs[weights > 0])
-    within = groups[pairs[:, 0]] == groups[pairs[:, 1]]
-    pairs, weights = pairs[within], weights[within]
-    owners = groups[pairs[:, 0]]
+    order = np.lexsort((upper, lower, groups[lower]))
+    order = order[groups[lower[order]] == groups[upper[order]]]
+    owners, pairs, weights = groups[lower[order]], np.stack([lower[order], upper[order]], axis=1), weights[order]
     exact = np.bincount(groups, minlength=count)[owners] <= _EXACT
     labels = _greedy(count, pairs[~exact], weights[~exact], absent)
-    pairs, weights, owners = pairs[exact], weights[exact], owners[exact]
-    order = np.argsort(owners, kind="stable")
-    starts = np.flatnonzero(np.diff(owners[order], prepend=_EMPTY, append=_EMPTY)) if len(owners) else np.zeros(1, int)
-    _solve_each(starts, pairs[order], weights[order], absent, labels)
+    starts = np.flatnonzero(np.diff(owners[exact], prepend=_EMPTY, append=_EMPTY))
+    _solve_each(starts, pairs[exact], weights[exact], absent, labels)
     return labels
 
 
@@ -141,9 +137,8 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     count, between = len(labels), labels[pairs]
     apart = between[:, 0] != between[:, 1]
     codes, edges = np.unique(between[apart].min(axis=1) * count + between[apart].max(axis=1), return_inverse=True)
-    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # excess of each edge
+    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # excess of each edge; -inf: gone
     ends = list(zip((codes // count).tolist(), (codes % count).tolist(), strict=True))
-    is_gone = [False] * len(ends)  # the edge became part of another one, or its ends are one cluster
     edge_to: dict[int, dict[int, int]] = defaultdict(dict)  # the edges of each cluster, by the cluster at the other end
     for edge, (left, right) in enumerate(ends):
         edge_to[left][right] = edge_to[right][left] = edge
@@ -158,7 +153,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     while heap:
         loss, edge = heapq.heappop(heap)
         gained = gain(edge)
-        if is_gone[edge] or gained <= _LEAST_GAIN:
+        if gained <= _LEAST_GAIN:
             continue
         if gained < -loss:
             heapq.heappush(heap, (-gained, edge))
@@ -168,7 +163,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
             root, absorbed = absorbed, root
         joined.append((root, absorbed))
         sizes[root] += sizes[absorbed]
-        is_gone[edge] = True
+        total[edge] = -np.inf
         del edge_to[root][absorbed], edge_to[absorbed][root]
         for other, moved in edge_to.pop(absorbed).items():
             del edge_to[other][absorbed]
@@ -177,8 +172,8 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
                 ends[moved] = root, other
                 edge_to[root][other] = edge_to[other][root] = moved
             else:
-                is_gone[moved] = True
                 total[twin] += total[moved]
+                total[moved] = -np.inf
                 heapq.heappush(heap, (-gain(twin), twin))
     return connected(count, np.array(joined))[labels]
 
