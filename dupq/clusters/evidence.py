@@ -54,12 +54,11 @@ def marks_of(
     for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
-        marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in_html(body))
+        formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
+        marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
         marks_of_rows.append(sorted(marks))
-    offsets = np.cumsum([0, *map(len, marks_of_rows)], dtype=np.int64)
-    ids = np.array([mark for marks in marks_of_rows for mark in marks], np.int32)
-    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
+    return each_once(pa.chunked_array([marks_of_rows], pa.list_(pa.int32())))
 
 
 def askers_of(owners: pa.Array, sites: pa.Array) -> pa.Array:
@@ -86,11 +85,6 @@ def _mark(kind: int, text: str) -> int:
 def formulas_in(text: str) -> set[str]:
     """Return what is between dollar signs, without white space."""
     return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
-
-
-def formulas_in_html(body: str) -> set[str]:
-    """Return the formulas of a text in HTML. Most have none, and replacing their references would take longest."""
-    return formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()
 
 
 def cited_in(body: str, site: str) -> set[str]:
@@ -212,8 +206,7 @@ def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
     titles. They are summed in units of 1 / _COSINE_UNITS.
     """
     questions, rows = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(questions), np.int64)
-    np.add.at(sums, rows, _whole(cosines))
+    sums = np.bincount(rows, _whole(cosines), len(questions)).astype(np.int64)  # exact: far below 2^53
     return pa.table([questions, sums, np.bincount(rows, minlength=len(questions))], schema=AROUND)
 
 
