@@ -222,11 +222,10 @@ def calibration(
     model = fit(labelled(pairs, evidence, features, prior), prior)
     probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
-    floor = _floor(scores, probabilities, pairs.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
         "reference": reference.tolist(),
-        "floor": floor if np.isfinite(floor) else None,
+        "floor": _floor(scores, probabilities, pairs.counts, request.measure),
         "development_links": int(pairs.is_linked.sum()),
         "judged_pairs": int(pairs.is_judged.sum()),
         "development_sets": len(np.unique(split.set_of(sample["key"].to_numpy()[is_development]))),
@@ -244,7 +243,7 @@ def labelled(pairs: SampledPairs, evidence: pa.Table, features: np.ndarray, prio
 
     The prior was learned without such pairs too.
     """
-    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.same_asking == 0)
+    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.model.same_asking == 0)
     return Labelled(features, pairs.labels, pairs.weights * is_open, pairs.is_judged, pairs.log_rates)
 
 
@@ -254,14 +253,14 @@ def _are_titles(words: Words, rows: np.ndarray) -> bool:
     return len(rows) > 0 and bool((title_terms == text_terms).all())
 
 
-def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float:
-    """Return the lowest score from which half of the pairs are expected to be duplicates; infinity if there is none."""
+def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float | None:
+    """Return the lowest score from which half of the pairs are expected to be duplicates, if there is one."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
     is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]
     is_enough = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
     if not len(is_enough):
-        return np.inf
+        return None
     step = measure.highest / _FLOOR_STEPS
     return float(np.ceil(scores[order][is_enough[-1]] / step) * step)
 

@@ -201,7 +201,7 @@ def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], ar
 def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_fitted: bool) -> None:
     known, every, zeros = read_prior(prior), np.ones(30, bool), np.zeros(30)
     verdicts = SampledPairs(np.arange(30), ~every, every, every, zeros, zeros + 1, zeros)
-    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.centres, (30, 1))
+    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.model.centres, (30, 1))
     model = fit(labelled(verdicts, evidence, features, known), known)
     before, after = (each.probabilities(features)[0] for each in (known.model, model))
     assert (after > before + 0.1) == are_fitted
