@@ -108,7 +108,6 @@ def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:
 
 
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
-_SIDES = ("left", "right")
 
 
 def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> tuple[Table, Table]:
@@ -146,9 +145,9 @@ def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
 
 def listed_by(compared: pa.Table) -> pa.Table:
     """Return how alike each question's title is to the titles of the questions that it lists (AROUND)."""
-    listed = [compared.filter(pc.greater(compared[f"rank_{side}"], 0)) for side in _SIDES]
-    keys = [table[side].to_numpy() for side, table in zip(_SIDES, listed, strict=True)]
-    return around(np.concatenate(keys), np.concatenate([table["title_cosine"].to_numpy() for table in listed]))
+    are_listed = np.stack([compared[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
+    cosines = np.broadcast_to(compared["title_cosine"].to_numpy(), are_listed.shape)
+    return around(pairs_in(compared).T[are_listed], cosines[are_listed])
 
 
 def sum_by_key(listed: pa.Table) -> pa.Table:
