@@ -67,21 +67,28 @@ def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, abse
 def _optimum(matrix: np.ndarray) -> np.ndarray:
     """Return the labels of the best of all partitions of the nodes of a symmetric matrix of weights.
 
-    The best partition of a set combines the best cluster of its smallest node with the best partition of the rest.
+    Sets of nodes are numbers, a bit a node; each has the sum of the weights `inside`. The best partition of a set
+    combines the best cluster of its smallest node with the best partition of the rest.
     """
-    inside = _sums(matrix)
-    best, clusters = np.zeros(len(inside)), np.zeros(len(inside), np.int64)
-    for nodes in range(1, len(inside)):
-        smallest = nodes & -nodes
-        rest = nodes ^ smallest
-        best[nodes], clusters[nodes] = best[rest], smallest
-        others = -rest & rest
-        while others:
-            value = inside[smallest | others] + best[rest ^ others]
-            if value > best[nodes] + _LEAST_GAIN:
-                best[nodes], clusters[nodes] = value, smallest | others
-            others = (others - rest) & rest  # the next larger subset of the rest
-    labels, left = np.full(len(matrix), _EMPTY), len(clusters) - 1
+    sets = 1 << len(matrix)
+    inside, best, clusters = np.zeros(sets), np.zeros(sets), np.zeros(sets, np.int64)
+    for last in range(len(matrix)):
+        for earlier in range(1 << last):
+            nodes = earlier | 1 << last
+            inside[nodes] = inside[earlier]
+            for node in range(last):
+                if earlier >> node & 1:
+                    inside[nodes] += matrix[node, last]
+            smallest = nodes & -nodes
+            rest = nodes ^ smallest
+            best[nodes], clusters[nodes] = best[rest], smallest
+            others = -rest & rest
+            while others:
+                value = inside[smallest | others] + best[rest ^ others]
+                if value > best[nodes] + _LEAST_GAIN:
+                    best[nodes], clusters[nodes] = value, smallest | others
+                others = (others - rest) & rest  # the next larger subset of the rest
+    labels, left = np.full(len(matrix), _EMPTY), sets - 1
     for smallest in range(len(matrix)):
         if left >> smallest & 1:
             for node in range(smallest, len(matrix)):
@@ -89,20 +96,6 @@ def _optimum(matrix: np.ndarray) -> np.ndarray:
                     labels[node] = smallest
             left ^= clusters[left]
     return labels
-
-
-@numba.njit(nogil=True, cache=True)
-def _sums(matrix: np.ndarray) -> np.ndarray:
-    """Return for each subset of the nodes, given as bits, the sum of the weights of its pairs."""
-    sums = np.zeros(1 << len(matrix))
-    for last in range(len(matrix)):
-        for others in range(1 << last):
-            total = sums[others]
-            for node in range(last):
-                if others >> node & 1:
-                    total += matrix[node, last]
-            sums[others | 1 << last] = total
-    return sums
 
 
 # Larger groups: contraction, moves and splits. None of them lowers the sum; the rounds end when none raises it.
