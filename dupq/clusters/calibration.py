@@ -19,7 +19,7 @@ added to the log-odds (King and Zeng 2001, section 4.1), so that the sample does
 
 import importlib.resources
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, NotRequired
 
 import numpy as np
@@ -76,27 +76,8 @@ _LEAST_OPEN = 0.02  # a probability from which titles without bodies may decide
 _MOST_DEVIATIONS = 3.0
 _MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads that are tried
 _PRICE = 3.0  # nats per doubling: more than a handful of links gains by one
+_ARRAYS = ("centres", "scales", "coefficients")  # of a model
 _STEP = 1e-4  # of second derivatives, in units of the spreads
-
-
-class Prior(NamedTuple):
-    """What was learned on other sites."""
-
-    centres: np.ndarray  # (F,): subtracted from the features
-    scales: np.ndarray  # (F,): divisors of the features
-    coefficients: np.ndarray  # (F + 1,): the last is the intercept
-    intercept_spread: float  # standard deviation of an archive's intercept round the prior's
-    slope_spread: float  # of the log of its slope round 0
-    coefficient_spread: float  # of each of its coefficients round the prior's times the slope
-    linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
-    teacher: np.ndarray  # (3,): coefficients of `teacher_features` and an intercept
-    sites: tuple[str, ...] = ()  # that it was learned on
-    same_asking: float = 0.0  # `Model.same_asking`
-
-    @property
-    def model(self) -> "Model":
-        """The model of an archive without links or verdicts."""
-        return Model(self.centres, self.scales, self.coefficients, _mean(self.linked), self.same_asking)
 
 
 class Labelled(NamedTuple):
@@ -113,9 +94,9 @@ class Labelled(NamedTuple):
 class Model:
     """The model that gives the probability of a pair by its features."""
 
-    centres: np.ndarray
-    scales: np.ndarray
-    coefficients: np.ndarray  # (F + 1,)
+    centres: np.ndarray  # (F,): subtracted from the features
+    scales: np.ndarray  # (F,): divisors of the features
+    coefficients: np.ndarray  # (F + 1,): the last is the intercept
     linked_share: float  # share of the duplicates that is linked
     same_asking: float = 0.0  # added to the log-odds where titles ask the same
 
@@ -150,7 +131,7 @@ class Model:
         """Return the model as JSON."""
         return {
             "features": list(FEATURES),
-            **{name: getattr(self, name).tolist() for name in ("centres", "scales", "coefficients")},
+            **{name: getattr(self, name).tolist() for name in _ARRAYS},
             "linked_share": self.linked_share,
             "same_asking": self.same_asking,
         }
@@ -158,8 +139,20 @@ class Model:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Model":
         """Return the model of a dict that `to_dict` made."""
-        centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
+        centres, scales, coefficients = (np.array(values[name], np.float64) for name in _ARRAYS)
         return cls(centres, scales, coefficients, float(values["linked_share"]), float(values.get("same_asking", 0)))
+
+
+class Prior(NamedTuple):
+    """What was learned on other sites."""
+
+    model: Model  # of an archive without links or verdicts
+    intercept_spread: float  # standard deviation of an archive's intercept round the model's
+    slope_spread: float  # of the log of its slope round 0
+    coefficient_spread: float  # of each of its coefficients round the model's times the slope
+    linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
+    teacher: np.ndarray  # (3,): coefficients of `teacher_features` and an intercept
+    sites: tuple[str, ...] = ()  # that it was learned on
 
 
 class Calibrated(TypedDict):
@@ -238,8 +231,8 @@ def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Mode
     """
     from scipy.optimize import minimize  # importing it takes half a second, and most processes never fit
 
-    design = designed(labelled.features, prior.centres, prior.scales)
-    slopes, intercept = prior.coefficients[:-1], prior.coefficients[-1]
+    design = designed(labelled.features, prior.model.centres, prior.model.scales)
+    slopes, intercept = prior.model.coefficients[:-1], prior.model.coefficients[-1]
     spreads = multiple * np.array(
         [prior.slope_spread, *[prior.coefficient_spread] * len(slopes), prior.intercept_spread]
     )
@@ -257,13 +250,13 @@ def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Mode
         past_share = b * expit(log_odds) - a * expit(-log_odds)
         return value, np.append(np.append(by_slope, by[:-1]) * spreads + units, by[-1] + past_share)
 
-    start = np.append(np.zeros(len(spreads)), logit(_mean(prior.linked)))
+    start = np.append(np.zeros(len(spreads)), logit(prior.model.linked_share))
     best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000})
     steps = np.eye(len(start)) * _STEP
     curvature = np.array([(loss(best.x + step)[1] - loss(best.x - step)[1]) / (2 * _STEP) for step in steps])
     evidence = -best.fun - 0.5 * np.linalg.slogdet((curvature + curvature.T) / 2)[1]
-    moved = coefficients(best.x[:-1] * spreads)
-    model = Model(prior.centres, prior.scales, moved, float(expit(best.x[-1])), prior.same_asking)
+    share, moved = float(expit(best.x[-1])), coefficients(best.x[:-1] * spreads)
+    model = replace(prior.model, coefficients=moved, linked_share=share)
     return model, float(evidence - _PRICE * np.log2(multiple))
 
 
@@ -292,10 +285,6 @@ def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> n
     return np.concatenate([scaled, np.ones((len(features), 1))], axis=1)
 
 
-def _mean(beta: tuple[float, float]) -> float:
-    return beta[0] / (beta[0] + beta[1])
-
-
 def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     """Return the archive's share of the decision: 0 if the model is the prior, near 1 if they are far apart.
 
@@ -304,9 +293,9 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     """
     if not len(features):
         return 0.0
-    design = designed(features, prior.centres, prior.scales)
-    moved = design @ (model.coefficients - prior.coefficients)
-    sloping = design[:, :-1] @ prior.coefficients[:-1] * prior.slope_spread
+    design, coefficients = designed(features, model.centres, model.scales), prior.model.coefficients
+    moved = design @ (model.coefficients - coefficients)
+    sloping = design[:, :-1] @ coefficients[:-1] * prior.slope_spread
     each = prior.coefficient_spread**2 * (design[:, :-1] ** 2).sum(axis=1)
     free = np.sqrt(prior.intercept_spread**2 + sloping**2 + each)
     p = model.probabilities(features)
@@ -339,14 +328,14 @@ def read_prior(uri: str = "") -> Prior:
     """Return the prior at `uri`, or dupq's own. Raises DupqError if it was made for other features."""
     uri = uri or str(_SHIPPED / "prior.json")
     values = read_as(uri, _Entries, _REMEDY)
-    columns = [values[name] for name in ("centres", "scales", "coefficients", "linked", "teacher")]
-    lengths, features = [len(column) for column in columns], len(FEATURES)
+    lengths = [len(values[name]) for name in ("centres", "scales", "coefficients", "linked", "teacher")]
+    features = len(FEATURES)
     if tuple(values["features"]) != FEATURES or lengths != [features, features, features + 1, 2, 3]:
         raise DupqError(f"{uri}: made for other features; {_REMEDY}")
-    centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
+    a, b = map(float, values["linked"])
+    model = Model.from_dict({**values, "linked_share": a / (a + b)})
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
-    prior = Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
-    return prior._replace(same_asking=values.get("same_asking", 0.0))
+    return Prior(model, *spreads, (a, b), np.array(values["teacher"], np.float64), tuple(values["sites"]))
 
 
 # A teacher's cosine as evidence: it moves the log-odds that all other evidence gives a pair.
@@ -393,5 +382,5 @@ def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: P
     p, cosines = p[rows], cosines[rows].astype(np.float64)
     mean, spread = float(cosines.mean()), max(float(cosines.std()), _LEAST_SPREAD)
     read = Labelled(teacher_features(p, cosines, mean, spread), *(column[rows] for column in labelled[1:]))
-    start = prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
-    return TeacherModel(mean, spread, *fit(read, start).coefficients.tolist())
+    start = replace(prior.model, centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
+    return TeacherModel(mean, spread, *fit(read, prior._replace(model=start)).coefficients.tolist())

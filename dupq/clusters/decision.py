@@ -28,7 +28,7 @@ from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among
 from dupq.text.languages import is_stop_word, stems
-from dupq.text.questions import Terms, bucket_of, terms_of
+from dupq.text.questions import bucket_of
 
 if TYPE_CHECKING:
     from dupq.neighbours.candidates import Nearest
@@ -51,29 +51,26 @@ def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure, kind: type = 
     rows, ranks = np.nonzero(is_listed)
     lists = nearest.others, scores, lifts_of(scores, measure.highest)
     others, similarities, lifts = (column[rows, ranks] for column in lists)
-    columns = keys[rows], others, similarities, (ranks + 1).astype(np.int32), lifts
-    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
+    return pa.table([keys[rows], others, similarities, (ranks + 1).astype(np.int32), lifts], schema=NEIGHBOURS)
 
 
 def undirected(directed: pa.Table) -> pa.Table:
     """Return rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
-    queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
-    left, right = np.minimum(queries, others), np.maximum(queries, others)
+    queries = directed["query"].to_numpy()
+    ends = np.sort(np.stack([queries, directed["neighbour"].to_numpy()], axis=1), axis=1)
     ranks = directed["rank"].fill_null(_NO_RANK).to_numpy()
-    order = np.lexsort((ranks, right, left))
-    left, right, ranks, queries = left[order], right[order], ranks[order], queries[order]
-    first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
-    pairs = np.cumsum(first) - 1
-    columns: list[np.ndarray] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
-    is_listed = ranks != _NO_RANK
-    lifts = directed["lift"].to_numpy()[order]
-    for side in (left, right):
-        rows = np.flatnonzero(is_listed & (queries == side))
+    order = np.lexsort((ranks, ends[:, 1], ends[:, 0]))
+    queries, ends, ranks = queries[order], ends[order], ranks[order]
+    scores, lifts = (directed[name].to_numpy()[order] for name in ("similarity", "lift"))
+    first = np.append(True, (ends[1:] != ends[:-1]).any(axis=1))[: len(ends)]
+    pairs, columns = np.cumsum(first) - 1, [*ends[first].T, scores[first]]
+    for side in ends.T:
+        rows = np.flatnonzero((ranks != _NO_RANK) & (queries == side))
         for values, empty in ((ranks, UNLISTED), (lifts, 0.0)):
-            column = np.full(int(first.sum()), empty, values.dtype)
+            column = np.full(np.count_nonzero(first), empty, values.dtype)
             column[pairs[rows]] = values[rows]
             columns.append(column)
-    return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
+    return pa.table(columns, schema=CANDIDATES)
 
 
 def scale_of(calibration: Calibrated, k: int) -> Scale:
@@ -90,7 +87,7 @@ def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
         *(pa.array(side, mask=side == UNLISTED) for side in ranks),
         *(pairs[name].combine_chunks() for name in ("title_cosine", "text_cosine")),
         pa.array(tags, mask=np.isnan(tags)),
-        pa.array(p.astype(np.float32)),
+        p.astype(np.float32),
         pa.nulls(len(p), pa.float32()),
     ]
     return pa.table(columns, schema=SCORED)
@@ -113,13 +110,7 @@ def compared(pairs: pa.Table, rows: RowsByKey, words: Words, rarities: np.ndarra
     """
     left, right = (rows.find(pairs[side].to_numpy()) for side in ("left", "right"))
     common = shared(words, left, right, rarities)
-    return pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
-
-
-def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:
-    """Return the words of rows of TEXTS, with their tags and marks, for a comparison."""
-    titles, bodies = (terms_of(texts[name].combine_chunks(), language) for name in ("title", "text"))
-    return Words(titles, bodies, tags, marks)
+    return pa.table([*pairs.columns, *common], schema=COMPARED)
 
 
 _STEPS = 1_000  # of probability
@@ -243,11 +234,9 @@ def _missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray)
     """Return the pairs (int64 indices, shape (m, 2)) of the components to be scored that are not among `pairs`."""
     order = np.argsort(owners, kind="stable")
     order = order[is_scored[order]]
-    starts = np.flatnonzero(np.diff(owners[order])) + 1
-    pairs_of_components = [np.zeros((0, 2), np.int64)]
-    for indices in np.split(order, starts):
-        pairs_of_components.append(indices[np.stack(np.triu_indices(len(indices), 1), axis=1)])
-    every, count = np.concatenate(pairs_of_components), len(owners)
+    members = np.split(order, np.flatnonzero(np.diff(owners[order])) + 1)
+    every = np.concatenate([nodes[np.stack(np.triu_indices(len(nodes), 1), axis=1)] for nodes in members])
+    count = len(owners)
     known = np.sort(pairs[:, 0] * count + pairs[:, 1])
     return every[~are_among(known, every[:, 0] * count + every[:, 1])]
 
@@ -322,7 +311,11 @@ class Wording:
             parts.append(f"{_ordinal(pair['rank'])}nearest of {self._questions:,}")
         elif pair["source"] == "encoder":
             parts.append(f"beyond the {self._k} nearest of each")
-        return "; ".join([*parts, *_tags(left.tags, right.tags)])
+        if left.tags or right.tags:
+            common = [tag for tag in left.tags if tag in right.tags]
+            told = f"tags share {_quoted(common[:_TAGS_SHOWN])}" if common else "no tag in common"
+            parts.append("same tags" if len(common) == len(left.tags) == len(right.tags) else told)
+        return "; ".join(parts)
 
     def _titles(self, left: str, right: str) -> str:
         if " ".join(left.split()).lower() == " ".join(right.split()).lower() != "":
@@ -338,21 +331,10 @@ class Wording:
         return dict(sorted(by_stem.items(), key=lambda item: -float(self._rarities[bucket_of(item[0])])))
 
 
-def _tags(left: Sequence[str], right: Sequence[str]) -> list[str]:
-    shared = [tag for tag in left if tag in right]
-    if not (left or right):
-        return []
-    if len(shared) == len(left) == len(right):
-        return ["same tags"]
-    return [f"tags share {_quoted(shared[:_TAGS_SHOWN])}" if shared else "no tag in common"]
-
-
 def _quoted(words: Sequence[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
 def _ordinal(number: int) -> str:
-    if number == 1:
-        return ""
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{'th' if number % 100 in (11, 12, 13) else ending} "
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending} " if number > 1 else ""

@@ -18,7 +18,7 @@ from dupq.kernel_cache import numba, read_only
 from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
-from dupq.text.keys import RowsByKey
+from dupq.text.keys import RowsByKey, are_among
 from dupq.text.languages import numbers_in
 from dupq.text.questions import Terms
 
@@ -30,6 +30,7 @@ from dupq.text.questions import Terms
 
 _HASH_BITS = 22
 ASKING, UNDATED, NUMBER, FORMULA, ASKER, CITED, SELF = range(7)  # kinds; a question has exactly one mark SELF
+_KINDS = SELF + 1
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
@@ -53,12 +54,11 @@ def marks_of(
     for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
-        marks.update(_mark(FORMULA, each) for each in formulas_in(title) | formulas_in_html(body))
+        formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
+        marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
         marks_of_rows.append(sorted(marks))
-    offsets = np.cumsum([0, *map(len, marks_of_rows)], dtype=np.int64)
-    ids = np.array([mark for marks in marks_of_rows for mark in marks], np.int32)
-    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
+    return each_once(pa.chunked_array([marks_of_rows], pa.list_(pa.int32())))
 
 
 def askers_of(owners: pa.Array, sites: pa.Array) -> pa.Array:
@@ -85,11 +85,6 @@ def _mark(kind: int, text: str) -> int:
 def formulas_in(text: str) -> set[str]:
     """Return what is between dollar signs, without white space."""
     return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
-
-
-def formulas_in_html(body: str) -> set[str]:
-    """Return the formulas of a text in HTML. Most have none, and replacing their references would take longest."""
-    return formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()
 
 
 def cited_in(body: str, site: str) -> set[str]:
@@ -178,8 +173,8 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
     """Return what the rows `left[i]` and `right[i]` of `words` have in common, given the `rarities` of all terms."""
     left, right = read_only(left), read_only(right)
     titles, texts, marks = (_read_only(terms) for terms in (words.titles, words.texts, words.marks))
-    title_cosine, title_least, _ = _overlaps(*titles, rarities, left, right)
-    text_cosine, text_least, both_ways = _overlaps(*texts, rarities, left, right)
+    title_cosine, title_least, _, title_swap = _overlaps(*titles, rarities, left, right)
+    text_cosine, text_least, both_ways, _ = _overlaps(*texts, rarities, left, right)
     tags = Shingles(words.tags.ids, words.tags.offsets)
     has_tags = np.diff(words.tags.offsets) > 0
     return Shared(
@@ -189,8 +184,8 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         text_least,
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
-        _swaps(titles.offsets, titles.ids, rarities, left, right),
-        *_compared_marks(marks.offsets, marks.ids, left, right),
+        title_swap,
+        *_compared_marks(marks, left, right),
     )
 
 
@@ -211,8 +206,7 @@ def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
     titles. They are summed in units of 1 / _COSINE_UNITS.
     """
     questions, rows = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(questions), np.int64)
-    np.add.at(sums, rows, _whole(cosines))
+    sums = np.bincount(rows, _whole(cosines), len(questions)).astype(np.int64)  # exact: far below 2^53
     return pa.table([questions, sums, np.bincount(rows, minlength=len(questions))], schema=AROUND)
 
 
@@ -239,145 +233,82 @@ def _whole(cosines: np.ndarray) -> np.ndarray:
 @numba.njit(nogil=True, cache=True)
 def _overlaps(
     offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the cosine (a term counts (1 + ln count) x rarity), least share and BM25 both ways of each pair."""
-    overlaps = np.zeros((3, len(left)), np.float32)
-    tables = _count_tables()
-    weights, squares, own = _weights(offsets, ids, counts, rarities, tables)
-    for pair in range(len(left)):
-        a, b = left[pair], right[pair]
-        common, product, forth, back = _common(offsets, ids, counts, rarities, a, b, tables)
-        if product > 0.0:
-            overlaps[0, pair] = product / np.sqrt(squares[a] * squares[b])
-            overlaps[1, pair] = common / max(weights[a], weights[b])
-            overlaps[2, pair] = np.sqrt((forth * back) / (own[a] * own[b]))
-    return overlaps[0], overlaps[1], overlaps[2]
-
-
-@numba.njit(nogil=True, cache=True)
-def _count_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Return 1 + ln count and BM25's saturated count of all counts: logarithms would take longer than all the rest."""
-    counts = np.arange(256).astype(np.float64)
-    return 1.0 + np.log(np.maximum(counts, 1.0)), counts * (_SATURATION + 1.0) / (counts + _SATURATION)
-
-
-@numba.njit(nogil=True, cache=True)
-def _weights(
-    offsets: np.ndarray,
-    ids: np.ndarray,
-    counts: np.ndarray,
-    rarities: np.ndarray,
-    tables: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each text the rarity of all its terms, its squared length, and its BM25 for itself."""
+) -> np.ndarray:
+    """Return cosine (a term counts (1 + ln count) x rarity), least share, BM25 both ways and swap of each pair."""
+    every = np.arange(256).astype(np.float64)  # count: logarithms of each term's would take longer than all the rest
+    logs, saturated = 1.0 + np.log(np.maximum(every, 1.0)), every * (_SATURATION + 1.0) / (every + _SATURATION)
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
-    logs, saturated = tables
     for text in range(len(offsets) - 1):
         for index in range(offsets[text], offsets[text + 1]):
             rarity = rarities[ids[index]]
             weights[text] += rarity
             squares[text] += (logs[counts[index]] * rarity) ** 2
             own[text] += rarity * saturated[counts[index]]
-    return weights, squares, own
-
-
-@numba.njit(nogil=True, cache=True)
-def _common(
-    offsets: np.ndarray,
-    ids: np.ndarray,
-    counts: np.ndarray,
-    rarities: np.ndarray,
-    a: int,
-    b: int,
-    tables: tuple[np.ndarray, np.ndarray],
-) -> tuple[float, float, float, float]:
-    """Return the rarity of the shared terms, the dot product of both texts, and BM25 of either for the other."""
-    logs, saturated = tables
-    common, product, forth, back = 0.0, 0.0, 0.0, 0.0
-    index, other = offsets[a], offsets[b]
-    while index < offsets[a + 1] and other < offsets[b + 1]:
-        if ids[index] == ids[other]:
-            rarity = rarities[ids[index]]
-            common += rarity
-            product += logs[counts[index]] * logs[counts[other]] * rarity * rarity
-            forth += rarity * saturated[counts[other]]
-            back += rarity * saturated[counts[index]]
-            index += 1
-            other += 1
-        elif ids[index] < ids[other]:
-            index += 1
-        else:
-            other += 1
-    return common, product, forth, back
-
-
-@numba.njit(nogil=True, cache=True)
-def _swaps(
-    offsets: np.ndarray, ids: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
-) -> np.ndarray:
-    """Return `Shared.title_swap`."""
-    swaps = np.zeros(len(left), np.float32)
-    highest = max(rarities.max(), np.float32(1e-6))
+    overlaps, highest = np.zeros((4, len(left)), np.float32), max(rarities.max(), np.float32(1e-6))
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        index, other = offsets[a], offsets[b]
-        mine, theirs = np.float32(0), np.float32(0)
-        while index < offsets[a + 1] or other < offsets[b + 1]:
-            if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
-                mine = max(mine, rarities[ids[index]])
-                index += 1
-            elif index == offsets[a + 1] or ids[other] < ids[index]:
-                theirs = max(theirs, rarities[ids[other]])
-                other += 1
-            else:
-                index += 1
-                other += 1
-        swaps[pair] = min(mine, theirs) / highest
-    return swaps
-
-
-_KINDS = SELF + 1
-
-
-@numba.njit(nogil=True, cache=True)
-def _compared_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the fields of Shared from `other_numbers` on (float32, shape (7, n)); the marks are sorted."""
-    fields = np.zeros((7, len(left)), np.float32)
-    for pair in range(len(left)):
-        a, b = left[pair], right[pair]
-        mine, theirs, common = np.zeros(_KINDS), np.zeros(_KINDS), np.zeros(_KINDS)
-        cites = False
+        common, product, forth, back, rarest, rarest_other = 0.0, 0.0, 0.0, 0.0, np.float32(0), np.float32(0)
         index, other = offsets[a], offsets[b]
         while index < offsets[a + 1] or other < offsets[b + 1]:
             if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
-                mine[ids[index] >> _HASH_BITS] += 1
+                rarest = max(rarest, rarities[ids[index]])
                 index += 1
             elif index == offsets[a + 1] or ids[other] < ids[index]:
-                theirs[ids[other] >> _HASH_BITS] += 1
+                rarest_other = max(rarest_other, rarities[ids[other]])
                 other += 1
             else:
-                common[ids[index] >> _HASH_BITS] += 1
+                rarity = rarities[ids[index]]
+                common += rarity
+                product += logs[counts[index]] * logs[counts[other]] * rarity * rarity
+                forth += rarity * saturated[counts[other]]
+                back += rarity * saturated[counts[index]]
                 index += 1
                 other += 1
-        if mine[CITED] + common[CITED] > 0 and theirs[SELF] > 0:
-            cites |= _has_cited(offsets, ids, a, ids[offsets[b + 1] - 1])
-        if theirs[CITED] + common[CITED] > 0 and mine[SELF] > 0:
-            cites |= _has_cited(offsets, ids, b, ids[offsets[a + 1] - 1])
-        fields[1, pair] = common[UNDATED] > 0 and mine[NUMBER] > 0 and theirs[NUMBER] > 0
-        for row, kind in ((0, NUMBER), (2, ASKING)):
-            both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
-            fields[row, pair] = both and mine[kind] + theirs[kind] > 0
-        fields[3, pair] = common[ASKING] > 0
-        if mine[FORMULA] + common[FORMULA] > 0 and theirs[FORMULA] + common[FORMULA] > 0:
-            apart = mine[FORMULA] + theirs[FORMULA]
-            fields[4, pair] = apart / (apart + common[FORMULA])
-        fields[5, pair] = common[ASKER] > 0
-        fields[6, pair] = cites
-    return fields
+        if product > 0.0:
+            overlaps[0, pair] = product / np.sqrt(squares[a] * squares[b])
+            overlaps[1, pair] = common / max(weights[a], weights[b])
+            overlaps[2, pair] = np.sqrt((forth * back) / (own[a] * own[b]))
+        overlaps[3, pair] = min(rarest, rarest_other) / highest
+    return overlaps
+
+
+def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the fields of Shared from `other_numbers` on (float32, shape (7, m)); the marks are sorted."""
+    count, kinds = len(marks.offsets) - 1, marks.ids >> _HASH_BITS
+    owners = np.repeat(np.arange(count), np.diff(marks.offsets))
+    counts = np.bincount(kinds * count + owners, minlength=_KINDS * count).reshape(_KINDS, count)
+    mine, theirs = counts[:, left], counts[:, right]
+    common = _common_marks(marks.offsets, marks.ids, left, right)
+    apart = mine + theirs - 2 * common
+    are_others = (mine > 0) & (theirs > 0) & (apart > 0)
+
+    own = np.full(count, -1)
+    own[owners[kinds == SELF]] = marks.ids[kinds == SELF]
+    owned = (owners << 32) + marks.ids  # ascending
+    cited = own - ((SELF - CITED) << _HASH_BITS)
+    are_cited = are_among(owned, (left << 32) + cited[right]) | are_among(owned, (right << 32) + cited[left])
+    fields = (
+        are_others[NUMBER],
+        (common[UNDATED] > 0) & (mine[NUMBER] > common[NUMBER]) & (theirs[NUMBER] > common[NUMBER]),
+        are_others[ASKING],
+        common[ASKING] > 0,
+        np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),
+        common[ASKER] > 0,
+        are_cited & (own[left] != own[right]),
+    )
+    return np.stack(fields).astype(np.float32)
 
 
 @numba.njit(nogil=True, cache=True)
-def _has_cited(offsets: np.ndarray, ids: np.ndarray, question: int, self: int) -> bool:
-    """Return whether a question cites the one with the mark `self`."""
-    cited = self - ((SELF - CITED) << _HASH_BITS)
-    return bool((ids[offsets[question] : offsets[question + 1]] == cited).any())
+def _common_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return how many marks of each kind the questions of each pair have in common (int64, (kinds, m))."""
+    common = np.zeros((_KINDS, len(left)), np.int64)
+    for pair in range(len(left)):
+        index, other = offsets[left[pair]], offsets[right[pair]]
+        while index < offsets[left[pair] + 1] and other < offsets[right[pair] + 1]:
+            mine, theirs = ids[index], ids[other]
+            if mine == theirs:
+                common[mine >> _HASH_BITS, pair] += 1
+            index += mine <= theirs
+            other += theirs <= mine
+    return common

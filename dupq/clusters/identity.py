@@ -154,14 +154,13 @@ def changes(now: Clustering, earlier: Clustering, sites: Sites) -> pa.Table:
         "split": is_shared & (children > 1),
     }
     # overlaps are in the order of ids, and so are the rows of each kind
-    rows = np.concatenate([np.flatnonzero(rows_of_kind[kind]) for kind in KINDS])
-    kinds = np.repeat(KINDS, [np.count_nonzero(rows_of_kind[kind]) for kind in KINDS])
+    kinds, rows = np.nonzero([rows_of_kind[kind] for kind in KINDS])
     ids = (
         pc.if_else(pa.array(keys >= 0), sites.labels(np.maximum(keys, 0)), pa.scalar(None, pa.string()))
         for keys in (ids_now[rows], ids_earlier[rows])
     )
-    counts = (pa.array(column[rows]) for column in (sizes_now, sizes_earlier, shared))
-    return pa.table([pa.array(kinds.tolist(), pa.string()), *ids, *counts], schema=CHANGED_CLUSTERS)
+    counts = (column[rows] for column in (sizes_now, sizes_earlier, shared))
+    return pa.table([pa.array(KINDS).take(pa.array(kinds)), *ids, *counts], schema=CHANGED_CLUSTERS)
 
 
 def _overlaps(now: Clustering, earlier: Clustering) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

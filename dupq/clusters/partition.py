@@ -36,18 +36,14 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
         raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
     lower, upper = pairs.min(axis=1), pairs.max(axis=1)
-    order = np.lexsort((upper, lower))
-    pairs, weights = np.stack([lower[order], upper[order]], axis=1), weights[order]
     groups = connected(count, pairs[weights > 0])
-    within = groups[pairs[:, 0]] == groups[pairs[:, 1]]
-    pairs, weights = pairs[within], weights[within]
-    owners = groups[pairs[:, 0]]
+    order = np.lexsort((upper, lower, groups[lower]))
+    order = order[groups[lower[order]] == groups[upper[order]]]
+    owners, pairs, weights = groups[lower[order]], np.stack([lower[order], upper[order]], axis=1), weights[order]
     exact = np.bincount(groups, minlength=count)[owners] <= _EXACT
     labels = _greedy(count, pairs[~exact], weights[~exact], absent)
-    pairs, weights, owners = pairs[exact], weights[exact], owners[exact]
-    order = np.argsort(owners, kind="stable")
-    starts = np.flatnonzero(np.diff(owners[order], prepend=_EMPTY, append=_EMPTY)) if len(owners) else np.zeros(1, int)
-    _solve_each(starts, pairs[order], weights[order], absent, labels)
+    starts = np.flatnonzero(np.diff(owners[exact], prepend=_EMPTY, append=_EMPTY))
+    _solve_each(starts, pairs[exact], weights[exact], absent, labels)
     return labels
 
 
@@ -71,48 +67,34 @@ def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, abse
 def _optimum(matrix: np.ndarray) -> np.ndarray:
     """Return the labels of the best of all partitions of the nodes of a symmetric matrix of weights.
 
-    The best partition of a set combines the best cluster of its smallest node with the best partition of the rest.
+    Sets of nodes are numbers, a bit a node; each has the sum of the weights `inside`. The best partition of a set
+    combines the best cluster of its smallest node with the best partition of the rest.
     """
-    inside = _sums(matrix)
-    best, clusters = np.zeros(len(inside)), np.zeros(len(inside), np.int64)
-    for nodes in range(1, len(inside)):
-        smallest = nodes & -nodes
-        rest = nodes ^ smallest
-        best[nodes], clusters[nodes] = best[rest], smallest
-        others = -rest & rest
-        while others:
-            value = inside[smallest | others] + best[rest ^ others]
-            if value > best[nodes] + _LEAST_GAIN:
-                best[nodes], clusters[nodes] = value, smallest | others
-            others = (others - rest) & rest  # the next larger subset of the rest
-    return _labels(clusters, len(matrix))
-
-
-@numba.njit(nogil=True, cache=True)
-def _sums(matrix: np.ndarray) -> np.ndarray:
-    """Return for each subset of the nodes, given as bits, the sum of the weights of its pairs."""
-    sums = np.zeros(1 << len(matrix))
+    sets = 1 << len(matrix)
+    inside, best, clusters = np.zeros(sets), np.zeros(sets), np.zeros(sets, np.int64)
     for last in range(len(matrix)):
-        for others in range(1 << last):
-            total = sums[others]
+        for earlier in range(1 << last):
+            nodes = earlier | 1 << last
+            inside[nodes] = inside[earlier]
             for node in range(last):
-                if others >> node & 1:
-                    total += matrix[node, last]
-            sums[others | 1 << last] = total
-    return sums
-
-
-@numba.njit(nogil=True, cache=True)
-def _labels(clusters: np.ndarray, count: int) -> np.ndarray:
-    labels = np.full(count, _EMPTY)
-    left = len(clusters) - 1
-    for smallest in range(count):
+                if earlier >> node & 1:
+                    inside[nodes] += matrix[node, last]
+            smallest = nodes & -nodes
+            rest = nodes ^ smallest
+            best[nodes], clusters[nodes] = best[rest], smallest
+            others = -rest & rest
+            while others:
+                value = inside[smallest | others] + best[rest ^ others]
+                if value > best[nodes] + _LEAST_GAIN:
+                    best[nodes], clusters[nodes] = value, smallest | others
+                others = (others - rest) & rest  # the next larger subset of the rest
+    labels, left = np.full(len(matrix), _EMPTY), sets - 1
+    for smallest in range(len(matrix)):
         if left >> smallest & 1:
-            cluster = clusters[left]
-            for node in range(smallest, count):
-                if cluster >> node & 1:
+            for node in range(smallest, len(matrix)):
+                if clusters[left] >> node & 1:
                     labels[node] = smallest
-            left ^= cluster
+            left ^= clusters[left]
     return labels
 
 
@@ -125,11 +107,12 @@ def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -
     if not len(pairs):
         return labels
     excess, positive = weights - absent, pairs[weights > 0]
-    neighbours = _neighbours(count, pairs, excess)
+    ends = np.concatenate([pairs, pairs[:, ::-1]]).T
+    graph = sparse.coo_array((np.r_[excess, excess], tuple(ends)), shape=(count, count)).tocsr()
     for _ in range(_ROUNDS):
         changed = _joined(labels, pairs, excess, absent)
         for _ in range(_SWEEPS):
-            if not _sweep(neighbours, changed, absent):
+            if not _sweep(graph.indptr, graph.indices, graph.data, changed, absent):
                 break
         changed = connected(count, positive[changed[positive[:, 0]] == changed[positive[:, 1]]])
         if np.array_equal(changed, labels):
@@ -147,13 +130,12 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     count, between = len(labels), labels[pairs]
     apart = between[:, 0] != between[:, 1]
     codes, edges = np.unique(between[apart].min(axis=1) * count + between[apart].max(axis=1), return_inverse=True)
-    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # excess of each edge
+    total = np.bincount(edges, excess[apart], minlength=len(codes)).tolist()  # excess of each edge; -inf: gone
     ends = list(zip((codes // count).tolist(), (codes % count).tolist(), strict=True))
-    is_gone = [False] * len(ends)  # the edge became part of another one, or its ends are one cluster
     edge_to: dict[int, dict[int, int]] = defaultdict(dict)  # the edges of each cluster, by the cluster at the other end
     for edge, (left, right) in enumerate(ends):
         edge_to[left][right] = edge_to[right][left] = edge
-    sizes, parents = np.bincount(labels, minlength=count).tolist(), list(range(count))
+    sizes, joined = np.bincount(labels, minlength=count).tolist(), [(0, 0)]
 
     def gain(edge: int) -> float:
         left, right = ends[edge]
@@ -164,7 +146,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     while heap:
         loss, edge = heapq.heappop(heap)
         gained = gain(edge)
-        if is_gone[edge] or gained <= _LEAST_GAIN:
+        if gained <= _LEAST_GAIN:
             continue
         if gained < -loss:
             heapq.heappush(heap, (-gained, edge))
@@ -172,9 +154,9 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
         root, absorbed = ends[edge]
         if len(edge_to[root]) < len(edge_to[absorbed]):
             root, absorbed = absorbed, root
-        parents[absorbed] = root
+        joined.append((root, absorbed))
         sizes[root] += sizes[absorbed]
-        is_gone[edge] = True
+        total[edge] = -np.inf
         del edge_to[root][absorbed], edge_to[absorbed][root]
         for other, moved in edge_to.pop(absorbed).items():
             del edge_to[other][absorbed]
@@ -183,73 +165,44 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
                 ends[moved] = root, other
                 edge_to[root][other] = edge_to[other][root] = moved
             else:
-                is_gone[moved] = True
                 total[twin] += total[moved]
+                total[moved] = -np.inf
                 heapq.heappush(heap, (-gain(twin), twin))
-    for cluster in range(count):
-        root = cluster
-        while parents[root] != root:
-            parents[root] = root = parents[parents[root]]  # path halving
-        parents[cluster] = root
-    return np.array(parents)[labels]
-
-
-# The neighbours of node i are the rows `starts[i]` to `starts[i + 1]`: starts, nodes, excess.
-_Neighbours = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def _neighbours(count: int, pairs: np.ndarray, excess: np.ndarray) -> _Neighbours:
-    ends = np.r_[pairs[:, 0], pairs[:, 1]], np.r_[pairs[:, 1], pairs[:, 0]]
-    graph = sparse.coo_array((np.r_[excess, excess], ends), shape=(count, count)).tocsr()
-    return graph.indptr, graph.indices, graph.data
+    return connected(count, np.array(joined))[labels]
 
 
 @numba.njit(nogil=True, cache=True)
-def _sweep(neighbours: _Neighbours, labels: np.ndarray, absent: float) -> bool:
-    """Move each node in order if that gains; returns whether one moved. A node i that leaves gets label count + i."""
+def _sweep(starts: np.ndarray, nodes: np.ndarray, excess: np.ndarray, labels: np.ndarray, absent: float) -> bool:
+    """Move each node in order to the cluster with which it adds most, if that gains; returns whether one moved.
+
+    The neighbours of node i are the rows `starts[i]` to `starts[i + 1]` of `nodes` and `excess`.
+    """
     count, moved = len(labels), False
     sizes, towards = np.zeros(2 * count, np.int64), np.zeros(2 * count)
     for node in range(count):
         sizes[labels[node]] += 1
     for node in range(count):
-        best = _best_cluster(neighbours, node, labels, sizes, towards, absent)
-        if best != labels[node]:
+        rows, own = range(starts[node], starts[node + 1]), labels[node]
+        for row in rows:
+            towards[labels[nodes[row]]] += excess[row]
+        best, most = own, towards[own] + absent * (sizes[own] - 1) + _LEAST_GAIN
+        if most < 0:
+            best, most = count + node, 0.0  # alone
+        for row in rows:
+            label = labels[nodes[row]]
+            value = towards[label] + absent * sizes[label]
+            if label != own and value > most:
+                best, most = label, value
+        for row in rows:
+            towards[labels[nodes[row]]] = 0
+        if best != own:
             moved = True
-            sizes[labels[node]] -= 1
+            sizes[own] -= 1
             sizes[best] += 1
             labels[node] = best
-    _relabel(labels)
-    return moved
-
-
-@numba.njit(nogil=True, cache=True)
-def _best_cluster(
-    neighbours: _Neighbours, node: int, labels: np.ndarray, sizes: np.ndarray, towards: np.ndarray, absent: float
-) -> int:
-    """Return the label with which the node adds most, its own in a tie. `towards` is all 0 before and after."""
-    starts, nodes, excess = neighbours
-    rows = range(starts[node], starts[node + 1])
-    for row in rows:
-        towards[labels[nodes[row]]] += excess[row]
-    own = best = labels[node]
-    most = towards[own] + absent * (sizes[own] - 1) + _LEAST_GAIN
-    if most < 0:
-        best, most = len(labels) + node, 0.0
-    for row in rows:
-        label = labels[nodes[row]]
-        value = towards[label] + absent * sizes[label]
-        if label != own and value > most:
-            best, most = label, value
-    for row in rows:
-        towards[labels[nodes[row]]] = 0
-    return best
-
-
-@numba.njit(nogil=True, cache=True)
-def _relabel(labels: np.ndarray) -> None:
-    """Name each cluster by its smallest node."""
-    smallest = np.full(2 * len(labels), _EMPTY)
-    for node in range(len(labels)):
+    smallest = np.full(2 * count, _EMPTY)  # the node that names each cluster from now on
+    for node in range(count):
         if smallest[labels[node]] == _EMPTY:
             smallest[labels[node]] = node
         labels[node] = smallest[labels[node]]
+    return moved

@@ -17,7 +17,7 @@ from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, KINDS, features_of
-from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted, words_of_texts
+from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted
 from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of, marks_of, with_askers
 from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
@@ -27,7 +27,7 @@ from dupq.runs.reader import SITE, Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pairs_in
-from dupq.text.questions import tags_of, texts_table
+from dupq.text.questions import tags_of, terms_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
@@ -59,7 +59,8 @@ def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
     """Return the words, tags and marks of questions (rows of QUESTIONS); `texts` are their rows of TEXTS."""
     marks = marks_of(questions, texts["title"], signs_of(questions["title"]), TitleComparer(language))
     marks = with_askers(marks, askers_of(questions["owner"], questions["site"]))
-    return words_of_texts(texts, tags_of(questions["tags"].combine_chunks()), marks, language)
+    titles, bodies = (terms_of(texts[name].combine_chunks(), language) for name in ("title", "text"))
+    return Words(titles, bodies, tags_of(questions["tags"].combine_chunks()), marks)
 
 
 class EncoderPairs(NamedTuple):

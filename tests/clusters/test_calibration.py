@@ -43,12 +43,17 @@ def prior_of(
 ) -> Prior:
     random = np.random.default_rng(1)
     scaling = random.normal(size=COUNT), random.uniform(0.5, 2, COUNT)
-    return Prior(*scaling, coefficients, spread, slope_spread, 0.05, linked, np.zeros(3))
+    model = Model(*scaling, coefficients, linked[0] / sum(linked))
+    return Prior(model, spread, slope_spread, 0.05, linked, np.zeros(3))
+
+
+def design_of(features: np.ndarray, prior: Prior) -> np.ndarray:
+    return designed(features, prior.model.centres, prior.model.scales)
 
 
 def features_for(prior: Prior, rows: int, random: np.random.Generator) -> np.ndarray:
     """Return features that are standard normal once scaled."""
-    return prior.centres + prior.scales * random.normal(size=(rows, COUNT))
+    return prior.model.centres + prior.model.scales * random.normal(size=(rows, COUNT))
 
 
 def coefficients_of(slopes: dict[int, float], intercept: float) -> np.ndarray:
@@ -75,7 +80,7 @@ class Archive(NamedTuple):
 def archive(truth: np.ndarray, prior: Prior, rows: int, share: float, rate: float, seed: int) -> Archive:
     random = np.random.default_rng(seed)
     features = features_for(prior, rows, random)
-    is_duplicate = random.random(rows) < expit(designed(features, prior.centres, prior.scales) @ truth)
+    is_duplicate = random.random(rows) < expit(design_of(features, prior) @ truth)
     is_linked = is_duplicate & (random.random(rows) < share)
     drawn = is_linked | (random.random(rows) < rate)
     count = int(drawn.sum())
@@ -90,7 +95,7 @@ def some_labelled(rows: int, seed: int) -> tuple[Labelled, np.ndarray]:
     prior = prior_of(TRUTH, 1.0)
     features = features_for(prior, rows, random)
     columns = (random.random(rows) < 0.4, random.uniform(0.1, 3, rows), random.random(rows) < 0.3)
-    return Labelled(features, *columns, random.normal(size=rows)), designed(features, prior.centres, prior.scales)
+    return Labelled(features, *columns, random.normal(size=rows)), design_of(features, prior)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -142,7 +147,7 @@ def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> Non
     """The truth is ten spreads away: a few pairs cannot show that, 2,000 linked ones can."""
     prior = prior_of(HALF, 0.05, slope_spread=0.1)
     made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
-    truth = expit(designed(made.features, prior.centres, prior.scales) @ TRUTH)
+    truth = expit(design_of(made.features, prior) @ TRUTH)
 
     def missed(model: Model) -> float:
         return float(np.abs(model.probabilities(made.features) - truth).mean())
@@ -158,7 +163,7 @@ def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> Non
 def test_the_evidence_is_the_integral_of_the_likelihood() -> None:
     """One coefficient and an intercept, against a sum over a grid; a multiple of 1 costs nothing."""
     random = np.random.default_rng(3)
-    one = prior_of(HALF, 0.5)._replace(centres=np.zeros(1), scales=np.ones(1), coefficients=np.array([1.0, -0.5]))
+    one = prior_of(HALF, 0.5)._replace(model=Model(np.zeros(1), np.ones(1), np.array([1.0, -0.5]), 0.5))
     features = random.normal(size=(200, 1))
     labels = random.random(200) < expit(2 * features[:, 0])
     everybody = Labelled(features, labels, np.ones(200), np.ones(200, bool), np.zeros(200))
@@ -194,7 +199,7 @@ def test_without_data_the_model_is_the_prior() -> None:
     nothing = Labelled(*(column[:0] for column in labelled))
     weightless = labelled._replace(weights=np.zeros(20))
     for model in (prior.model, fit(nothing, prior), fit(weightless, prior)):
-        assert model.coefficients == pytest.approx(prior.coefficients)
+        assert model.coefficients == pytest.approx(prior.model.coefficients)
         assert model.linked_share == pytest.approx(0.75)
         assert own_share(model, prior, labelled.features) == pytest.approx(0, abs=1e-6)
 
@@ -215,7 +220,7 @@ def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive(
         inside = (p >= low) & (p < low + 0.1)
         assert inside.sum() > 500
         assert p[inside].mean() == pytest.approx(made.is_duplicate[inside].mean(), abs=0.05)
-    truth = expit(designed(made.features, prior.centres, prior.scales) @ TRUTH)
+    truth = expit(design_of(made.features, prior) @ TRUTH)
     assert np.abs(p - truth).mean() < 0.01
     assert model.linked_share == pytest.approx(0.6, abs=0.05)
 
@@ -271,7 +276,7 @@ def test_ten_links_move_the_prior_a_little_and_a_thousand_decide() -> None:
     assert moved[10] < 0.6 * moved[1_000]
     assert 0 < shares[0] < shares[1] < shares[2] < 1
     assert own_share(found[1_000], prior, np.zeros((0, COUNT))) == 0
-    truth = designed(features, prior.centres, prior.scales) @ FLAT
+    truth = design_of(features, prior) @ FLAT
     assert np.abs(found[1_000].log_odds(features) - truth).mean() < 0.5 * np.abs(before - truth).mean()
 
 
@@ -290,18 +295,18 @@ def test_ten_links_that_agree_with_the_prior_hardly_move_it() -> None:
 def judged(prior: Prior, truth: np.ndarray, rows: int, seed: int) -> Labelled:
     """Return judged pairs of an archive where exactly those above an even chance are duplicates."""
     features = features_for(prior, rows, np.random.default_rng(seed))
-    labels = designed(features, prior.centres, prior.scales) @ truth > 0
+    labels = design_of(features, prior) @ truth > 0
     return Labelled(features, labels, np.ones(rows), np.ones(rows, bool), np.zeros(rows))
 
 
 def slope_of(model: Model, prior: Prior) -> float:
     """Return how much steeper a model is than its prior."""
-    return float(np.linalg.norm(model.coefficients[:-1]) / np.linalg.norm(prior.coefficients[:-1]))
+    return float(np.linalg.norm(model.coefficients[:-1]) / np.linalg.norm(prior.model.coefficients[:-1]))
 
 
 def test_where_evidence_tells_more_than_elsewhere_the_model_becomes_steep() -> None:
     prior = prior_of(coefficients_of({0: 0.5, 1: 0.3, 3: -0.3, 4: 0.2, 7: 0.4}, -1.0), 3, slope_spread=0.75)
-    known, others = (judged(prior, prior.coefficients, rows, seed) for rows, seed in ((300, 15), (2_000, 16)))
+    known, others = (judged(prior, prior.model.coefficients, rows, seed) for rows, seed in ((300, 15), (2_000, 16)))
     steep = fit(known, prior)
     assert slope_of(steep, prior) > 4
     chances = (np.abs(~others.labels - model.probabilities(others.features)) for model in (steep, prior.model))
@@ -320,7 +325,7 @@ def test_where_evidence_tells_nothing_the_model_becomes_flat() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_single_linked_pair_hardly_changes_the_slope(prior: Prior, seed: int) -> None:
     """The archive is as the prior expects it, but almost no duplicate is linked."""
-    made = archive(prior.coefficients, prior, 40_000, share=0.3, rate=0.1, seed=seed).labelled
+    made = archive(prior.model.coefficients, prior, 40_000, share=0.3, rate=0.1, seed=seed).labelled
     kept = np.r_[np.flatnonzero(made.labels)[:1], np.flatnonzero(~made.labels)[:300]]
     model = fit(Labelled(*(column[kept] for column in made)), prior)
     assert 0.5 < slope_of(model, prior) < 1.5
@@ -433,10 +438,10 @@ def test_each_feature_is_in_the_column_of_its_name() -> None:
 
 def test_the_prior_that_ships_is_of_these_features() -> None:
     prior = read_prior()
-    assert prior.centres.shape == prior.scales.shape == (COUNT,)
-    assert prior.coefficients.shape == (COUNT + 1,)
-    assert all(np.isfinite(column).all() for column in prior[:5])
-    assert min(*prior.scales, prior.intercept_spread, prior.slope_spread, prior.coefficient_spread, *prior.linked) > 0
+    assert prior.model.centres.shape == prior.model.scales.shape == (COUNT,)
+    assert prior.model.coefficients.shape == (COUNT + 1,)
+    assert all(np.isfinite(prior.model.to_dict()[name]).all() for name in ("centres", "scales", "coefficients"))
+    assert min(*prior.model.scales, *prior[1:4], *prior.linked) > 0
     assert prior.sites
 
 
@@ -473,7 +478,7 @@ def written(folder: Path, **changes: object) -> str:
 def test_another_prior_is_read_from_where_it_lies(tmp_path: Path) -> None:
     found, ours = read_prior(written(tmp_path, slope_spread=0.25, linked=[2, 7], sites=["x"])), read_prior()
     assert (found.slope_spread, found.linked, found.sites) == (0.25, (2, 7), ("x",))
-    assert [column.tolist() for column in found[:3]] == [column.tolist() for column in ours[:3]]
+    assert found.model.to_dict() == ours.model.to_dict() | {"linked_share": 2 / 9}
     assert found.intercept_spread == ours.intercept_spread
 
 

@@ -16,7 +16,7 @@ Memory: the texts of a task's questions, 2 kB each, and their vectors, beside th
 """
 
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -137,7 +137,12 @@ def vectors_for(contents: pa.Table, questions: Iterator[pa.RecordBatch], reading
     names, earlier, left_out = find_contents(reading.earlier, site, ids)
     is_same, dimensions = earlier.are_same(ids, hashes), reading.teacher.dimensions
     vectors = np.zeros((len(ids), dimensions), np.float16)
-    vectors[is_same] = _earlier_vectors(reading.earlier, names, ids[is_same], dimensions)
+    folder = reading.earlier.embeddings if reading.earlier is not None else ""
+    for name in names:
+        file = storage.join(folder, f"{name.removesuffix('.parquet')}.arrow")
+        earlier_keys, earlier_vectors = _columns(pa.Table.from_batches(read_all(file)))
+        rows, are_here = indices_among(earlier_keys & MAXIMUM_ID, ids)  # all of one site
+        vectors[are_here & is_same] = earlier_vectors[rows[are_here & is_same]]
     if not is_same.all():
         import torch
 
@@ -148,19 +153,6 @@ def vectors_for(contents: pa.Table, questions: Iterator[pa.RecordBatch], reading
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum()), LEFT_OUT: left_out}
     return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, contents)
-
-
-def _earlier_vectors(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return the vectors of the questions `ids`, which are in the files `names` of the earlier run."""
-    vectors = np.zeros((len(ids), dimensions), np.float16)
-    if earlier is None:
-        return vectors
-    for name in names:
-        file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
-        keys, vectors_of_file = _columns(pa.Table.from_batches(read_all(file)))
-        indices, are_here = indices_among(keys & MAXIMUM_ID, ids)  # all of one site
-        vectors[are_here] = vectors_of_file[indices[are_here]]
-    return vectors
 
 
 def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -190,8 +182,8 @@ def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.
     cosines = cosines_in(vectors, pairs_in(pairs))
     cosines[p < np.float32(FLOOR)] = np.nan
     moved = TeacherModel(**model).probabilities(p, cosines).astype(np.float32)
-    columns = {"probability": pa.array(moved), "teacher": _with_nulls(cosines)}
-    return pa.table([columns.get(name, pairs[name]) for name in SCORED.names], schema=SCORED)
+    columns = [pairs[name] for name in SCORED.names[:-2]]  # all but probability and teacher
+    return pa.table([*columns, moved, _with_nulls(cosines)], schema=SCORED)
 
 
 def _with_nulls(cosines: np.ndarray) -> pa.Array:

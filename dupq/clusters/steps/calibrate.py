@@ -80,7 +80,10 @@ def sampled_pairs(
         weights=_weight(split.set_of(queries), is_linked) * np.where(is_linked, 1.0, least / share) / both,
         log_rates=np.full(len(queries), np.log(linked_share / least)),
     )
-    verdicts, are_same = _judged_pairs(judged, candidates, split)
+    verdicts = pair_indices(pairs_in(candidates), judged.pairs)
+    of_test = split.in_one_set(*judged.pairs.T) & np.isin(judged.pairs[:, 0], split.questions_of("test"))
+    are_read = (verdicts >= 0) & (judged.verdicts >= 0) & ~of_test  # quality is measured on the test part
+    verdicts, are_same = verdicts[are_read], judged.verdicts[are_read] == 1
     none, every, zeros = (np.full(len(verdicts), value) for value in (False, True, 0.0))
     by_people = SampledPairs(verdicts, none, every, are_same, zeros, every, zeros)
     kept = ~np.isin(rows, verdicts)
@@ -88,34 +91,20 @@ def sampled_pairs(
     return SampledPairs(*(np.concatenate([column[kept], judged_column]) for column, judged_column in columns))
 
 
-def _judged_pairs(judged: Judged, candidates: pa.Table, split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of `candidates` that are judged, and which of them are the same.
+def usual_scores(directed: pa.Table, sample: pa.Table) -> np.ndarray:
+    """Return the best scores of sampled questions (float64, sorted), given the lists of at least these (NEIGHBOURS).
 
-    Known duplicates of the test part are left out: quality is measured on them.
+    They are those of questions without known duplicates, or of all if none of these lists another. At most
+    `_REFERENCE` are kept, evenly spread, so that features do not depend on the size of the sample.
     """
-    rows, left = pair_indices(pairs_in(candidates), judged.pairs), judged.pairs[:, 0]
-    of_test = split.in_one_set(*judged.pairs.T) & np.isin(left, split.questions_of("test"))
-    kept = (rows >= 0) & (judged.verdicts >= 0) & ~of_test
-    return rows[kept], judged.verdicts[kept] == 1
-
-
-def reference_of(directed: pa.Table, questions: np.ndarray) -> np.ndarray:
-    """Return the best scores of questions (float64, sorted), given the lists of at least these (NEIGHBOURS).
-
-    They are at most `_REFERENCE`, evenly spread, so that features do not depend on the size of the sample.
-    """
-    is_best = (directed["rank"].to_numpy() == 1) & np.isin(directed["query"].to_numpy(), questions)
-    reference = np.sort(directed["similarity"].to_numpy()[is_best].astype(np.float64))
+    best = directed.filter(pc.equal(directed["rank"], 1))
+    queries, scores = best["query"].to_numpy(), best["similarity"].to_numpy().astype(np.float64)
+    keys, is_linked = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
+    usual = np.isin(queries, keys[~is_linked])
+    reference = np.sort(scores[usual if usual.any() else np.isin(queries, keys)])
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
-
-
-def usual_scores(directed: pa.Table, sample: pa.Table) -> np.ndarray:
-    """Return the best scores of the sampled questions without known duplicates; of all if none of these has one."""
-    keys, is_linked = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
-    reference = reference_of(directed, keys[~is_linked])
-    return reference if len(reference) else reference_of(directed, keys)
 
 
 def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
@@ -233,11 +222,10 @@ def calibration(
     model = fit(labelled(pairs, evidence, features, prior), prior)
     probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
-    floor = _floor(scores, probabilities, pairs.counts, request.measure)
     record: Calibrated = {
         "model": model.to_dict(),
         "reference": reference.tolist(),
-        "floor": floor if np.isfinite(floor) else None,
+        "floor": _floor(scores, probabilities, pairs.counts, request.measure),
         "development_links": int(pairs.is_linked.sum()),
         "judged_pairs": int(pairs.is_judged.sum()),
         "development_sets": len(np.unique(split.set_of(sample["key"].to_numpy()[is_development]))),
@@ -255,7 +243,7 @@ def labelled(pairs: SampledPairs, evidence: pa.Table, features: np.ndarray, prio
 
     The prior was learned without such pairs too.
     """
-    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.same_asking == 0)
+    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.model.same_asking == 0)
     return Labelled(features, pairs.labels, pairs.weights * is_open, pairs.is_judged, pairs.log_rates)
 
 
@@ -265,14 +253,14 @@ def _are_titles(words: Words, rows: np.ndarray) -> bool:
     return len(rows) > 0 and bool((title_terms == text_terms).all())
 
 
-def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float:
-    """Return the lowest score from which half of the pairs are expected to be duplicates; infinity if there is none."""
+def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float | None:
+    """Return the lowest score from which half of the pairs are expected to be duplicates, if there is one."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
     is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]
     is_enough = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
     if not len(is_enough):
-        return np.inf
+        return None
     step = measure.highest / _FLOOR_STEPS
     return float(np.ceil(scores[order][is_enough[-1]] / step) * step)
 

@@ -90,11 +90,8 @@ def make_terms(run: Run, texts: TextTables, partitions: int) -> TermTables:
 def terms_of_shard(texts: pa.Table, contents: pa.Table) -> Counted:
     """Return TERMS of rows of QUESTION_TEXTS and CONTENTS of the same questions; the second table is TERM_COUNTS."""
     marks = with_askers(each_once(texts["marks"]), contents["asker"].combine_chunks())
-    columns = {
-        **{name: texts[name] for name in texts.column_names},
-        "marks": lists_of(marks)[0],
-        "tags": contents["tags"],
-    }
+    columns = {**dict(zip(texts.column_names, texts.columns, strict=True)), "marks": lists_of(marks)[0]}
+    columns["tags"] = contents["tags"]
     counts_of_terms = document_counts(each_once(texts["text_terms"]))
     occurring = np.flatnonzero(counts_of_terms)
     counts = pa.table([occurring.astype(np.int32), counts_of_terms[occurring]], schema=TERM_COUNTS)
@@ -111,7 +108,6 @@ def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:
 
 
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
-_SIDES = ("left", "right")
 
 
 def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> tuple[Table, Table]:
@@ -149,16 +145,15 @@ def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
 
 def listed_by(compared: pa.Table) -> pa.Table:
     """Return how alike each question's title is to the titles of the questions that it lists (AROUND)."""
-    listed = [compared.filter(pc.greater(compared[f"rank_{side}"], 0)) for side in _SIDES]
-    keys = [table[side].to_numpy() for side, table in zip(_SIDES, listed, strict=True)]
-    return around(np.concatenate(keys), np.concatenate([table["title_cosine"].to_numpy() for table in listed]))
+    are_listed = np.stack([compared[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
+    cosines = np.broadcast_to(compared["title_cosine"].to_numpy(), are_listed.shape)
+    return around(pairs_in(compared).T[are_listed], cosines[are_listed])
 
 
 def sum_by_key(listed: pa.Table) -> pa.Table:
     """Sum up the rows of AROUND of each question."""
-    names = AROUND.names[1:]
-    sums = listed.group_by("key").aggregate([(name, "sum") for name in names]).sort_by("key")
-    return pa.table([sums["key"], *(sums[f"{name}_sum"] for name in names)], schema=AROUND)
+    sums = listed.group_by("key").aggregate([("cosines", "sum"), ("listed", "sum")])
+    return pa.table(sums.sort_by("key").columns, schema=AROUND)
 
 
 def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
@@ -228,29 +223,24 @@ def decide(
     """Return the thresholds, the clusters of representatives (LABELS), and the pairs that people joined (JOINED_PAIRS).
 
     `target` is the precision that joined pairs should have, and a threshold that replaces it unless it is below 0.
+    `texts` are those of all questions.
     """
     probabilities = Each(pairs.scored.only("probability"))
     thresholds: Thresholds = run.record("threshold", thresholds_of, probabilities, *target)
-    joined, apart = make_constraints(run, texts, known)
+    apart, links = run.table("apart", KEY_PAIRS), known.links if known.joins_links else None
+    sources = Each(texts.only("key")), known.representatives, links, known.sites.names, known.judged
+    joined = run.map("joined", constrained_pairs, *sources, into=JOINED_PAIRS, second=apart)
     settings = Partitioning(thresholds["chosen"]["threshold"], known.sites, measure, scale)
     return thresholds, partition_pairs(run, pairs, joined, apart, settings), joined
-
-
-def make_constraints(run: Run, texts: Table, known: Known) -> tuple[Table, Table]:
-    """Make JOINED_PAIRS of representatives, and the pairs that must not be in one cluster (KEY_PAIRS).
-
-    `texts` are those of all questions.
-    """
-    apart = run.table("apart", KEY_PAIRS)
-    links = known.links if known.joins_links else None
-    inputs = Each(texts.only("key")), known.representatives, links, known.sites.names, known.judged
-    return run.map("joined", constrained_pairs, *inputs, into=JOINED_PAIRS, second=apart), apart
 
 
 def constrained_pairs(
     texts: Iterator[pa.Table], representatives: pa.Table, links: str | None, sites: list[str], judged: Judged
 ) -> Counted:
-    """Return JOINED_PAIRS; the second table has the pairs that must be apart. Memory: 8 bytes a question."""
+    """Return JOINED_PAIRS of representatives; the second table (KEY_PAIRS) has the pairs that must be apart.
+
+    Memory: 8 bytes a question.
+    """
     known = pairs_in(links_table(links, sites))
     verdicts = judged.of(SAME), known, judged.of(DIFFERENT)
     found = constraints(*verdicts, sorted_keys(texts), represented_by(representatives))

@@ -136,9 +136,8 @@ def members_of(
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    columns = [keys, clusters, ids, canonical, reasons.astype(np.int8), sizes[indices]]
-    members = pa.table([pa.array(column) for column in columns], schema=MEMBERS)
-    alone = pa.table([pa.array(without(distinct(ids), keys))], schema=KEYS)
+    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=MEMBERS)
+    alone = pa.table([without(distinct(ids), keys)], schema=KEYS)
     return Counted(members, {"clusters": len(sizes)}, alone)
 
 
@@ -245,8 +244,7 @@ def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
     inside = (ends[0] == ends[1]) & are_among(keys, edges[:, 0])
-    columns = [ends[0][inside], *edges[inside].T, p[first][inside]]
-    return pa.table([pa.array(column) for column in columns], schema=_EDGES)
+    return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
 
 
 def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
@@ -263,9 +261,7 @@ def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.
     first = members.take(pa.array(np.searchsorted(keys, clusters)))  # a cluster is named by its smallest member
     ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
     columns = clusters, ids, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts, means
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, _FIGURES, strict=True)], schema=_FIGURES
-    )
+    return pa.table([*columns], schema=_FIGURES)
 
 
 def by_cluster(figures: pa.Table) -> pa.Table:
@@ -296,29 +292,24 @@ class Work:
 def cluster(
     run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
 ) -> tuple[Clustered, Table]:
-    """Make the tables of clusters, and the worklist of the likeliest other pairs."""
-    bare = [Shards(questions.shards, questions.sites, columns) for columns in (CRITERIA, TITLED)]  # without bodies
-    clustered = make_clusters(run, decided, known, texts, bare[0])
-    return clustered, make_worklist(run, clustered, known, bare[1], rarities, work)
-
-
-def make_worklist(run: Run, tables: Clustered, known: Known, questions: Shards, rarities: Table, work: Work) -> Table:
-    """Make the worklist (WORKLIST) and its sheet.
+    """Make the tables of clusters, and the worklist of the likeliest other pairs (WORKLIST) with its sheet.
 
     A sheet that exists is left alone: it has the same pairs, and perhaps verdicts.
     """
-    owners = Whole(tables.members.only("key", "cluster"))
+    bare, titled = (Shards(questions.shards, questions.sites, names) for names in (CRITERIA, TITLED))  # without bodies
+    clustered = make_clusters(run, decided, known, texts, bare)
+    owners = Whole(clustered.members.only("key", "cluster"))
     settled = Whole(run.map("settled", settled_by, known.links, owners, known.sites.names, into=LABELS))
     filters = owners, settled, known.sites, known.judged, work.pairs
-    of_partitions = run.map("likeliest", likeliest_of, tables.pairs, *filters, into=_CHOSEN)
+    of_partitions = run.map("likeliest", likeliest_of, clustered.pairs, *filters, into=_CHOSEN)
     chosen = Whole(run.map("chosen", likeliest_of, Whole(of_partitions), *filters, into=_CHOSEN))
-    titles = run.map("titles", titles_of, questions, chosen, into=TITLES)
+    titles = run.map("titles", titles_of, titled, chosen, into=TITLES)
     inputs = chosen, Whole(titles), Whole(rarities), work
     table = run.map("worklist", worklist_of, *inputs, into=WORKLIST, publish=True)
     sheet = storage.join(run.uri, "worklist.tsv")
     if not storage.exists(sheet):
         storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
-    return table
+    return clustered, table
 
 
 def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:

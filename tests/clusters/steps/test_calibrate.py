@@ -17,7 +17,6 @@ from dupq.clusters.steps.calibrate import (
     labelled,
     lists_of,
     lists_of_neighbours,
-    reference_of,
     sample_of,
     sampled_pairs,
     terms_of_lists,
@@ -66,11 +65,13 @@ LISTED = directed_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
 CANDIDATES = undirected(LISTED)
 
 
+SAMPLED = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
+
+
 def sampled(said: Verdicts | None = None) -> SampledPairs:
-    sample = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
     split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
-    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), LISTED, CANDIDATES)
+    return sampled_pairs(SAMPLED, POPULATION, split, verdicts_on(said or {}), LISTED, CANDIDATES)
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
@@ -95,7 +96,7 @@ def test_all_pairs_of_the_sampled_questions_are_read() -> None:
     assert found.is_linked.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
     assert found.labels.tolist() == found.is_linked.tolist()
     assert not found.is_judged.any()
-    assert reference_of(LISTED, np.array(OTHERS)).tolist() == pytest.approx([0.45, 0.5])
+    assert usual_scores(LISTED, SAMPLED).tolist() == pytest.approx([0.45, 0.5])
 
 
 def test_a_pair_that_comes_up_twice_counts_once() -> None:
@@ -200,7 +201,7 @@ def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], ar
 def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_fitted: bool) -> None:
     known, every, zeros = read_prior(prior), np.ones(30, bool), np.zeros(30)
     verdicts = SampledPairs(np.arange(30), ~every, every, every, zeros, zeros + 1, zeros)
-    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.centres, (30, 1))
+    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.model.centres, (30, 1))
     model = fit(labelled(verdicts, evidence, features, known), known)
     before, after = (each.probabilities(features)[0] for each in (known.model, model))
     assert (after > before + 0.1) == are_fitted

@@ -14,12 +14,12 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
-from dupq.clusters.steps.decide import Known, make_constraints
+from dupq.clusters.steps.decide import Known, constrained_pairs
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
 from dupq.evaluation.sampling import NONE_JUDGED
 from dupq.evaluation.steps import changed_since
 from dupq.job.run import Run
-from dupq.job.table import Shards, Table, Whole
+from dupq.job.table import Each, Shards, Table, Whole
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
@@ -295,10 +295,9 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 
 
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
-    texts = Table(f"{run}/texts", TEXTS, shards)
-    known = Known(Sites([A]), links, True, NONE_JUDGED, Whole(representatives(run, copies)), {})
-    joined, _ = make_constraints(Run(run, "partition"), texts, known)
-    return [(row["left"], row["right"]) for row in joined.read(0).to_pylist()]
+    texts, copied = Each(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
+    joined = constrained_pairs(iter(texts), copied, links, [A], NONE_JUDGED).table
+    return [(row["left"], row["right"]) for row in joined.to_pylist()]
 
 
 def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
