@@ -13,16 +13,11 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
-from dupq.clusters.calibration import Model, features_of
-from dupq.clusters.decision import Scale, compared, ranked, scored_table, undirected, unlisted
-from dupq.clusters.evidence import Words, around, title_cosines
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
-from dupq.neighbours.tiles import Search, block, search_tile
-from dupq.text.keys import RowsByKey, pairs_in
 from dupq.text.questions import texts_table
 
 
@@ -98,53 +93,3 @@ class TextEncoder:
 def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     """Open the encoder that `train` saved at `uri`. Raises DupqError if there is none, or it is damaged."""
     return TextEncoder(load_reader(storage.absolute(uri)))
-
-
-class Comparison:
-    """Texts compared with one another. The key of a text is its row."""
-
-    def __init__(
-        self,
-        embedded: Embeddings,
-        words: Words,
-        rarity: np.ndarray,
-        search: tuple[Measure, int],
-        model: Model,
-    ) -> None:
-        """Search the `embedded` texts for the k nearest of each, and score these pairs.
-
-        `search` is the measure and k; `words` has a row per text, `rarity` one per term.
-        """
-        self._embedded, (self._measure, k) = embedded, search
-        whole = block(embedded, self._measure)
-        nearest = search_tile(whole, whole, Search(self._measure, k))[0]
-        directed = ranked(whole.keys, nearest, self._measure)
-        queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
-        self._around = around(queries, title_cosines(words.titles, queries, others, rarity))
-        best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
-        self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
-        self._texts = RowsByKey(np.arange(len(words.titles.offsets) - 1)), words, rarity
-        self.evidence = compared(undirected(directed), *self._texts)
-        self.table = scored_table(self.evidence, self._around, self._scale)  # SCORED
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """The rows of the texts of each pair (int64, shape (m, 2))."""
-        return pairs_in(self.table)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """The probability that each pair are duplicates (float32, shape (m,))."""
-        column: np.ndarray = self.table["probability"].to_numpy()
-        return column
-
-    @property
-    def features(self) -> np.ndarray:
-        """The evidence of each pair, of which the model makes its probability (float64, shape (m, features))."""
-        return features_of(self.evidence, self._around, self._scale.reference, self._scale.k)
-
-    def score(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
-        evidence = compared(unlisted(pairs, self._embedded, self._measure), *self._texts)
-        column: np.ndarray = scored_table(evidence, self._around, self._scale)["probability"].to_numpy()
-        return column
