@@ -1,6 +1,4 @@
-"""Encode texts in memory with a saved encoder (`dupq.load_encoder`), and compare them with one another: the nearest of
-each, and how likely they are duplicates.
-"""
+"""Encode texts in memory with a saved encoder: `dupq.load_encoder`."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.api.inputs import texts, values_of
+from dupq.api.inputs import texts
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
@@ -61,10 +59,8 @@ class TextEncoder:
 
     def encode_whole(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> Encoded:
         """Return the vectors of `encode`, and the bags of words (sparse, (n, ids)) of an encoder that has them."""
-        titles = texts(values_of(titles, "encode", "titles"), "encode", "titles")
-        bodies = [""] * len(titles)
-        if bodies_html is not None:
-            bodies = texts(values_of(bodies_html, "encode", "bodies_html"), "encode", "bodies_html")
+        titles = texts(titles, "encode", "titles")
+        bodies = [""] * len(titles) if bodies_html is None else texts(bodies_html, "encode", "bodies_html")
         if len(bodies) != len(titles):
             raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; one of each per question expected")
         keys, shown = pa.array(np.arange(len(titles))), pa.array(titles, pa.string())
@@ -73,7 +69,7 @@ class TextEncoder:
 
     def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
         """Return the scores (float64, shape (n,)) of pairs of titles; higher is more alike."""
-        left, right = (texts(values_of(side, "score", "titles"), "score", "titles") for side in (left, right))
+        left, right = (texts(side, "score", "titles") for side in (left, right))
         if len(left) != len(right):
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]

@@ -55,12 +55,9 @@ class Plots:
             strokeDash=[4, 4]
         )
         points = alt.Chart(alt.Data(values=rows)).mark_circle()
-        axes = {
-            "x": alt.X("said:Q", title="probability by the model"),
-            "y": alt.Y("linked:Q", title="share that is linked"),
-        }
+        x, y = alt.X("said:Q", title="probability by the model"), alt.Y("linked:Q", title="share that is linked")
         size = alt.Size("pairs:Q", title="pairs", scale=alt.Scale(type="sqrt"))
-        chart = line.encode(**axes) + points.encode(**axes, size=size)
+        chart = line.encode(x, y) + points.encode(x, y, size)
         return chart.properties(title="Probabilities beside known links, which are a lower bound", **_SIZE)
 
     def sizes(self) -> alt.Chart:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -17,10 +18,10 @@ from markupsafe import Markup as Html
 
 from dupq import storage
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import check_count, collected, column_of, key_of, keys_in, names_of, read_texts, text, texts
+from dupq.api.inputs import collected, column_of, key_of, keys_in, names_of, read_texts, text, texts
 from dupq.api.lookup import Decision, Explanation, decided
 from dupq.clusters.identity import changes, read_clusters
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
@@ -229,7 +230,8 @@ class Run(reader.Run):
         and the pairs of the questions in the result.
         """
         new = read_texts(texts, format, "match")
-        check_count(k, "match: k=")
+        if not isinstance(k, Integral) or k < 1:
+            raise SettingError(f"match: k={k!r}; a whole number, at least 1 expected")
         sites, count = Sites(sorted(self.metrics["sites"])), len(new.titles)
         wanted = Embeddings(np.arange(-count, 0), *self.encoder.encode_whole(new.titles, new.bodies))
         blocks = (embeddings_of(table, sites, self.embeddings.source) for table in self.embeddings.files())
