@@ -25,17 +25,7 @@ from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import (
-    Scale,
-    Score,
-    compared,
-    decide,
-    histogram_of,
-    ranked,
-    scored_table,
-    undirected,
-    unlisted,
-)
+from dupq.clusters.decision import Scale, compared, decide, histogram_of, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import around, title_cosines
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
@@ -199,7 +189,7 @@ class Comparison:
     evidence: pa.Table  # of the pairs that the encoder found: COMPARED
     around: pa.Table  # AROUND of their texts
     scale: Scale
-    score: Score  # of pairs that the encoder did not find
+    score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
     encoder: TextEncoder | Encode  # the encoder that was used
     settings: Settings
 
