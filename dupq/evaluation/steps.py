@@ -24,7 +24,6 @@ from dupq.clusters.decision import Thresholds
 from dupq.clusters.steps.decide import Known
 from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, are_together, titles_of, with_earlier
 from dupq.evaluation import measures, sampling
-from dupq.evaluation.measures import not_measured, partners_changed
 from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, planted_keys
 from dupq.job.run import Run
 from dupq.job.step import Counted
@@ -82,7 +81,7 @@ def measure_run(
     if facts.truth:
         keys, owners = Each(texts.only("key")), Whole(made.members.only("key", "cluster"))
         metrics["planted"] = run.record("planted", planted_in, keys, owners, facts.truth, sites)
-    metrics["not_measured"] = not_measured(metrics, has_links)
+    metrics["not_measured"] = measures.not_measured(metrics, has_links)
     if known.previous:
         changed = run.record("changed", changed_since, Whole(made.members.only("key", "id")), known.previous, sites)
         metrics["drift"] = {"previous": known.previous, **_drift(metrics, read_metrics(known.previous)), **changed}
@@ -149,7 +148,7 @@ def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, obje
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
     """Return the share of clustered questions that changed since the earlier run at `previous`."""
-    return {"questions_of_clusters_changed": partners_changed(*with_earlier(members, previous, sites)[:2])}
+    return {"questions_of_clusters_changed": measures.partners_changed(*with_earlier(members, previous, sites)[:2])}
 
 
 # A run's clusters compared with the known duplicates that nothing was fitted on, at any size of the archive.
