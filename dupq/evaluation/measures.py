@@ -155,16 +155,6 @@ class Known(TypedDict, total=False):
     labels: dict[str, int]  # see Labels.counts
 
 
-_RETRIEVAL = {
-    "accuracy_at_1": "Acc@1",
-    "accuracy_at_5": "Acc@5",
-    "accuracy_at_10": "Acc@10",
-    "map": "MAP",
-    "recall_at_1": "R@1",
-    "recall_at_5": "R@5",
-    "recall_at_10": "R@10",
-    "recall_at_100": "R@100",
-}
 _LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
 
 
@@ -172,7 +162,11 @@ def retrieval_table(known: Known) -> str:
     """Return a row per system: Accuracy@1, @5, @10, MAP and recall@k in per cent; then the 95 % intervals, if known."""
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
     cut = max((int(measures["map_cut"]) for measures in known["retrieval"].values()), default=0)
-    columns = _RETRIEVAL | {"map": f"MAP@{cut}"}
+    columns = {
+        **{f"accuracy_at_{n}": f"Acc@{n}" for n in _ACCURACY_RANKS},
+        "map": f"MAP@{cut}",
+        **{f"recall_at_{n}": f"R@{n}" for n in _RANKS},
+    }
     lines = [head, *_rows(known["retrieval"], columns)]
     if known.get("intervals"):
         lines.append("95 % intervals, by bootstrap over the test questions")
