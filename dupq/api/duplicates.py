@@ -51,7 +51,6 @@ Name = int | str  # a text's id or row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES_FOR_LANGUAGE = 10_000
 _PAIRS_SHOWN = 10
-_MODEL_CALL = "find_duplicates: encoder="
 _MAY_BE_NULL = ("jaccard", "similarity", "teacher")
 
 
@@ -135,7 +134,7 @@ def find_duplicates(
             share(value, f"find_duplicates: {name}=")
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
-    chosen_encoder = _encoder(encoder, titles)
+    chosen_encoder = _encoder(encoder)
     model = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     comparison = compare(titles, bodies, chosen_encoder, language, k)
     scored = scored_table(comparison.evidence, comparison.around, comparison.scale)
@@ -159,21 +158,17 @@ def find_duplicates(
     )
 
 
-def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
+def _encoder(given: object) -> TextEncoder | Encode | None:
     """Return the encoder that `given` names or is. Raises SettingError for another type, DupqError if it is missing."""
     if isinstance(given, np.ndarray):
         vectors = given
-        if len(vectors) != len(titles):
-            raise DupqError(
-                f"{_MODEL_CALL}an array of {len(vectors)} rows, but {len(titles)} texts; one row each expected"
-            )
         return lambda texts: vectors
     if isinstance(given, (str, os.PathLike)):
         uri = os.fspath(given)
         is_path = os.path.isabs(uri) or uri.startswith((".", "~"))  # not the name of a model
         if is_path or storage.is_remote(uri) or storage.exists(uri):
             return load_encoder(uri)
-        model = teacher_at(uri, _MODEL_CALL)
+        model = teacher_at(uri, "find_duplicates: encoder=")
         return lambda texts: teacher_vectors(model, texts, system.CPU).astype(np.float32)
     if given is None or isinstance(given, TextEncoder) or callable(given):
         return given
