@@ -14,7 +14,7 @@ under FAR) a hash chooses some that count as different, so that the model holds 
 With --titles it is the prior of titles without bodies, which `dupq.find_duplicates` compares: from the dumps of
 DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": whoever reads the two titles and nothing else takes
 them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
-certain (dupq/api/encoders.py) are left out.
+certain (dupq/api/duplicates.py) are left out.
 
 A third of the verdicts, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
 learned from the other sites: how many of its judged pairs are right where so many are expected, and the log loss beside
@@ -35,10 +35,11 @@ from titles import SHARED, titles_of
 
 from dupq import storage
 from dupq.api.duplicates import compare
-from dupq.clusters.calibration import FEATURES, SCALES, TeacherModel, designed, read_prior
+from dupq.clusters.calibration import FEATURES, SCALES, TeacherModel, designed, features_of, read_prior
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS, COSINES
+from dupq.text.keys import pairs_in
 
 _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS, _FAR_TITLES = 0.02, 1_500, 200
@@ -89,13 +90,14 @@ def read_site(uri: str) -> Site:
 def read_titles(dump: Path) -> Site:
     """The pairs of a dump's titles, with the verdicts on them."""
     ids, titles = zip(*sorted(titles_of(dump).items()), strict=True)
-    _, compared, _, _ = compare(list(titles), None, None, "english", 10)
-    pairs = compared.pairs
+    compared = compare(list(titles), None, None, "english", 10)
+    pairs = pairs_in(compared.evidence)
+    features = features_of(compared.evidence, compared.around, compared.scale.reference, compared.scale.k)
     keys = [(ids[left], ids[right]) for left, right in pairs.tolist()]
     is_open = compared.evidence["same_asking"].to_numpy() == 0
-    far = is_open & (read_prior().model.probabilities(compared.features) < FAR)
+    far = is_open & (read_prior().model.probabilities(features) < FAR)
     unread = np.full(len(keys), np.nan)
-    return _site(dump.stem, keys, compared.features, unread, (is_open, far), _VERDICTS / "titles", _FAR_TITLES)
+    return _site(dump.stem, keys, features, unread, (is_open, far), _VERDICTS / "titles", _FAR_TITLES)
 
 
 def _site(

@@ -21,17 +21,19 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from dupq import storage, system
-from dupq.api.encoders import Comparison, TextEncoder, load_encoder
+from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
 from dupq.clusters.calibration import OF_TITLES, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import decide, histogram_of
+from dupq.clusters.decision import Scale, compared, decide, histogram_of, ranked, scored_table, undirected, unlisted
+from dupq.clusters.evidence import around, title_cosines
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.tiles import Search, block, search_tile
 from dupq.report.summary import counted
 from dupq.runs.reader import TableView, in_memory
 from dupq.runs.scoring import NewTexts, words_of_rows
@@ -40,7 +42,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import Language
 from dupq.system import require
 from dupq.text import tokens
-from dupq.text.keys import pairs_in
+from dupq.text.keys import RowsByKey, pairs_in
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
 from dupq.training.word_vectors import untrained_reader
@@ -49,31 +51,7 @@ Name = int | str  # a text's id or row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES_FOR_LANGUAGE = 10_000
 _PAIRS_SHOWN = 10
-_MODEL_CALL = "find_duplicates: encoder="
-
-
-def _schemas(ids: pa.DataType) -> tuple[pa.Schema, pa.Schema]:
-    """Return the schemas of pairs and of clusters, of texts with ids of this type."""
-    pairs = [
-        pa.field("left", ids, nullable=False),  # the text's id or row
-        pa.field("right", ids, nullable=False),
-        pa.field("title_left", pa.string(), nullable=False),
-        pa.field("title_right", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),  # exact, near_duplicate or encoder
-        pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
-        pa.field("similarity", pa.float32()),  # score by the encoder; null unless source is encoder
-        pa.field("probability", pa.float32(), nullable=False),
-        pa.field("joined", pa.bool_(), nullable=False),  # whether both are in one cluster
-        pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, for unlikely and for near pairs
-    ]
-    clusters = [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("id", ids, nullable=False),  # as `left` and `right` of pairs
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("cluster", ids, nullable=False),  # the id of the cluster's first text
-        pa.field("cluster_size", pa.int64(), nullable=False),
-    ]
-    return pa.schema(pairs), pa.schema(clusters)
+_MAY_BE_NULL = ("jaccard", "similarity", "teacher")
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,43 +134,41 @@ def find_duplicates(
             share(value, f"find_duplicates: {name}=")
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
-    chosen_encoder = _encoder(encoder, titles)
+    chosen_encoder = _encoder(encoder)
     model = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
-    near, compared, used, settings = compare(titles, bodies, chosen_encoder, language, k)
-    cosines = _cosines(model, inputs, settings.text.code, compared.table)
-    histogram = histogram_of(compared.probabilities)
+    comparison = compare(titles, bodies, chosen_encoder, language, k)
+    scored = scored_table(comparison.evidence, comparison.around, comparison.scale)
+    probabilities = scored["probability"].to_numpy()
+    histogram = histogram_of(probabilities)
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
     no_links = np.zeros((0, 2), np.int64)
-    candidates = compared.pairs, compared.probabilities, no_links, chosen["threshold"], compared.score
-    keys, clusters = with_represented(components(pairs_in(near)), decide(*candidates))
+    solved = decide(pairs_in(scored), probabilities, no_links, chosen["threshold"], comparison.score)
+    keys, clusters = with_represented(components(pairs_in(comparison.near)), solved)
     labels = np.arange(len(titles))
     labels[keys] = clusters
+    taught = scored if model is None else _taught(scored, model, inputs, comparison.settings.text.code)
     return Duplicates(
-        in_memory("pairs", _pairs_table(near, compared.table, labels, inputs, cosines)),
+        in_memory("pairs", _pairs_table(comparison.near, taught, labels, inputs)),
         in_memory("clusters", _clusters_table(labels, inputs)),
         chosen["threshold"],
         chosen["expected_precision"],
-        encoder if isinstance(encoder, np.ndarray) else used,
+        encoder if isinstance(encoder, np.ndarray) else comparison.encoder,
         inputs.read,
         inputs.not_read,
     )
 
 
-def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
+def _encoder(given: object) -> TextEncoder | Encode | None:
     """Return the encoder that `given` names or is. Raises SettingError for another type, DupqError if it is missing."""
     if isinstance(given, np.ndarray):
         vectors = given
-        if len(vectors) != len(titles):
-            raise DupqError(
-                f"{_MODEL_CALL}an array of {len(vectors)} rows, but {len(titles)} texts; one row each expected"
-            )
         return lambda texts: vectors
     if isinstance(given, (str, os.PathLike)):
         uri = os.fspath(given)
         is_path = os.path.isabs(uri) or uri.startswith((".", "~"))  # not the name of a model
         if is_path or storage.is_remote(uri) or storage.exists(uri):
             return load_encoder(uri)
-        model = teacher_at(uri, _MODEL_CALL)
+        model = teacher_at(uri, "find_duplicates: encoder=")
         return lambda texts: teacher_vectors(model, texts, system.CPU).astype(np.float32)
     if given is None or isinstance(given, TextEncoder) or callable(given):
         return given
@@ -200,10 +176,23 @@ def _encoder(given: object, titles: list[str]) -> TextEncoder | Encode | None:
     raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Texts compared with one another. The key of a text is its row."""
+
+    near: pa.Table  # near duplicates (VERIFIED)
+    evidence: pa.Table  # of the pairs that the encoder found: COMPARED
+    around: pa.Table  # AROUND of their texts
+    scale: Scale
+    score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
+    encoder: TextEncoder | Encode  # the encoder that was used
+    settings: Settings
+
+
 def compare(
     titles: list[str], bodies: list[str] | None, encoder: TextEncoder | Encode | None, language: str, k: int
-) -> tuple[pa.Table, Comparison, TextEncoder | Encode, Settings]:
-    """Return the near duplicates among texts (VERIFIED), the others compared, the encoder used, and the settings.
+) -> Comparison:
+    """Find the near duplicates among texts, and the `k` nearest of each of the others, with their evidence.
 
     `bodies` are HTML; without an `encoder` it is dupq's own, or one trained on the texts. Titles without bodies have a
     prior of their own.
@@ -231,7 +220,22 @@ def compare(
     else:
         used = encoder or TextEncoder(_learned(table, settings))
         embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))[0]), used.measure
-    return near, Comparison(embedded, words, rarity, (measure, k), prior.model), used, settings
+    whole = block(embedded, measure)
+    nearest = search_tile(whole, whole, Search(measure, k))[0]
+    directed = ranked(whole.keys, nearest, measure)
+    queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
+    listed = around(queries, title_cosines(words.titles, queries, others, rarity))
+    best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
+    scale = Scale(prior.model, np.sort(best.astype(np.float64)), k)
+
+    def evidence_of(pairs: pa.Table) -> pa.Table:
+        return compared(pairs, RowsByKey(every), words, rarity)
+
+    def score(pairs: np.ndarray) -> np.ndarray:
+        evidence = evidence_of(unlisted(pairs, embedded, measure))
+        return scored_table(evidence, listed, scale)["probability"].to_numpy()
+
+    return Comparison(near, evidence_of(undirected(directed)), listed, scale, score, used, settings)
 
 
 def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:
@@ -257,19 +261,19 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     return train_on_texts(texts, settings)
 
 
-def _cosines(teacher: Teacher | None, texts: Texts, code: str, scored: pa.Table) -> np.ndarray:
-    """Return the teacher's cosine (float32) of each scored pair above the floor; NaN for others."""
-    cosines = np.full(len(scored), np.nan, np.float32)
+def _taught(scored: pa.Table, teacher: Teacher, texts: Texts, code: str) -> pa.Table:
+    """Return rows of SCORED with the teacher's cosines of the pairs above the floor."""
     likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
-    if teacher is None or not len(likely):
-        return cosines
+    if not len(likely):
+        return scored
     left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
     rows = np.unique(np.concatenate([left, right]))
     titles, bodies = ([column[row] if column else "" for row in rows] for column in (texts.titles, texts.bodies))
-    cosines[likely] = cosines_of(
-        rows, teacher_vectors(teacher, teacher_texts(titles, bodies, code), system.CPU), left, right
-    )
-    return cosines
+    vectors = teacher_vectors(teacher, teacher_texts(titles, bodies, code), system.CPU)
+    cosines = np.full(len(scored), np.nan, np.float32)
+    cosines[likely] = cosines_of(rows, vectors, left, right)
+    index = scored.schema.get_field_index("teacher")
+    return scored.set_column(index, "teacher", pa.array(cosines, from_pandas=True))
 
 
 def _settings(encoder: TextEncoder | Encode | None, has_bodies: bool, language: str, k: int) -> Settings:
@@ -283,29 +287,38 @@ def _settings(encoder: TextEncoder | Encode | None, has_bodies: bool, language: 
     return settings if needs_training else config.assign(settings, ["title_body.epochs=0"])
 
 
-def _pairs_table(near: pa.Table, scored: pa.Table, labels: np.ndarray, texts: Texts, cosines: np.ndarray) -> pa.Table:
-    ends = np.concatenate([pairs_in(near), pairs_in(scored)]).T
-    is_near = np.arange(len(ends[0])) < len(near)
-    jaccards = near["jaccard"].to_numpy()
-    values = [np.concatenate([jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
-    sources = np.array([*near["source"].to_pylist(), *["encoder"] * len(scored)])
-    rows = np.lexsort((ends[1], ends[0], -values[1]))
-    left, right = (side[rows] for side in ends)
-    columns = [
-        *(texts.ids.take(pa.array(side)) for side in (left, right)),
-        *(pa.array([texts.titles[row] for row in side.tolist()], pa.string()) for side in (left, right)),
-        pa.array(sources[rows].tolist(), pa.string()),
-        pa.array(values[0][rows].astype(np.float32), mask=~is_near[rows]),
-        pa.array(values[0][rows].astype(np.float32), mask=is_near[rows]),
-        pa.array(values[1][rows].astype(np.float32)),
-        pa.array(labels[left] == labels[right]),
-        pa.array(np.concatenate([np.full(len(near), np.nan, np.float32), cosines])[rows], from_pandas=True),
-    ]
-    return pa.table(columns, schema=_schemas(texts.ids.type)[0])
+def _pairs_table(near: pa.Table, scored: pa.Table, labels: np.ndarray, texts: Texts) -> pa.Table:
+    near = near.append_column("probability", near["jaccard"])
+    scored = scored.append_column("source", pa.array(["encoder"] * len(scored), pa.string()))
+    order = [("probability", "descending"), ("left", "ascending"), ("right", "ascending")]
+    pairs = pa.concat_tables([near, scored], promote_options="default").sort_by(order)
+    left, right, titles = pairs["left"], pairs["right"], pa.array(texts.titles, pa.string())
+    columns = {
+        "left": texts.ids.take(left),  # the text's id or row
+        "right": texts.ids.take(right),
+        "title_left": titles.take(left),
+        "title_right": titles.take(right),
+        "source": pairs["source"],  # exact, near_duplicate or encoder
+        "jaccard": pairs["jaccard"],  # of the shingle sets; null for source encoder
+        "similarity": pairs["similarity"],  # score by the encoder; null unless source is encoder
+        "probability": pairs["probability"],
+        "joined": labels[left.to_numpy()] == labels[right.to_numpy()],  # whether both are in one cluster
+        "teacher": pairs["teacher"],  # cosine by the teacher; null without one, for unlikely and for near pairs
+    }
+    return _required(pa.table(columns))
 
 
 def _clusters_table(labels: np.ndarray, texts: Texts) -> pa.Table:
-    _, indices, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    columns = [pa.array(np.arange(len(labels))), texts.ids, pa.array(texts.titles, pa.string())]
-    columns += [texts.ids.take(pa.array(labels)), pa.array(sizes[indices])]
-    return pa.table(columns, schema=_schemas(texts.ids.type)[1])
+    columns = {
+        "row": np.arange(len(labels)),
+        "id": texts.ids,  # as `left` and `right` of pairs
+        "title": pa.array(texts.titles, pa.string()),
+        "cluster": texts.ids.take(pa.array(labels)),  # the id of the cluster's first text
+        "cluster_size": np.bincount(labels)[labels],
+    }
+    return _required(pa.table(columns))
+
+
+def _required(table: pa.Table) -> pa.Table:
+    """Return the table with its columns declared as required, except _MAY_BE_NULL."""
+    return table.cast(pa.schema([field.with_nullable(field.name in _MAY_BE_NULL) for field in table.schema]))

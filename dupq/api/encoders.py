@@ -1,6 +1,4 @@
-"""Encode texts in memory with a saved encoder (`dupq.load_encoder`), and compare them with one another: the nearest of
-each, and how likely they are duplicates.
-"""
+"""Encode texts in memory with a saved encoder: `dupq.load_encoder`."""
 
 import os
 from collections.abc import Sequence
@@ -12,17 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.api.inputs import texts, values_of
-from dupq.clusters.calibration import Model, features_of
-from dupq.clusters.decision import Scale, compared, ranked, scored_table, undirected, unlisted
-from dupq.clusters.evidence import Words, around, title_cosines
+from dupq.api.inputs import texts
 from dupq.encoders.bags import Encoded
 from dupq.encoders.saved import Reader, load_reader
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import explain_score, pair_scores
-from dupq.neighbours.tiles import Search, block, search_tile
-from dupq.text.keys import RowsByKey, pairs_in
 from dupq.text.questions import texts_table
 
 
@@ -66,10 +59,8 @@ class TextEncoder:
 
     def encode_whole(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> Encoded:
         """Return the vectors of `encode`, and the bags of words (sparse, (n, ids)) of an encoder that has them."""
-        titles = texts(values_of(titles, "encode", "titles"), "encode", "titles")
-        bodies = [""] * len(titles)
-        if bodies_html is not None:
-            bodies = texts(values_of(bodies_html, "encode", "bodies_html"), "encode", "bodies_html")
+        titles = texts(titles, "encode", "titles")
+        bodies = [""] * len(titles) if bodies_html is None else texts(bodies_html, "encode", "bodies_html")
         if len(bodies) != len(titles):
             raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; one of each per question expected")
         keys, shown = pa.array(np.arange(len(titles))), pa.array(titles, pa.string())
@@ -78,7 +69,7 @@ class TextEncoder:
 
     def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
         """Return the scores (float64, shape (n,)) of pairs of titles; higher is more alike."""
-        left, right = (texts(values_of(side, "score", "titles"), "score", "titles") for side in (left, right))
+        left, right = (texts(side, "score", "titles") for side in (left, right))
         if len(left) != len(right):
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
@@ -98,53 +89,3 @@ class TextEncoder:
 def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     """Open the encoder that `train` saved at `uri`. Raises DupqError if there is none, or it is damaged."""
     return TextEncoder(load_reader(storage.absolute(uri)))
-
-
-class Comparison:
-    """Texts compared with one another. The key of a text is its row."""
-
-    def __init__(
-        self,
-        embedded: Embeddings,
-        words: Words,
-        rarity: np.ndarray,
-        search: tuple[Measure, int],
-        model: Model,
-    ) -> None:
-        """Search the `embedded` texts for the k nearest of each, and score these pairs.
-
-        `search` is the measure and k; `words` has a row per text, `rarity` one per term.
-        """
-        self._embedded, (self._measure, k) = embedded, search
-        whole = block(embedded, self._measure)
-        nearest = search_tile(whole, whole, Search(self._measure, k))[0]
-        directed = ranked(whole.keys, nearest, self._measure)
-        queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
-        self._around = around(queries, title_cosines(words.titles, queries, others, rarity))
-        best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
-        self._scale = Scale(model, np.sort(best.astype(np.float64)), k)
-        self._texts = RowsByKey(np.arange(len(words.titles.offsets) - 1)), words, rarity
-        self.evidence = compared(undirected(directed), *self._texts)
-        self.table = scored_table(self.evidence, self._around, self._scale)  # SCORED
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """The rows of the texts of each pair (int64, shape (m, 2))."""
-        return pairs_in(self.table)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """The probability that each pair are duplicates (float32, shape (m,))."""
-        column: np.ndarray = self.table["probability"].to_numpy()
-        return column
-
-    @property
-    def features(self) -> np.ndarray:
-        """The evidence of each pair, of which the model makes its probability (float64, shape (m, features))."""
-        return features_of(self.evidence, self._around, self._scale.reference, self._scale.k)
-
-    def score(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the probabilities of pairs (int64, shape (m, 2)) of which neither lists the other."""
-        evidence = compared(unlisted(pairs, self._embedded, self._measure), *self._texts)
-        column: np.ndarray = scored_table(evidence, self._around, self._scale)["probability"].to_numpy()
-        return column

@@ -58,9 +58,9 @@ def values_of(column: object, call: str, name: str) -> list[object]:
     return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
 
 
-def texts(values: Iterable[object], call: str, name: str) -> list[str]:
+def texts(column: object, call: str, name: str) -> list[str]:
     """Return the texts of a column, "" for a missing one. Raises DupqError with the row of a value that is no text."""
-    return [text(value, f"{call}: row {row} of {name}") for row, value in enumerate(values)]
+    return [text(value, f"{call}: row {row} of {name}") for row, value in enumerate(values_of(column, call, name))]
 
 
 def text(value: object, where: str) -> str:
@@ -89,12 +89,6 @@ def share(value: object, where: str) -> float:
     if not 0 <= float(value) <= 1:
         raise SettingError(f"{where}{value} is out of range; 0 to 1 expected")
     return float(value)
-
-
-def check_count(value: object, where: str) -> None:
-    """Raise SettingError, beginning with `where`, unless `value` is a whole number of at least 1."""
-    if not isinstance(value, Integral) or value < 1:
-        raise SettingError(f"{where}{value!r}; a whole number, at least 1 expected")
 
 
 def key_of(question: object) -> Key:
@@ -148,20 +142,22 @@ def read_texts(given: object, markup: Markup, call: str) -> Texts:
     table = collected(given)
     names = names_of(table)
     if names is None:
-        titles = texts(values_of(table, call, "texts"), call, "texts")
+        titles = texts(table, call, "texts")
         return Texts(titles, None, _ids(table, None, len(titles), call))
     title, body, id_ = (next((name for name in kind if name in names), None) for kind in (_TITLES, _BODIES, _IDS))
     if title is None:
         raise DupqError(f"{call}: the table has no column 'title'; it has {', '.join(names)}")
     titles = texts(column_of(table, title, call), call, title)
-    bodies = None if body is None else texts(column_of(table, body, call), call, body)
-    if bodies is not None and len(bodies) != len(titles):
-        raise DupqError(f"{call}: {len(titles)} titles, but {len(bodies)} bodies")
-    if bodies is not None and not is_html(str(body), bodies, markup):
-        bodies = list(map(as_html, bodies))
-    read = tuple(name for name in (title, body) if name is not None)
+    bodies, read = None, [title]
+    if body is not None:
+        read.append(body)
+        bodies = texts(column_of(table, body, call), call, body)
+        if len(bodies) != len(titles):
+            raise DupqError(f"{call}: {len(titles)} titles, but {len(bodies)} bodies")
+        if not is_html(body, bodies, markup):
+            bodies = list(map(as_html, bodies))
     not_read = tuple(name for name in names if name not in (*read, id_) and _holds_text(table, name))
-    return Texts(titles, bodies, _ids(table, id_, len(titles), call), read, not_read)
+    return Texts(titles, bodies, _ids(table, id_, len(titles), call), tuple(read), not_read)
 
 
 def _holds_text(table: object, name: str) -> bool:
@@ -189,7 +185,7 @@ def _ids(table: object, column: str | None, count: int, call: str) -> pa.Array:
     are_whole = all(isinstance(value, Integral) and -(2**63) <= int(value) < 2**63 for value in values)
     where = f"{call}: row {{}} of {column or 'the index'}"
     ids = [int(value) if are_whole else text(str(value), where.format(row)) for row, value in enumerate(values)]
-    if missing or len(set(ids)) != count:
-        twice = missing[0] if missing else next(value for value, often in Counter(ids).items() if often > 1)
-        raise DupqError(f"{call}: the id {twice!r} names more than one text; ids must be there, and distinct")
+    wrong = missing or [id_ for id_, often in Counter(ids).items() if often > 1]
+    if wrong:
+        raise DupqError(f"{call}: the id {wrong[0]!r} names more than one text; ids must be there, and distinct")
     return pa.array(ids, pa.int64() if are_whole else pa.string())

@@ -1,6 +1,7 @@
 """Charts of a finished run for notebooks, by altair: `Run.plot`. Each reads only what it shows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -14,16 +15,15 @@ from dupq.runs.reader import Run
 _SIZE = {"width": 480, "height": 220}
 
 
+@dataclass(frozen=True)
 class Plots:
     """The charts of a run."""
 
-    def __init__(self, run: Run) -> None:
-        """Read nothing yet."""
-        self._run = run
+    run: Run
 
     def probabilities(self) -> alt.LayerChart:
         """Return a histogram of the probabilities of the encoder's pairs, and of those that are known links."""
-        counts, edges = count_pairs(self._run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
+        counts, edges = count_pairs(self.run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
         columns = (column[ENCODER].reshape(-1, 2).sum(axis=1).tolist() for column in (counts.pairs, counts.known))
         rows = [
             {"from": low, "to": high, "bottom": 0.5, "pairs": count, "which": which}
@@ -39,33 +39,30 @@ class Plots:
             y2="bottom:Q",
             color=alt.Color("which:N", title=None),
         )
-        threshold = self._run.metrics.get("threshold")
+        threshold = self.run.metrics.get("threshold")
         line = alt.Chart(alt.Data(values=[] if threshold is None else [{"threshold": threshold}]))
         line = line.mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")
         return (bars + line).properties(title="How sure the pairs of the encoder are", **_SIZE)
 
     def calibration(self) -> alt.LayerChart:
         """Return the share of linked pairs against the model's probability. Raises DupqError without links."""
-        bins: Any = (self._run.metrics.get("links") or {}).get("calibration") or {}
+        bins: Any = (self.run.metrics.get("links") or {}).get("calibration") or {}
         columns = [bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs")]
         rows = [dict(zip(("said", "linked", "pairs"), row, strict=True)) for row in zip(*columns, strict=True)]
         if not rows:
-            raise DupqError(f"{self._run.uri}: no calibration, because the run was made without --links")
+            raise DupqError(f"{self.run.uri}: no calibration, because the run was made without --links")
         line = alt.Chart(alt.Data(values=[{"said": 0, "linked": 0}, {"said": 1, "linked": 1}])).mark_line(
             strokeDash=[4, 4]
         )
         points = alt.Chart(alt.Data(values=rows)).mark_circle()
-        axes = {
-            "x": alt.X("said:Q", title="probability by the model"),
-            "y": alt.Y("linked:Q", title="share that is linked"),
-        }
+        x, y = alt.X("said:Q", title="probability by the model"), alt.Y("linked:Q", title="share that is linked")
         size = alt.Size("pairs:Q", title="pairs", scale=alt.Scale(type="sqrt"))
-        chart = line.encode(**axes) + points.encode(**axes, size=size)
+        chart = line.encode(x, y) + points.encode(x, y, size)
         return chart.properties(title="Probabilities beside known links, which are a lower bound", **_SIZE)
 
     def sizes(self) -> alt.Chart:
         """Return the number of clusters of each size."""
-        column = self._run.cluster_stats.arrow(["size"])["size"]
+        column = self.run.cluster_stats.arrow(["size"])["size"]
         counts = pc.value_counts(column.filter(pc.greater(column, 1))).to_pylist()
         return self._bars(
             [{"questions": row["values"], "clusters": row["counts"]} for row in counts],
@@ -76,18 +73,18 @@ class Plots:
 
     def lost(self) -> alt.Chart:
         """Return where known duplicates of the test part were lost. Raises DupqError without any."""
-        links = self._run.metrics.get("links") or {}
+        links = self.run.metrics.get("links") or {}
         shares = where_lost(links)
         if not shares:
             why = "no known duplicates were set aside as a test (--links gives them), or their links joined them"
-            raise DupqError(f"{self._run.uri}: {why}")
+            raise DupqError(f"{self.run.uri}: {why}")
         rows = [{"where": name, "links": round(value * links["test_links"])} for name, value in shares.items()]
         where = alt.Y("where:N", title=None, sort=None)
         return self._bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")
 
     def changes(self) -> alt.Chart:
         """Return what became of the clusters of the earlier run. Raises DupqError without one."""
-        counts = pc.value_counts(self._run.changes.arrow(["kind"])["kind"]).to_pylist()
+        counts = pc.value_counts(self.run.changes.arrow(["kind"])["kind"]).to_pylist()
         rows = [{"kind": row["values"], "clusters": row["counts"]} for row in counts]
         kind = alt.Y("kind:N", title=None, sort="-x")
         return self._bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")

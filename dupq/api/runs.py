@@ -1,6 +1,6 @@
 """A finished run for notebooks (`dupq.open_run`), and all runs of a folder (`dupq.open_runs`).
 
-What a run computes is in lookup.py and encoders.py; its charts, for which altair is needed, in plots.py.
+Explanations and decisions at another threshold are in lookup.py; charts, for which altair is needed, in plots.py.
 """
 
 import os
@@ -8,31 +8,56 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup as Html
 
 from dupq import storage
-from dupq.api import lookup
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import collected, key_of, keys_in, names_of, read_texts, text
-from dupq.errors import DupqError
-from dupq.evaluation.sampling import Estimate
+from dupq.api.inputs import collected, column_of, key_of, keys_in, names_of, read_texts, text, texts
+from dupq.api.lookup import Decision, Explanation, decided
+from dupq.clusters.identity import changes, read_clusters
+from dupq.errors import DupqError, SettingError
+from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
+from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
+from dupq.neighbours.embeddings import Embeddings, embeddings_of
+from dupq.neighbours.tiles import top_k
 from dupq.report.summary import findings, in_lines
 from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, TableView, in_memory, link, row_of
 from dupq.runs.records import Success
+from dupq.runs.scoring import ENDS, NewTexts, scorer_of
 from dupq.storage import read_as
 from dupq.system import require
+from dupq.tables import CLUSTERS, PAIRS, WORKLIST
+from dupq.text.keys import Sites
 from dupq.text.tokens import Markup
 
 if TYPE_CHECKING:
     from dupq.api.plots import Plots
 
 _ENDS = ("", "_left", "_right")
+_JUDGING_SCHEMA = pa.schema(
+    [
+        *(WORKLIST.field(name) for name in (*ENDS, "title_left", "title_right")),
+        PAIRS.field("joined"),
+        pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
+        pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
+    ]
+)
+_MATCHES = [
+    WORKLIST.field("rank"),  # 1 = nearest
+    *(CLUSTERS.field(name) for name in ("site", "question_id")),
+    pa.field("title", pa.string()),  # null: no longer in the archive
+    pa.field("link", pa.string()),
+    pa.field("probability", pa.float32()),  # that both are duplicates; null: what the run kept does not tell
+    pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
+]
 Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
 
 
@@ -140,12 +165,12 @@ class Run(reader.Run):
         canonical = _label((row["canonical_site"], row["canonical_id"]))
         return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
 
-    def at(self, threshold: float | None = None, *, precision: float | None = None) -> lookup.Decision:
+    def at(self, threshold: float | None = None, *, precision: float | None = None) -> Decision:
         """Return the clusters at another threshold, or at the threshold for another precision.
 
         docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of the two is given.
         """
-        return lookup.decided(self, threshold, precision)
+        return decided(self, threshold, precision)
 
     def changes_since(self, earlier: reader.Run) -> TableView:
         """Return what became of the clusters of any earlier run over the same archive: rows as in `changes`.
@@ -153,12 +178,23 @@ class Run(reader.Run):
         Cluster ids are those that each run wrote. They are comparable only if --previous connects the two runs; else
         the questions say which cluster is which. Holds the clusters of both runs in memory.
         """
-        return lookup.changes_since(self, earlier)
+        if not isinstance(earlier, reader.Run):
+            raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
+        sites = Sites([*self.metrics["sites"], *earlier.metrics["sites"]])
+        now, before = (read_clusters(run.clusters.source, sites) for run in (self, earlier))
+        return in_memory(f"{self.uri} since {earlier.uri}", changes(now, before, sites))
 
     @cached_property
     def review(self) -> TableView:
         """The sample of pairs to judge, in the order of review.tsv, with the verdicts filled in there."""
-        return lookup.sample(self)
+        pairs, names = queries.sampled_pairs(self), _JUDGING_SCHEMA.names
+        titles = self.titles(key for pair in pairs for key in (pair.left, pair.right))
+        rows = [
+            (*left, *right, titles.get(left), titles.get(right), joined, represented, verdict or None)
+            for left, right, verdict, joined, represented in pairs
+        ]
+        table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _JUDGING_SCHEMA)
+        return in_memory(f"{self.uri}, review", table)
 
     def judged(self, verdicts: Any) -> Estimate:
         """Return the precision and recall of this run, from verdicts on its sample, with intervals of 95 percent.
@@ -166,7 +202,13 @@ class Run(reader.Run):
         `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review` with
         `verdict` filled in. Verdicts on other pairs are ignored. Raises DupqError for an unknown verdict.
         """
-        return lookup.estimated(self, verdicts)
+        sampled = queries.drawn_sample(self)
+        if sampled is None:
+            raise DupqError(f"{self.uri}: no sample to judge, because the run has no candidate pairs of the encoder")
+        rows, sites = sampled
+        is_file = isinstance(verdicts, (str, os.PathLike))
+        people = read_verdicts(storage.absolute(verdicts), sites) if is_file else _verdicts_in(verdicts, sites)
+        return estimate(rows, verdicts_of(rows, people)[0])
 
     @cached_property
     def encoder(self) -> TextEncoder:
@@ -187,7 +229,35 @@ class Run(reader.Run):
         than with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file,
         and the pairs of the questions in the result.
         """
-        return lookup.matched(self, self.encoder, read_texts(texts, format, "match"), k)
+        new = read_texts(texts, format, "match")
+        if not isinstance(k, Integral) or k < 1:
+            raise SettingError(f"match: k={k!r}; a whole number, at least 1 expected")
+        sites, count = Sites(sorted(self.metrics["sites"])), len(new.titles)
+        wanted = Embeddings(np.arange(-count, 0), *self.encoder.encode_whole(new.titles, new.bodies))
+        blocks = (embeddings_of(table, sites, self.embeddings.source) for table in self.embeddings.files())
+        nearest = top_k(wanted, blocks, max(k, self.settings.neighbours.k), self.encoder.measure)
+        names, numbers = sites.unpack(nearest.neighbours)
+        probabilities = pa.nulls(len(numbers), pa.float32())
+        if len(numbers):
+            scorer = scorer_of(self, sites, numbers.tolist())
+            if scorer.is_complete:
+                scored = scorer.score_new(nearest, NewTexts(new.titles, new.bodies))
+                probabilities = pa.array(scored, from_pandas=True)
+        keys = list(zip(names, numbers.tolist(), strict=True))
+        titles = self.titles(keys)
+        columns = [
+            new.ids.take(pa.array(nearest.queries + count)),
+            pa.array(nearest.ranks, pa.int64()),
+            names,
+            numbers,
+            [titles.get(key) for key in keys],
+            [link(key) for key in keys],
+            probabilities,
+            nearest.similarities,
+        ]
+        schema = pa.schema([pa.field("text", new.ids.type, nullable=False), *_MATCHES])  # the text's id or row
+        table = pa.table(columns, schema=schema)
+        return in_memory(f"{self.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
@@ -200,9 +270,9 @@ class Run(reader.Run):
             reader.row_of(self.clusters, key, ["site"])
         queries.judge(self, dict(zip(keys, map(self.titles(keys).get, keys), strict=True)), verdict)
 
-    def explain(self, left: str | Key, right: str | Key) -> lookup.Explanation:
+    def explain(self, left: str | Key, right: str | Key) -> Explanation:
         """Return the evidence that two questions are duplicates."""
-        return lookup.Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
+        return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
 
 
 def open_run(uri: str | os.PathLike[str]) -> Run:
@@ -223,6 +293,23 @@ def open_runs(uri: str | os.PathLike[str]) -> list[Run]:
     if not whole:
         raise DupqError(f"{folder}: no whole run is here; give the --output of dupq dedup")
     return [Run(storage.join(folder, known.run_id)) for known in whole]
+
+
+def _verdicts_in(given: object, sites: Sites) -> Judged:
+    """Return the verdicts of a pandas, Polars or Arrow table, checked as those of a file are."""
+    table = collected(given)
+    names = names_of(table)
+    if names is None:
+        raise DupqError(f"judged: {type(table).__name__}; the address of a review.tsv, or a table like it, expected")
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise DupqError(f"judged: the table has no column '{missing[0]}'; it has {', '.join(names)}")
+    lefts, rights = (keys_in(table, end, "judged") for end in ("_left", "_right"))
+    words = texts(column_of(table, "verdict", "judged"), "judged", "verdict")
+    rows = [
+        Verdict(*left, *right, word) for left, right, word in zip(lefts, rights, words, strict=True) if left and right
+    ]
+    return judged(parse_verdicts(format_verdicts(rows), "judged"), sites, "judged")
 
 
 def _label(key: Key) -> str:

@@ -9,18 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dupq.clusters.components import components
-from dupq.evaluation.measures import (
-    TABLES,
-    Known,
-    Labelled,
-    Ranker,
-    Scorer,
-    accuracy,
-    best_threshold,
-    bootstrap_interval,
-    retrieval_measures,
-    retrieval_values,
-)
+from dupq.evaluation import measures
+from dupq.evaluation.measures import TABLES, Known, Labelled, Ranker, Scorer
 from dupq.links import Split, parts_of, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
@@ -103,7 +93,7 @@ def measure_known(
     links = pairs_among(keys, links)
     if not len(links):
         return None
-    split = _split(links, seen, settings)
+    split = split_by_use(links, seen, settings)
     seen_questions = np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
     left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
     known: Known = {"left_out": left_out}
@@ -116,7 +106,7 @@ def measure_known(
             own = {"encoder": seen.pair_threshold}
         if seen is not None and others is not None:  # few of the user's labels are of questions that it was tuned on
             tuning = np.concatenate([links, pairs_among(keys, seen.development_links)])
-        thresholds = pair_thresholds(systems, own, _split(tuning, seen, settings), tuning, keys)
+        thresholds = pair_thresholds(systems, own, split_by_use(tuning, seen, settings), tuning, keys)
         known["balanced_pairs"] = balanced_pairs(systems, thresholds, split, links, keys)
         if others is not None:
             pairs = unseen(links, others, split, seen_questions)
@@ -126,14 +116,18 @@ def measure_known(
     return known
 
 
-def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray) -> Split:
-    """Split the sets of known duplicates by what the encoder saw.
+def split_by_use(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
+    """Split the sets of known duplicates (int64 links, shape (m, 2)) by what the encoder saw, if there is one.
 
     A set with a question that it was trained on is `train`; else, with one that it was tuned on, `development`; else
     `test`. So links that are newer than the training are tested, and a set that has merged with a training set is not.
+    Without an encoder it is the split that one trained with these settings would have.
     """
+    if seen is None:
+        return split_links(links, settings.training)
     questions, sets = components(links)
-    return Split(questions, sets, parts_of(questions, sets, "test", {"development": tuned_on, "train": trained_on}))
+    parts = parts_of(questions, sets, "test", {"development": seen.development, "train": seen.train})
+    return Split(questions, sets, parts)
 
 
 def retrieval(
@@ -145,21 +139,20 @@ def retrieval(
     """
     available = split.questions_of("test")
     queries = sample_by_hash(available, settings.queries)
-    relevant = [_others(split, int(query)) for query in queries]
+    sets = zip(queries.tolist(), split.set_of(queries), strict=True)
+    relevant = [set(split.questions[split.sets == own].tolist()) - {query} for query, own in sets]
     rankings = {name: ranker.rank(queries, RANKED) for name, ranker in rankers.items() if len(queries)}
+    values = {name: measures.retrieval_values(ranked, relevant, RANKED) for name, ranked in rankings.items()}
     return {
         "test_queries": len(queries),
         "test_queries_available": len(available),
         "archive_questions": archive_questions,
-        "retrieval": {name: retrieval_measures(ranked, relevant, RANKED) for name, ranked in rankings.items()},
-        "intervals": {name: _intervals(ranked, relevant, RANKED) for name, ranked in rankings.items()},
+        "retrieval": {name: measures.retrieval_measures(ranked, relevant, RANKED) for name, ranked in rankings.items()},
+        "intervals": {
+            name: {of: measures.bootstrap_interval(own[of], _BOOTSTRAP_SEED, _RESAMPLES) for of in _WITH_INTERVALS}
+            for name, own in values.items()
+        },
     }
-
-
-def _intervals(rankings: list[list[int]], relevant: list[set[int]], k: int) -> dict[str, list[float]]:
-    """Return the bounds of 95 % intervals by bootstrap over the queries."""
-    values = retrieval_values(rankings, relevant, k)
-    return {name: [*bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES)] for name in _WITH_INTERVALS}
 
 
 def pair_thresholds(
@@ -172,8 +165,8 @@ def pair_thresholds(
     pairs = _balanced(split, "development", links, keys)
     if not len(pairs.labels):
         return own
-    others = [name for name in systems if name not in own]
-    return own | {name: best_threshold(systems[name].score(pairs.left, pairs.right), pairs.labels) for name in others}
+    scores = {name: system.score(pairs.left, pairs.right) for name, system in systems.items() if name not in own}
+    return own | {name: measures.best_threshold(of_pairs, pairs.labels) for name, of_pairs in scores.items()}
 
 
 def balanced_pairs(
@@ -187,7 +180,7 @@ def balanced_pairs(
     measured: dict[str, float] = {"pairs": len(test.labels)}
     for name, system in systems.items():
         if name in thresholds and len(test.labels):
-            measured[name] = accuracy(system.score(test.left, test.right), test.labels, thresholds[name])
+            measured[name] = measures.accuracy(system.score(test.left, test.right), test.labels, thresholds[name])
     return measured
 
 
@@ -204,24 +197,12 @@ def labelled_pairs(systems: Mapping[str, Scorer], thresholds: dict[str, float], 
     for name, system in systems.items():
         scores = system.score(pairs.left, pairs.right)
         measured[name] = {
-            **({"accuracy": accuracy(scores, pairs.labels, thresholds[name])} if name in thresholds else {}),
+            **({"accuracy": measures.accuracy(scores, pairs.labels, thresholds[name])} if name in thresholds else {}),
             "average_precision": float(average_precision_score(pairs.labels, scores)),
             "roc_auc": float(roc_auc_score(pairs.labels, scores)),
         }
     return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": measured}
 
 
-def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
-    if seen is None:
-        return split_links(links, settings.training)
-    return unseen_split(links, seen.train, seen.development)
-
-
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:
-    generator = np.random.default_rng(_NEGATIVES_SEED)
-    return with_random_negatives(split.links_of(part, links), keys, split, 1, generator)
-
-
-def _others(split: Split, query: int) -> set[int]:
-    own_set = split.set_of(np.array([query]))[0]
-    return set(split.questions[split.sets == own_set].tolist()) - {query}
+    return with_random_negatives(split.links_of(part, links), keys, split, 1, np.random.default_rng(_NEGATIVES_SEED))

@@ -107,17 +107,15 @@ def calibration(probabilities: np.ndarray, is_right: np.ndarray, edges: Sequence
     Each list has an entry per bin [lower, upper) that has pairs; the last bin includes its upper edge.
     """
     borders = np.asarray(edges, np.float64)
-    bins = len(borders) - 1
-    bin_of = np.minimum(np.searchsorted(borders, probabilities, side="right") - 1, bins - 1)
-    pairs, sums, right = (np.bincount(bin_of, weights, bins) for weights in (None, probabilities, is_right))
-    filled = pairs > 0
-    count = pairs[filled].astype(np.float64)
+    bin_of = np.minimum(np.searchsorted(borders, probabilities, side="right"), len(borders) - 1) - 1
+    bins, rows = np.unique(bin_of, return_inverse=True)
+    pairs, sums, right = (np.bincount(rows, weights, len(bins)) for weights in (None, probabilities, is_right))
     columns = {
-        "lower": borders[:-1][filled],
-        "upper": borders[1:][filled],
-        "pairs": count,
-        "mean_probability": sums[filled] / count,
-        "share_right": right[filled] / count,
+        "lower": borders[bins],
+        "upper": borders[bins + 1],
+        "pairs": pairs.astype(np.float64),
+        "mean_probability": sums / pairs,
+        "share_right": right / pairs,
     }
     return {name: column.tolist() for name, column in columns.items()}
 
@@ -151,22 +149,12 @@ class Known(TypedDict, total=False):
     test_queries_available: int
     archive_questions: int
     retrieval: dict[str, dict[str, float]]
-    intervals: dict[str, dict[str, list[float]]]  # 95 %, of some measures of `retrieval`: low, high
+    intervals: dict[str, dict[str, tuple[float, float]]]  # 95 %, of some measures of `retrieval`: low, high
     balanced_pairs: dict[str, float]  # accuracies, and the number of `pairs`
     labelled_pairs: Labelled | None  # None if pairs of one of the two labels are missing
     labels: dict[str, int]  # see Labels.counts
 
 
-_RETRIEVAL = {
-    "accuracy_at_1": "Acc@1",
-    "accuracy_at_5": "Acc@5",
-    "accuracy_at_10": "Acc@10",
-    "map": "MAP",
-    "recall_at_1": "R@1",
-    "recall_at_5": "R@5",
-    "recall_at_10": "R@10",
-    "recall_at_100": "R@100",
-}
 _LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
 
 
@@ -174,16 +162,18 @@ def retrieval_table(known: Known) -> str:
     """Return a row per system: Accuracy@1, @5, @10, MAP and recall@k in per cent; then the 95 % intervals, if known."""
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
     cut = max((int(measures["map_cut"]) for measures in known["retrieval"].values()), default=0)
-    columns = _RETRIEVAL | {"map": f"MAP@{cut}"}
-    return "\n".join([head, *_rows(known["retrieval"], columns), *_interval_rows(known.get("intervals", {}), columns)])
-
-
-def _interval_rows(systems: dict[str, dict[str, list[float]]], columns: dict[str, str]) -> list[str]:
-    lines = []
-    for name, measures in systems.items():
-        cells = (f"{columns[key]} {100 * low:.1f} to {100 * high:.1f}" for key, (low, high) in measures.items())
+    columns = {
+        **{f"accuracy_at_{n}": f"Acc@{n}" for n in _ACCURACY_RANKS},
+        "map": f"MAP@{cut}",
+        **{f"recall_at_{n}": f"R@{n}" for n in _RANKS},
+    }
+    lines = [head, *_rows(known["retrieval"], columns)]
+    if known.get("intervals"):
+        lines.append("95 % intervals, by bootstrap over the test questions")
+    for name, intervals in known.get("intervals", {}).items():
+        cells = (f"{columns[key]} {100 * low:.1f} to {100 * high:.1f}" for key, (low, high) in intervals.items())
         lines.append(f"{name:24}" + ", ".join(cells))
-    return ["95 % intervals, by bootstrap over the test questions", *lines] if lines else []
+    return "\n".join(lines)
 
 
 def pairs_table(known: Known) -> str:

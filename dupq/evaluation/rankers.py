@@ -4,6 +4,7 @@ ranks itself.
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -102,42 +103,40 @@ def _counts(texts: pa.StringArray, numbers: dict[str, int], language: str) -> sp
 SIZES = (1, 2, 3, 4)  # words of a shingle
 
 
+@dataclass(frozen=True)
 class ShingleJaccard:
     """A Scorer by the Jaccard coefficient of the sets of shingles of `size` words."""
 
-    def __init__(self, texts: Iterable[tuple[np.ndarray, pa.StringArray]], size: int) -> None:
-        """Take an archive in batches of keys (int64) and texts, which are read again for each call."""
-        self._texts = texts
-        self._size = size
+    texts: Iterable[tuple[np.ndarray, pa.StringArray]]  # an archive in batches of keys; each call reads them again
+    size: int
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Score as Scorer says."""
         scored = distinct(np.concatenate([left, right]))
         keys, strings = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
-        for batch_keys, texts in self._texts:
+        for batch_keys, texts in self.texts:
             is_scored = are_among(scored, batch_keys)
             keys.append(batch_keys[is_scored])
             strings.append(texts.filter(pa.array(is_scored)))
         index = RowsByKey(np.concatenate(keys))
         rows = (index.find(side) for side in (left, right))
-        return jaccard(shingle_sets(pa.concat_arrays(strings), self._size), *rows)
+        return jaccard(shingle_sets(pa.concat_arrays(strings), self.size), *rows)
 
 
 _TARGET_ROWS = 65_536
 
 
+@dataclass(frozen=True)
 class EncoderRanker:
     """A Ranker by the encoder's embeddings of the whole archive and its measure."""
 
-    def __init__(self, batches: Iterable[Embeddings], measure: Measure) -> None:
-        """Take the embeddings of every question in batches, which are read again for each call, one at a time."""
-        self._batches = batches
-        self._measure = measure
+    batches: Iterable[Embeddings]  # of every question; each call reads them again, one at a time
+    measure: Measure
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """Rank as Ranker says. An empty text has no neighbours."""
-        targets = (block for batch in self._batches for block in blocks(batch, _TARGET_ROWS))
-        neighbours = top_k(self._embeddings(queries), targets, k, self._measure)
+        targets = (block for batch in self.batches for block in blocks(batch, _TARGET_ROWS))
+        neighbours = top_k(self._embeddings(queries), targets, k, self.measure)
         rankings: dict[int, list[int]] = {int(query): [] for query in queries}
         for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
             rankings[query].append(neighbour)
@@ -146,10 +145,10 @@ class EncoderRanker:
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Score as Scorer says; 0 for an empty text."""
         sides = [self._embeddings(keys) for keys in (left, right)]
-        scores = pair_scores(self._measure, *sides)
+        scores = pair_scores(self.measure, *sides)
         return np.where(sides[0].is_empty | sides[1].is_empty, 0.0, scores)
 
     def _embeddings(self, keys: np.ndarray) -> Embeddings:
         needed = distinct(keys)
-        embeddings = gathered([batch.take(are_among(needed, batch.keys)) for batch in self._batches])
+        embeddings = gathered([batch.take(are_among(needed, batch.keys)) for batch in self.batches])
         return embeddings.take(np.searchsorted(embeddings.keys, keys))

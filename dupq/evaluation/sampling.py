@@ -24,6 +24,7 @@ _MILLION = 1_000_000  # probabilities are summed in millionths, so that sums do 
 _STRATA = 6  # at most, of the joined pairs and likewise of the others
 _LEAST = 2  # pairs drawn per stratum, if it has them
 _SMALLEST_SAMPLE = 4
+_TINY = np.finfo(float).tiny
 _PRECISION_SHARE, _RECALL_SHARE = 0.6, 0.3  # of the sample; the rest goes to all strata alike
 _SUREST = 0.1  # least error rate that is assumed for joined pairs, as the model may be wrong
 
@@ -44,10 +45,9 @@ def histogram(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
     each by decision (row 0: not joined, row 1: joined) and probability. Histograms of files add up.
     """
     cells = _cells(probabilities, joined)
-    counted = np.zeros((2, 2 * BINS), np.int64)
-    np.add.at(counted[0], cells, 1)
-    np.add.at(counted[1], cells, np.rint(np.asarray(probabilities, np.float64) * _MILLION).astype(np.int64))
-    return counted.reshape(2, 2, BINS)
+    millionths = np.rint(np.asarray(probabilities, np.float64) * _MILLION)
+    counted = [np.bincount(cells, weights, 2 * BINS) for weights in (None, millionths)]  # exact below 2^53
+    return np.stack(counted).astype(np.int64).reshape(2, 2, BINS)
 
 
 def _cells(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
@@ -81,20 +81,16 @@ def plan(population: np.ndarray, sample: int) -> Plan:
     """
     sample = max(sample, _SMALLEST_SAMPLE)
     most = min(_STRATA, max(1, sample // (4 * _LEAST)))
-    counts, sums = population
-    cells = np.full((2, BINS), -1, np.int64)
+    counts, cells = population[0], np.full((2, BINS), -1, np.int64)
     for decision in (0, 1):
         steps = np.cumsum(np.sqrt(counts[decision]))
         occupied = counts[decision] > 0
         if occupied.any():
             strata_of_bins = np.ceil(steps[occupied] / steps[-1] * most - 1e-9)
             cells[decision, occupied] = np.unique(strata_of_bins, return_inverse=True)[1] + cells.max() + 1
-    flat, strata_count = cells.ravel(), int(cells.max()) + 1
-    inside = flat >= 0
-    sizes, millionths = np.zeros((2, strata_count), np.int64)
-    np.add.at(sizes, flat[inside], counts.ravel()[inside])
-    np.add.at(millionths, flat[inside], sums.ravel()[inside])
-    joined = np.isin(np.arange(strata_count), cells[1])
+    strata = range(cells.max() + 1)
+    sizes, millionths = (np.array([column[cells == each].sum() for each in strata], np.int64) for column in population)
+    joined = np.isin(strata, cells[1])
     means = millionths / (_MILLION * sizes)
     return Plan(cells, joined, sizes, means, _allocate(sizes, means, joined, sample))
 
@@ -105,13 +101,11 @@ def _allocate(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample: 
     spread = np.sqrt(means * (1 - means))
     for_precision = sizes * np.maximum(spread, np.sqrt(_SUREST * (1 - _SUREST))) * joined
     duplicates = sizes * means
-    recall = duplicates[joined].sum() / max(duplicates.sum(), np.finfo(float).tiny)
+    recall = duplicates[joined].sum() / max(duplicates.sum(), _TINY)
     for_recall = sizes * spread * np.where(joined, 1 - recall, recall)
-    alike = np.ones(len(sizes))
-    rest = 1 - _PRECISION_SHARE - _RECALL_SHARE
-    weights = np.zeros(len(sizes))
-    for share, aim in ((_PRECISION_SHARE, for_precision), (_RECALL_SHARE, for_recall), (rest, alike)):
-        weights += share * aim / max(aim.sum(), np.finfo(float).tiny)
+    aims = for_precision, for_recall, np.ones(len(sizes))
+    shares = _PRECISION_SHARE, _RECALL_SHARE, 1 - _PRECISION_SHARE - _RECALL_SHARE
+    weights = sum(share * aim / max(aim.sum(), _TINY) for share, aim in zip(shares, aims, strict=True))
     least = np.minimum(sizes, _LEAST)
 
     def allocation(factor: float) -> np.ndarray:
@@ -133,8 +127,7 @@ def _allocate(sizes: np.ndarray, means: np.ndarray, joined: np.ndarray, sample: 
 
 def strata(probabilities: np.ndarray, joined: np.ndarray, planned: Plan) -> np.ndarray:
     """Return the strata (int64, (n,)) of pairs with `probabilities` (float, (n,)) and decisions `joined` (bool)."""
-    of_pairs: np.ndarray = planned.cells.ravel()[_cells(probabilities, joined)]
-    return of_pairs
+    return np.take(planned.cells, _cells(probabilities, joined))
 
 
 def draw(pairs: np.ndarray, strata_of_rows: np.ndarray, planned: Plan, seed: int) -> pa.Table:
@@ -262,8 +255,7 @@ def _side(
     centres = expit(curves @ features.T + scatter)
     rates = (hits + _PRIOR_WEIGHT * centres) / (judged + _PRIOR_WEIGHT)
     strength = np.maximum(judged - 1, 1)  # a Beta(r s, (1 - r) s) has the variance r (1 - r) / (s + 1)
-    tiny = np.finfo(float).tiny
-    drawn_rates = random.beta(np.maximum(rates * strength, tiny), np.maximum((1 - rates) * strength, tiny))
+    drawn_rates = random.beta(np.maximum(rates * strength, _TINY), np.maximum((1 - rates) * strength, _TINY))
     return values, hits + random.binomial(sizes - judged, drawn_rates)
 
 
@@ -301,9 +293,6 @@ class Judged:
         return self.pairs[self.verdicts == verdict]
 
 
-NONE_JUDGED = Judged(np.zeros((0, 2), np.int64), np.zeros(0, np.int8))
-
-
 def verdicts_of(rows: pa.Table, judged: Judged) -> tuple[np.ndarray, int]:
     """Return the verdict (int8, (n,)) on each row of REVIEW, UNJUDGED if there is none; and how many are on others."""
     indices = pair_indices(judged.pairs, pairs_in(rows))
@@ -313,9 +302,7 @@ def verdicts_of(rows: pa.Table, judged: Judged) -> tuple[np.ndarray, int]:
 
 def read_verdicts(uri: str | None, sites: Sites) -> Judged:
     """Read the verdicts of a file; none without one. Raises DupqError for a file that is not readable."""
-    if uri is None:
-        return NONE_JUDGED
-    return judged(last_verdicts([uri])[0], sites, uri)
+    return judged(last_verdicts([] if uri is None else [uri])[0], sites, str(uri))
 
 
 def judged(verdicts: Sequence[Verdict], sites: Sites, source: str) -> Judged:

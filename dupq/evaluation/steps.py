@@ -24,8 +24,6 @@ from dupq.clusters.decision import Thresholds
 from dupq.clusters.steps.decide import Known
 from dupq.clusters.steps.make_clusters import TITLED, TITLES, Clustered, are_together, titles_of, with_earlier
 from dupq.evaluation import measures, sampling
-from dupq.evaluation.measures import not_measured, partners_changed
-from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, planted_keys
 from dupq.job.run import Run
 from dupq.job.step import Counted
@@ -35,17 +33,7 @@ from dupq.runs.queries import estimated
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import TITLE_WORDS, Measures
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW
-from dupq.text.keys import (
-    ID_BITS,
-    Sites,
-    are_among,
-    distinct,
-    pair_indices,
-    pairs_among,
-    pairs_in,
-    proper_pairs,
-    sorted_keys,
-)
+from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_among, pairs_in, proper_pairs, sorted_keys
 
 _FIRST = 50  # pairs of the worklist; the summary says how many of them are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -71,6 +59,8 @@ def measure_run(
     has_links, sites, chosen = known.links is not None, known.sites.names, facts.thresholds["chosen"]
     rows, sizes = Each(made.clusters.only("site")), Whole(made.stats.only("size"))
     pairs = Each(made.pairs.only("source", "probability", "joined"))
+    right = worklist.only("expected_right").read(0)["expected_right"].to_pylist()  # running sums
+    first = right[:_FIRST]
     metrics: dict[str, Any] = {
         **run.record("counts", counts_of, pairs, rows, sizes, chosen["threshold"], sites),
         "representatives": facts.representatives,
@@ -81,24 +71,22 @@ def measure_run(
         "planted": None,
         "links": _measure_links(run, made, known, texts, questions, facts) if has_links else None,
         "verdicts": estimated(facts.verdicts, storage.parent(run.uri)) if facts.verdicts else None,
-        "judged": _judged(known.judged, *facts.contradictions) if facts.contradictions else None,
-        "worklist": _expected(worklist.only("expected_right").read(0)["expected_right"].to_pylist()),
+        "judged": None,
+        "worklist": {"pairs": len(right), "first": len(first), "expected_right": first[-1] if first else 0.0},
         "drift": None,
     }
+    if facts.contradictions:
+        counts = {word: len(known.judged.of(code)) for word, code in VERDICTS.items()}
+        metrics["judged"] = counts | dict(zip(("contradicted", "contradicting"), facts.contradictions, strict=True))
     if facts.truth:
         keys, owners = Each(texts.only("key")), Whole(made.members.only("key", "cluster"))
         metrics["planted"] = run.record("planted", planted_in, keys, owners, facts.truth, sites)
-    metrics["not_measured"] = not_measured(metrics, has_links)
+    metrics["not_measured"] = measures.not_measured(metrics, has_links)
     if known.previous:
         changed = run.record("changed", changed_since, Whole(made.members.only("key", "id")), known.previous, sites)
         metrics["drift"] = {"previous": known.previous, **_drift(metrics, read_metrics(known.previous)), **changed}
     storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
     run.report.rows_in = run.report.rows_out = metrics["questions"]
-
-
-def _judged(judged: Judged, contradicted: int, contradicting: int) -> dict[str, int]:
-    counts = {word: int((judged.verdicts == code).sum()) for word, code in VERDICTS.items()}
-    return {**counts, "contradicted": contradicted, "contradicting": contradicting}
 
 
 def counts_of(
@@ -109,7 +97,7 @@ def counts_of(
     above, joined, right = 0, 0, 0.0  # encoder pairs
     for table in pairs:
         sources.update(_value_counts(table["source"]))
-        table = table.filter(pc.equal(table["source"], "encoder"))
+        table = _encoder_pairs(table)
         p, are_joined = table["probability"].to_numpy().astype(np.float64), table["joined"].to_numpy()
         above += int((p >= np.float32(threshold)).sum())
         joined += int(are_joined.sum())
@@ -131,14 +119,12 @@ def counts_of(
     }
 
 
+def _encoder_pairs(pairs: pa.Table) -> pa.Table:
+    return pairs.filter(pc.equal(pairs["source"], "encoder"))
+
+
 def _value_counts(column: pa.ChunkedArray) -> dict[str, int]:
     return {row["values"]: row["counts"] for row in pc.value_counts(column).to_pylist()}
-
-
-def _expected(right: list[float]) -> dict[str, float]:
-    """Return the size of the worklist, and how many of its first pairs are right; `right` has the running sums."""
-    first = right[:_FIRST]
-    return {"pairs": len(right), "first": len(first), "expected_right": first[-1] if first else 0.0}
 
 
 def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_names: list[str]) -> dict[str, object]:
@@ -154,17 +140,15 @@ def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_nam
 
 def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, object]:
     """Return the main measures of this run and of an earlier one."""
-    recalls = ((metrics.get("links") or {}).get("in_one_cluster") for metrics in (now, earlier))
-    return {
-        **{name: {"now": now[name], "then": earlier.get(name)} for name in _DRIFTING},
-        "recall": dict(zip(("now", "then"), recalls, strict=True)),
-    }
+    runs = {"now": now, "then": earlier}
+    recall = {when: (metrics.get("links") or {}).get("in_one_cluster") for when, metrics in runs.items()}
+    drift = {name: {when: metrics.get(name) for when, metrics in runs.items()} for name in _DRIFTING}
+    return {**drift, "recall": recall}
 
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
     """Return the share of clustered questions that changed since the earlier run at `previous`."""
-    now, earlier, _ = with_earlier(members, previous, sites)
-    return {"questions_of_clusters_changed": partners_changed(now, earlier)}
+    return {"questions_of_clusters_changed": measures.partners_changed(*with_earlier(members, previous, sites)[:2])}
 
 
 # A run's clusters compared with the known duplicates that nothing was fitted on, at any size of the archive.
@@ -226,7 +210,7 @@ def searched_links(tested: pa.Table, representatives: pa.Table) -> pa.Table:
 def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: list[str]) -> pa.Table:
     """Return the encoder's pairs with a linked question of the test part, by keys."""
     linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), pairs_in(searched).ravel()]))
-    pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
+    pairs = _encoder_pairs(pairs)
     ends = Sites(sites).pack_pairs(pairs, "pairs")
     rows = np.flatnonzero(are_among(linked, ends).any(axis=1))
     columns = pairs.select(["probability", "rank"]).take(pa.array(rows)).columns
@@ -270,10 +254,7 @@ def link_quality(
         "lower_bound_precision": _lower_bound(split, split.questions_of("test"), keys, clusters),
         "thresholds": [_at_threshold(row, link_p, p, is_known) for row in thresholds],
         "by_threshold": [_at_threshold({"threshold": float(at)}, link_p, p, is_known) for at in _THRESHOLDS],
-        "calibration": {
-            **measures.calibration(p, is_known, _EDGES),
-            "share_of_duplicates_linked": linked_share,
-        },
+        "calibration": {**measures.calibration(p, is_known, _EDGES), "share_of_duplicates_linked": linked_share},
         **_by_kind(titles, sites, links, together),
     }
 
@@ -304,12 +285,10 @@ def _at_threshold(
 
     `link_p` has each link's probability or -1, `p` each pair's, and `is_known` tells which pairs are known duplicates.
     """
-    above, threshold = p >= np.float32(row["threshold"]), np.float32(row["threshold"])
-    return {
-        **row,
-        "links_found": float(((link_p >= 0) & (link_p >= threshold)).mean()),
-        "lower_bound_precision": float(is_known[above].mean()) if above.any() else None,
-    }
+    threshold = np.float32(row["threshold"])
+    above = p >= threshold
+    precision = float(is_known[above].mean()) if above.any() else None
+    return {**row, "links_found": float((link_p >= threshold).mean()), "lower_bound_precision": precision}
 
 
 def _by_kind(
@@ -321,7 +300,7 @@ def _by_kind(
     words = pc.add(pc.count_substring(titles["title"], " "), 1).to_numpy()[rows]
     begins = np.array(TITLE_WORDS)
     columns = {
-        "by_site": np.array(sites)[links[:, 0] >> ID_BITS],
+        "by_site": Sites(sites).columns(links[:, 0])[0],
         "by_title_words": begins[np.searchsorted(begins, words, "right") - 1],
         "together": together,
     }
@@ -375,10 +354,6 @@ def histogram_of(pairs: Iterator[pa.Table]) -> Counted:
     for table in map(_encoder_pairs, pairs):
         total += sampling.histogram(table["probability"].to_numpy(), table["joined"].to_numpy())
     return Counted({"pairs": total[0].tolist(), "millionths": total[1].tolist()}, {"rows_in": int(total[0].sum())})
-
-
-def _encoder_pairs(pairs: pa.Table) -> pa.Table:
-    return pairs.filter(pc.equal(pairs["source"], "encoder"))
 
 
 def draw(pairs: pa.Table, planned: sampling.Plan, sites: list[str]) -> pa.Table:

@@ -105,28 +105,21 @@ def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
     The first line names the columns: those of `COLUMNS` in any order; others are ignored. Either question of a pair may
     be on the left. Raises DupqError naming `source` and the line.
     """
-    verdicts = (_verdict(values, where) for where, values in _rows(content, COLUMNS, source))
-    return [verdict for verdict in verdicts if verdict is not None]
-
-
-def _verdict(values: list[str], where: str) -> Verdict | None:
-    """Return the verdict of a line; None if it is empty."""
-    site_left, id_left, site_right, id_right, verdict = values
-    verdict = verdict.lower()  # spreadsheets may write a capital
-    left, right = (_question(site, text, where) for site, text in ((site_left, id_left), (site_right, id_right)))
-    if left == right:
-        raise DupqError(f"{where}: question '{id_left}' of {site_left[:50]} is paired with itself")
-    if not verdict:
-        return None
-    if verdict not in VERDICTS:
-        raise DupqError(f"{where}: verdict '{verdict[:50]}'; same, different or unsure expected")
-    return Verdict(*min(left, right), *max(left, right), verdict)
-
-
-def _question(site: str, text: str, where: str) -> tuple[str, int]:
-    if not site:
-        raise DupqError(f"{where}: a question without a site")
-    return site, parse_id(text, where)
+    verdicts = []
+    for where, (*questions, word) in _rows(content, COLUMNS, source):
+        ends = []
+        for site, text in (questions[:2], questions[2:]):
+            if not site:
+                raise DupqError(f"{where}: a question without a site")
+            ends.append((site, parse_id(text, where)))
+        if ends[0] == ends[1]:
+            raise DupqError(f"{where}: question '{questions[1]}' of {questions[0][:50]} is paired with itself")
+        verdict = word.lower()  # spreadsheets may write a capital
+        if verdict and verdict not in VERDICTS:
+            raise DupqError(f"{where}: verdict '{verdict[:50]}'; same, different or unsure expected")
+        if verdict:
+            verdicts.append(Verdict(*min(ends), *max(ends), verdict))
+    return verdicts
 
 
 def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str]] | None = None) -> str:

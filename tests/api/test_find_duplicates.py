@@ -12,7 +12,8 @@ from oracles.slow_shingles import slow_hashes
 
 import dupq
 from dupq.api.duplicates import Duplicates, compare
-from dupq.clusters.calibration import read_prior
+from dupq.clusters.calibration import features_of, read_prior
+from dupq.clusters.decision import scored_table
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer
@@ -169,7 +170,7 @@ def test_vectors_are_an_encoder() -> None:
     vectors = generator.normal(size=(len(TITLES), 16)).astype(np.float32)
     by_array = dupq.find_duplicates(TITLES, encoder=vectors)
     assert by_array.pairs.arrow().equals(dupq.find_duplicates(TITLES, encoder=lambda texts: vectors).pairs.arrow())
-    with pytest.raises(DupqError, match="an array of 2 rows, but 11 texts"):
+    with pytest.raises(DupqError, match=r"float32 of shape \(2, 16\) for 11 texts; a vector"):
         dupq.find_duplicates(TITLES, encoder=vectors[:2])
 
 
@@ -286,7 +287,8 @@ def test_a_teacher_reads_what_is_in_likely_pairs(tmp_path: Path, monkeypatch: py
 def test_a_prior_is_learned_from_the_evidence_that_makes_the_probabilities() -> None:
     """What benchmarks/prior.py reads."""
     titles = [f"How do I {verb} a {thing}?" for verb in ("bake", "paint", "sell") for thing in ("cake", "boat", "door")]
-    compared = compare(titles, [f"<p>{title} Please help.</p>" for title in titles], None, "english", 4)[1]
-    assert len(compared.pairs) > 10
-    found = read_prior().model.probabilities(compared.features)
-    assert found.astype(np.float32) == pytest.approx(compared.probabilities)
+    compared = compare(titles, [f"<p>{title} Please help.</p>" for title in titles], None, "english", 4)
+    evidence, around, scale = compared.evidence, compared.around, compared.scale
+    assert len(evidence) > 10
+    found = read_prior().model.probabilities(features_of(evidence, around, scale.reference, scale.k))
+    assert found.astype(np.float32) == pytest.approx(scored_table(evidence, around, scale)["probability"].to_numpy())

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.evaluation.known_duplicates import (
+    Seen,
     balanced_pairs,
     labelled_pairs,
     pair_thresholds,
     retrieval,
-    unseen_split,
+    split_by_use,
 )
 from dupq.evaluation.measures import (
     accuracy,
@@ -18,6 +19,7 @@ from dupq.evaluation.measures import (
 )
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.settings import config
 from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs
@@ -86,7 +88,7 @@ def test_the_encoder_ranks_and_scores_by_its_measure() -> None:
 
 def test_only_sets_that_training_never_touched_are_tested() -> None:
     links = np.array([(1, 2), (2, 3), (4, 5), (6, 7), (8, 9)])
-    split = unseen_split(links, trained_on=np.array([3]), tuned_on=np.array([4, 5]))
+    split = split_by_use(links, Seen(np.array([3]), np.array([4, 5]), links, None), config.load())
     assert split.questions_of("train").tolist() == [1, 2, 3]
     assert split.questions_of("development").tolist() == [4, 5]
     assert split.questions_of("test").tolist() == [6, 7, 8, 9]
@@ -107,7 +109,7 @@ class Oracle:
 
 def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
     links = np.array([(2 * i, 2 * i + 1) for i in range(10)])
-    split = unseen_split(links, np.array([0]), np.array([2, 4]))
+    split = split_by_use(links, Seen(np.array([0]), np.array([2, 4]), links, None), config.load())
     known = retrieval({"oracle": Oracle()}, split, 20, EvaluationSettings(queries=6))
     assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
     assert known["retrieval"]["oracle"]["map"] > 0.7

@@ -23,8 +23,8 @@ class ShingleJaccard(rankers.ShingleJaccard):
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """See Ranker; a question that shares no shingle is not ranked."""
         keys, texts = self._collection.keys, self._collection.texts
-        sets = shingle_sets(texts, self._size)
-        wanted = shingle_sets(texts.take(self._collection.rows(queries)), self._size)
+        sets = shingle_sets(texts, self.size)
+        wanted = shingle_sets(texts.take(self._collection.rows(queries)), self.size)
         terms, sizes, own_sizes = distinct(wanted.hashes), np.diff(sets.offsets), np.diff(wanted.offsets)
 
         def coefficients(shared: np.ndarray, row: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from dupq.clusters import identity
 from dupq.clusters.steps import make_clusters as stage
 from dupq.clusters.steps.decide import Known, constrained_pairs
 from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
-from dupq.evaluation.sampling import NONE_JUDGED
+from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.steps import changed_since
 from dupq.job.run import Run
 from dupq.job.table import Each, Shards, Table, Whole
@@ -77,7 +77,15 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
     decided, copies = written(run, night, sites, parts)
     storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(sites.names, 0)})
     texts = Table(f"{run}/texts", TEXTS, len(shards))
-    known = Known(sites, None, True, NONE_JUDGED, Whole(representatives(run, copies)), {}, previous and str(previous))
+    known = Known(
+        sites,
+        None,
+        True,
+        read_verdicts(None, sites),
+        Whole(representatives(run, copies)),
+        {},
+        previous and str(previous),
+    )
     make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, CRITERIA))
     changed = rows_below(f"{run}/changes", CHANGED_CLUSTERS) if previous else []
     return Tables(
@@ -296,7 +304,8 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
     texts, copied = Each(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
-    joined = constrained_pairs(iter(texts), copied, links, [A], NONE_JUDGED).table
+    judged = read_verdicts(None, Sites([A]))
+    joined = constrained_pairs(iter(texts), copied, links, [A], judged).table
     return [(row["left"], row["right"]) for row in joined.to_pylist()]
 
 
