@@ -156,13 +156,9 @@ def compare(
 
 def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
     """Return the rows of SHINGLE_SETS of `keys` (sorted), by their keys."""
-    tables = [SHINGLE_SETS.empty_table()]
-    for batch in sets:
-        inside = are_among(keys, batch["key"].to_numpy())
-        kept = batch if inside.all() else batch.filter(pa.array(inside))
-        tables.append(pa.Table.from_batches([kept.replace_schema_metadata(None)]))
-    table = pa.concat_tables(tables)
-    return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
+    kept = (batch.filter(pa.array(are_among(keys, batch["key"].to_numpy()))) for batch in sets)
+    table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in kept], SHINGLE_SETS)
+    return table.take(pa.array(np.argsort(table["key"].to_numpy())))
 
 
 def verified_pairs(exact: np.ndarray, near: np.ndarray, coefficients: np.ndarray) -> pa.Table:
@@ -183,7 +179,8 @@ def near_pairs(
     """
     titles, tokens = (texts[name].combine_chunks() for name in ("title", "text"))
     rows = np.flatnonzero(pc.binary_length(tokens).to_numpy() > 0)
-    later, first = copies(*hashes[rows].view(np.uint64).T, rows)
+    high, low = hashes[rows].view(np.uint64).T
+    later, first = copies(high, low, rows)
     exact = np.stack([rows[first], rows[later]], axis=1)
     rows = np.delete(rows, later)
     signatures = text_signatures(compared(titles, tokens).take(pa.array(rows)), settings)
@@ -193,5 +190,4 @@ def near_pairs(
     sets, titled = shingle_table(settings.shingle_size, rows, *columns)
     common = boilerplate(titled, most_titles(len(rows)))
     coefficients, asks_same = compare(candidates, sets.to_batches(), common, comparer, settings.threshold)
-    kept = asks_same & (coefficients >= settings.threshold)
-    return verified_pairs(exact, candidates[kept], coefficients[kept])
+    return verified_pairs(exact, candidates[asks_same], coefficients[asks_same])

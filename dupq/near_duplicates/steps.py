@@ -196,9 +196,9 @@ def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
 
     There is a batch per shard.
     """
-    tables = [pa.Table.from_batches([batch], BAND_KEYS) for batch in bands]
-    shards = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
-    buckets, orders, members = (column.to_numpy() for column in pa.concat_tables(tables).columns)
+    batches = list(bands)
+    shards = np.repeat(np.arange(len(batches), dtype=np.int32), [len(batch) for batch in batches])
+    buckets, orders, members = (column.to_numpy() for column in pa.Table.from_batches(batches, BAND_KEYS).columns)
     rows, oversized = bucket_pairs(buckets, orders, members)
     pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
     distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
@@ -248,14 +248,13 @@ def verify(
     pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
     comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
     coefficients, asks_same = compare(pairs, sets, np.sort(common["shingle"].to_numpy()), comparer, settings.threshold)
-    alike = coefficients >= settings.threshold
-    kept = alike & asks_same
+    alike, near = int((coefficients >= settings.threshold).sum()), pairs[asks_same]
     counts = {
-        "candidates under the threshold": int((~alike).sum()),
-        "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
+        "candidates under the threshold": len(pairs) - alike,
+        "near duplicates whose titles ask something else": alike - len(near),
     }
-    edges = forest(np.concatenate([copied, pairs[kept]]))
-    verified = verified_pairs(copied, pairs[kept], coefficients[kept])
+    edges = forest(np.concatenate([copied, near]))
+    verified = verified_pairs(copied, near, coefficients[asks_same])
     return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
 
 
