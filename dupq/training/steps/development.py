@@ -41,7 +41,7 @@ from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sample_by_hash
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.checkpoints import best_epoch, quality_measure
+from dupq.training.checkpoints import best_epoch, quality
 from dupq.training.pairs import TitlesAndBodies, with_random_negatives
 from dupq.training.steps.prepare import Prepared, known_in
 from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
@@ -80,10 +80,9 @@ def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.
 
 def hold_out(buckets: Iterable[TitlesAndBodies], titled: np.ndarray, others: np.ndarray) -> HeldOut:
     """Return the texts of the questions of `held_out_keys`, in the order of the buckets."""
-    selected = [(bucket.among(titled), bucket.among(others)) for bucket in buckets]
-    titles = (title for texts, _ in selected for title in texts.titles)
-    bodies = (body for side in zip(*selected, strict=True) for texts in side for body in texts.bodies)
-    return HeldOut(TokenIds.of(titles), TokenIds.of(bodies))
+    chosen = [[bucket.take(np.isin(bucket.keys, side)) for side in (titled, others)] for bucket in buckets]
+    bodies = TokenIds.of(body for side in zip(*chosen, strict=True) for texts in side for body in texts.bodies)
+    return HeldOut(TokenIds.of(title for texts, _ in chosen for title in texts.titles), bodies)
 
 
 def body_map(network: Encoder, held_out: HeldOut, settings: Settings) -> float:
@@ -134,7 +133,7 @@ class TitleBuckets:
     def read(self, bucket: int) -> TitlesAndBodies:
         """Return the titles and bodies of a bucket to train on."""
         texts = titles_in(self._titles.read(bucket))
-        return texts.take(np.flatnonzero(~np.isin(texts.keys, self._left_out))) if len(self._left_out) else texts
+        return texts.take(~np.isin(texts.keys, self._left_out)) if len(self._left_out) else texts
 
 
 # The last training stage: the network of the best epoch → the saved encoder, with measures on its own archive.
@@ -169,6 +168,7 @@ def save_encoder(
     own_fitness = fitness(reader, texts_among([texts], sample_by_hash(keys, FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(texts, reader, known)
     curve = storage.read_json(files.curve)
+    best_epoch_by, _ = quality(curve[-1])
     metrics = {
         "archive_questions": questions,
         "language": language,
@@ -176,8 +176,8 @@ def save_encoder(
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,
         "best_epoch": best_epoch(curve),
-        "best_epoch_by": quality_measure(curve[-1]),
-        "not_measured": not_measured(known.split, quality_measure(curve[-1])),
+        "best_epoch_by": best_epoch_by,
+        "not_measured": not_measured(known.split, best_epoch_by),
         "learning_curve": curve,
     }
     _write_split(files.encoder, known.split, known.wrong, Sites(site_names))
