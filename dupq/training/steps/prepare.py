@@ -174,17 +174,13 @@ def prepare(
     vocabulary = Whole(words), sentence_count, Each(corpus), None if written is None else Each(written)
     archive = Whole(known), Whole(examples), Each(ids)
     start = run.write("start", make_start, *vocabulary, *archive, settings, file="start.safetensors")
-    _warn_of_another_language(run.report.counts, settings)
-    return Prepared(known, uses, words, examples, picked, titles, start)
-
-
-def _warn_of_another_language(counts: dict[str, int], settings: Settings) -> None:
-    share = counts.get(OF_START, 1) / max(counts.get(OCCURRENCES, 1), 1)
+    share = run.report.counts.get(OF_START, 1) / max(run.report.counts.get(OCCURRENCES, 1), 1)
     if share < SAME_LANGUAGE:
         _log.warning(
             f"word_vectors.start={settings.word_vectors.start} has {share:.0%} of the words of these texts; the others "
             f"start at random. The language was taken for {settings.text.language}; name another one with text.language"
         )
+    return Prepared(known, uses, words, examples, picked, titles, start)
 
 
 def known_of_archive(
@@ -263,13 +259,12 @@ def make_start(
     from dupq.training.steps.teach import teacher_word_vectors
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
-    columns = merge_counts(() if written is None else written)
-    counts = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
+    counts = dict(zip(*merge_counts(written or ()).to_pydict().values(), strict=True))
     teacher, read_file = next(iter(settings.teacher.encoder), ""), None
     ask_teacher = partial(teacher_word_vectors, encoder=teacher, written=counts, settings=settings)
     if settings.word_vectors.file_words == "written":
         read_file = partial(read_spelt_vectors, written=counts, settings=settings)
-    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
+    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), 0, sentences)
     texts, seed = FlatMap(corpus, sentences_of), settings.training.seed
     vectors = vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
