@@ -28,18 +28,9 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shuffled, Table, Whole, in_batches, one_batch
 from dupq.job.tasks import CAP
+from dupq.near_duplicates import pairing
 from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
-from dupq.near_duplicates.pairing import (
-    LIMIT,
-    boilerplate,
-    bucket_pairs,
-    compare,
-    copies,
-    most_titles,
-    shingle_table,
-    verified_pairs,
-)
 from dupq.near_duplicates.shingles import compared
 from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.tables import (
@@ -62,7 +53,7 @@ from dupq.text.steps import TextTables, find_repeated
 _HASHES_PER_TASK = 1_000_000  # 24 bytes each, as band keys
 _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
-_OVERSIZED = f"{CAP}buckets over {LIMIT} questions"
+_OVERSIZED = f"{CAP}buckets over {pairing.LIMIT} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
@@ -132,7 +123,7 @@ def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ())
 
 def copies_of(hashes: pa.Table) -> Counted:
     """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
-    rows, firsts = copies(*(column.to_numpy() for column in hashes.columns))
+    rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
     keys = hashes["key"].to_numpy()
     pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
     return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
@@ -180,7 +171,7 @@ def find_near_duplicates(
     titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
     inputs = texts.texts, texts.contents.only("signs"), keys, settings.shingle_size
     sets = run.look_up_made("sets", sets_of, *inputs, keys=keys, into=SHINGLE_SETS, second=titled)
-    common = run.gather("boilerplate", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
+    common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
     tables = candidates, signed.exact, in_batches(sets), Whole(common), Whole(rarities)
     rest = questions, language, settings
@@ -199,7 +190,7 @@ def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
     batches = list(bands)
     shards = np.repeat(np.arange(len(batches), dtype=np.int32), [len(batch) for batch in batches])
     buckets, orders, members = (column.to_numpy() for column in pa.Table.from_batches(batches, BAND_KEYS).columns)
-    rows, oversized = bucket_pairs(buckets, orders, members)
+    rows, oversized = pairing.bucket_pairs(buckets, orders, members)
     pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
     distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
     return Counted(distinct_rows, {_OVERSIZED: oversized})
@@ -220,13 +211,13 @@ def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> C
     rows = pa.table([*texts.columns, contents["signs"]], schema=_COMPARED)
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
-    table, titled = shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
+    table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
     return Counted(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
 
 
 def boilerplate_of(titled: pa.Table, most: int) -> Counted:
     """Return the shingles that have more than `most` titles (SHINGLES); `titled` has all titles of each."""
-    shingles = boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
+    shingles = pairing.boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
     return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
@@ -247,14 +238,15 @@ def verify(
     """
     pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
     comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
-    coefficients, asks_same = compare(pairs, sets, np.sort(common["shingle"].to_numpy()), comparer, settings.threshold)
+    shingles = np.sort(common["shingle"].to_numpy())
+    coefficients, asks_same = pairing.compare(pairs, sets, shingles, comparer, settings.threshold)
     alike, near = int((coefficients >= settings.threshold).sum()), pairs[asks_same]
     counts = {
         "candidates under the threshold": len(pairs) - alike,
         "near duplicates whose titles ask something else": alike - len(near),
     }
     edges = forest(np.concatenate([copied, near]))
-    verified = verified_pairs(copied, near, coefficients[asks_same])
+    verified = pairing.verified_pairs(copied, near, coefficients[asks_same])
     return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
 
 
