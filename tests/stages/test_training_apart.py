@@ -24,7 +24,7 @@ def texts(keys: list[int]) -> TitlesAndBodies:
 def split(found: TitlesAndBodies) -> tuple[TitlesAndBodies, HeldOut | None]:
     """What is trained on, and what is set apart."""
     keys = held_out_keys(found.keys, SETTINGS)
-    if keys is None:
+    if not len(keys[0]):
         return found, None
     kept = found.take(~np.isin(found.keys, keys[0]))
     pieces = [found.take(np.arange(len(found.keys) // 2)), found.take(np.arange(len(found.keys) // 2, len(found.keys)))]
