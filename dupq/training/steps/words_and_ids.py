@@ -23,6 +23,7 @@ from dupq.job.table import Files, PerTask, Table
 from dupq.job.tasks import CAP
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
+from dupq.tables import KEYS
 from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
@@ -130,10 +131,8 @@ def sentences_of(corpus: pa.Table) -> Iterator[list[str]]:
 
 QUESTIONS_PER_BUCKET = 100_000
 _LIST = pa.large_list(pa.int32())
-IDS = pa.schema([pa.field("key", pa.int64(), False), pa.field("ids", _LIST, False)])
-TITLES = pa.schema(
-    [pa.field("key", pa.int64(), False), pa.field("title", _LIST, False), pa.field("body", _LIST, False)]
-)
+IDS = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
+TITLES = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
 
 
 def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:
