@@ -133,14 +133,14 @@ def sign(
     texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
 ) -> Counted:
     """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
-    others, keys, values = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)], []
+    others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
+    values = [np.zeros((0, settings.permutations), np.uint32)]
     for batch in texts.to_batches(_TEXTS_AT_ONCE):
         is_copied = are_among(others, batch["key"].to_numpy())
         signed = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
         keys.append(signed["key"].to_numpy())
         values.append(text_signatures(compared(signed["title"], signed["text"]), settings))
-    members = np.concatenate(keys)
-    every = np.concatenate([np.zeros((0, settings.permutations), np.uint32), *values])
+    members, every = np.concatenate(keys), np.concatenate(values)
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
     table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)

@@ -266,7 +266,7 @@ def vocabulary_and_vectors(texts: pa.Table, settings: Settings) -> tuple[Vocabul
 # Such files, and teachers, have vectors of written words; a `Spelling` is a written word of a form in the vocabulary.
 
 _LONGEST_LINE, _BUFFER = 1 << 20, 1 << 20  # bytes
-_NUMBER_AT_END = re.compile(rb" [-+]?\d*\.?\d+(e[-+]?\d+)?$", re.IGNORECASE)
+_NUMBER_AT_END = re.compile(rb" [-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$", re.IGNORECASE)
 
 
 def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors:
