@@ -61,13 +61,6 @@ _COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
 _CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
 
 
-class Signed(NamedTuple):
-    """Exact copies, and the band keys of all other texts."""
-
-    exact: Shuffled  # KEY_PAIRS: the first of the questions with a content, and another one
-    bands: Shuffled  # BAND_KEYS, by bucket
-
-
 class Near(NamedTuple):
     """Near duplicates."""
 
@@ -83,8 +76,8 @@ def make_signatures(
     sites: Sites,
     partitions: int,
     groups: tuple[int, ...] = (),
-) -> Signed:
-    """Find exact copies, as pairs in `partitions`, and sign all other texts.
+) -> tuple[Shuffled, Shuffled]:
+    """Find exact copies, and sign all other texts: KEY_PAIRS in so many `partitions`, and BAND_KEYS by bucket.
 
     `groups` are those of the sites (`groups_of`). Raises DupqError for a question that appears twice.
     """
@@ -99,7 +92,7 @@ def make_signatures(
     inputs = texts.texts, Whole(copied), settings, sites.names, groups
     bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, by="bucket", partitions=band_tasks, second=signed)
     run.report.rows_in = run.report.rows_out = questions
-    return Signed(exact, bands)
+    return exact, bands
 
 
 def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, ...]:
@@ -153,19 +146,19 @@ def find_near_duplicates(
     run: Run,
     texts: TextTables,
     questions: int,
-    signed: Signed,
+    signed: tuple[Shuffled, Shuffled],
     rarities: Table,
     settings: NearDuplicateSettings,
     language: str,
     apart: np.ndarray = _NO_PAIRS,
 ) -> Near:
-    """Find the verified pairs and the representatives of texts in `language`.
+    """Find the verified pairs and the representatives of texts in `language`; `signed` is from `make_signatures`.
 
     Every pair has a Jaccard coefficient of at least the threshold, and titles that ask the same. No question represents
     both of a pair `apart` (int64 keys, (m, 2)).
     """
-    partitions, shards = signed.exact.partitions, texts.texts.partitions
-    bands = in_batches(signed.bands)
+    exact, bands = signed[0], in_batches(signed[1])
+    partitions, shards = exact.partitions, texts.texts.partitions
     candidates = run.shuffle("candidates", candidates_of, bands, into=_CANDIDATES, by="left", partitions=partitions)
     keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="shard", partitions=shards)
     titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
@@ -173,7 +166,7 @@ def find_near_duplicates(
     sets = run.look_up_made("sets", sets_of, *inputs, keys=keys, into=SHINGLE_SETS, second=titled)
     common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
-    tables = candidates, signed.exact, in_batches(sets), Whole(common), Whole(rarities)
+    tables = candidates, exact, in_batches(sets), Whole(common), Whole(rarities)
     rest = questions, language, settings
     verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, second=forests, keep=True)
     joined = Each(forests), Each(verified), apart

@@ -208,7 +208,7 @@ class _Worker:
         epoch = len(self.curve) + 1
         optimisation.seed_dropout(self.settings.training.seed, epoch, self.share[0])
         count, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
-        for sequences, examples, settings, rates in self._lessons(epoch):
+        for sequences, examples, settings, rates in self._passes(epoch):
             count += len(examples.left)
             if self.optimizer is not None and len(examples.left):
                 inputs = sequences, examples, settings, self.share, rates
@@ -219,7 +219,7 @@ class _Worker:
         row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": count, **self._measured()}
         self.curve.append(cast(Epoch, row))
 
-    def _lessons(self, epoch: int) -> Iterator[tuple[Sequences, Examples, TrainingSettings, tuple[float, float]]]:
+    def _passes(self, epoch: int) -> Iterator[tuple[Sequences, Examples, TrainingSettings, tuple[float, float]]]:
         """Yield what `train_epoch` takes in an epoch of the phase that it belongs to, for each bucket of titles."""
         training, title_body, teacher = self.settings.training, self.settings.title_body, self.settings.teacher
         if epoch > self.epochs_before:
