@@ -192,7 +192,8 @@ def known_of_archive(
 def choose(pairs: pa.Table, settings: Settings, *keys: Iterator[pa.Table]) -> Counted:
     """Return the limits of the hashes of keys, for the corpus and for titles; the second table has USES.
 
-    `keys` are those of the questions and, if answers are read, of these. Raises DupqError if there is nothing that the encoder learns from.
+    `keys` are those of the questions and, if answers are read, of these. Raises DupqError if there is nothing that the
+    encoder learns from.
     """
     from dupq.encoders.encoding import learns_without_links
 
