@@ -8,7 +8,7 @@ count. Other pairs may still be duplicates, but that takes more evidence.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -61,19 +61,15 @@ class Title(NamedTuple):
 
 def signs_of(titles: pa.Array) -> pa.Array:
     """Return the signs (string) of each title as written: formulas, operators, web addresses, which tokens lack."""
-    return pa.array([_signs(title) if title else "" for title in titles.to_pylist()], pa.string())
+    return pa.array([" ".join(_signs(title)) if title else "" for title in titles.to_pylist()], pa.string())
 
 
-def _signs(title: str) -> str:
-    matches = _SIGN.finditer(as_read(title))
-    signs = ("".join(match[0].split()) for match in matches if not _PUNCTUATION.fullmatch(match["others"] or "a"))
-    return " ".join(map(_without_end, signs))
-
-
-def _without_end(sign: str) -> str:
-    """Return the sign without the punctuation behind it: "C++!", "C#-style"; but `$!` is a sign of its own."""
-    rest = sign.rstrip(".?!:-")
-    return rest if rest.endswith(("+", "#", "%")) else sign.rstrip(".?:")
+def _signs(title: str) -> Iterator[str]:
+    for match in _SIGN.finditer(as_read(title)):
+        if not _PUNCTUATION.fullmatch(match["others"] or "a"):
+            sign = "".join(match[0].split())
+            rest = sign.rstrip(".?!:-")  # without the punctuation behind it: "C++!", "C#-style"; `$!` is one sign
+            yield rest if rest.endswith(("+", "#", "%")) else sign.rstrip(".?:")
 
 
 class TitleComparer:
@@ -133,10 +129,8 @@ class TitleComparer:
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
         """Return `words`, each rare one that looks like one of `others` that they lack replaced by that."""
         lacking = [other for other in others if other not in words]
-        return [next(filter(functools.partial(self._is_error, word, others), lacking), word) for word in words]
-
-    def _is_error(self, word: str, others: list[str], other: str) -> bool:
-        return word not in others and is_typing_error(word, other) and self._is_rare(word)
+        rare = {word for word in words if word not in others and self._is_rare(word)}
+        return [next((one for one in lacking if word in rare and is_typing_error(word, one)), word) for word in words]
 
 
 def _arabic_form(word: str) -> str:
@@ -168,18 +162,11 @@ def is_typing_error(word: str, other: str) -> bool:
     end ("Korean"), and most letters of short words. A long word may have two errors.
     """
     shorter, longer = sorted((word, other), key=len)
-    if (
-        word[:1] != other[:1]
-        or len(shorter) < 4
-        or not (word + other).isalpha()
-        or not _NO_ERRORS.isdisjoint((word, other))
-    ):
+    if word[:1] != other[:1] or len(shorter) < 4 or not (word + other).isalpha() or {word, other} & _NO_ERRORS:
         return False
     if _DOUBLED.sub(r"\1", word) == _DOUBLED.sub(r"\1", other):
         return True
-    if longer.startswith(shorter):
-        return False
-    if len(longer) == 4 and sorted(word) != sorted(other):
+    if longer.startswith(shorter) or (len(longer) == 4 and sorted(word) != sorted(other)):
         return False
     return _errors(word, other) <= (2 if len(shorter) >= _LONG else 1)
 

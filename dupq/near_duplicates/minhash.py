@@ -79,22 +79,16 @@ def signatures(shingles: Shingles, count: int) -> np.ndarray:
 def _sign_shingles(hashes: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray, addends: np.ndarray) -> np.ndarray:
     result = np.full((len(offsets) - 1, len(addends)), EMPTY)
     for text in range(len(result)):
-        _lower(hashes[offsets[text] : offsets[text + 1]], multipliers, addends, result[text])
+        least, last = result[text], offsets[text + 1] - 1
+        for first in range(offsets[text], last + 1, 4):  # four shingles at a time, for fewer reads and writes
+            a, b = _premixed(hashes[first]), _premixed(hashes[min(first + 1, last)])
+            c, d = _premixed(hashes[min(first + 2, last)]), _premixed(hashes[min(first + 3, last)])
+            for k in range(len(least)):
+                multiplier, addend = multipliers[k], addends[k]
+                one = min(np.uint32(multiplier * a + addend), np.uint32(multiplier * b + addend))
+                other = min(np.uint32(multiplier * c + addend), np.uint32(multiplier * d + addend))
+                least[k] = min(least[k], one, other)
     return result
-
-
-@numba.njit(nogil=True, cache=True)
-def _lower(hashes: np.ndarray, multipliers: np.ndarray, addends: np.ndarray, least: np.ndarray) -> None:
-    """Lower `least` to the minimum of each permutation over the shingles, four at a time for fewer reads and writes."""
-    last = len(hashes) - 1
-    for first in range(0, len(hashes), 4):
-        a, b = _premixed(hashes[first]), _premixed(hashes[min(first + 1, last)])
-        c, d = _premixed(hashes[min(first + 2, last)]), _premixed(hashes[min(first + 3, last)])
-        for k in range(len(least)):
-            multiplier, addend = multipliers[k], addends[k]
-            one = min(np.uint32(multiplier * a + addend), np.uint32(multiplier * b + addend))
-            other = min(np.uint32(multiplier * c + addend), np.uint32(multiplier * d + addend))
-            least[k] = min(least[k], one, other)
 
 
 @numba.njit(nogil=True, cache=True)

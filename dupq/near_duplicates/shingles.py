@@ -69,45 +69,31 @@ def _hash_tokens(data: np.ndarray, start: int, end: int, hashes: np.ndarray) -> 
 
 
 @numba.njit(nogil=True, cache=True)
-def _shingle_hashes(data: np.ndarray, start: int, end: int, size: int, words: np.ndarray, hashes: np.ndarray) -> int:
-    """Write the hashes of the shingles of the text between `start` and `end` to `hashes`; return their number.
-
-    Fewer tokens than `size` make one shingle, no token makes none. `words` (uint64) has room for the tokens' hashes.
-    """
-    tokens = _hash_tokens(data, start, end, words)
-    length = min(size, tokens)
-    count = tokens - length + (tokens > 0)
-    hashes[:count] = words[:count]
-    for follower in range(1, length):
-        for index in range(count):
-            hashes[_U(index)] = hashes[_U(index)] * POINT + words[_U(index + follower)]
-    for index in range(count):
-        hashes[_U(index)] = _last_mix(hashes[_U(index)])
-    return count
-
-
-@numba.njit(nogil=True, cache=True)
-def _last_mix(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> _U(32))) * _LAST
-    return value ^ (value >> _U(29))
-
-
-@numba.njit(nogil=True, cache=True)
-def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
+def _hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hashes of the shingles of all texts (uint64), and the offsets of each text's (int64, (n + 1,)).
 
-    `longest` is the number of bytes of the longest text.
+    Fewer tokens than `size` make one shingle, no token makes none. `longest` is the most bytes of a text.
     """
     hashes = np.empty(offsets[-1] - offsets[0], np.uint64)  # a text has at most as many tokens as bytes
     words, begins = np.empty(longest, np.uint64), np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
-        rest = hashes[begins[text] :]
-        begins[text + 1] = begins[text] + _shingle_hashes(data, offsets[text], offsets[text + 1], size, words, rest)
+        tokens = _hash_tokens(data, offsets[text], offsets[text + 1], words)
+        length = min(size, tokens)
+        count = tokens - length + (tokens > 0)
+        begins[text + 1] = begins[text] + count
+        own = hashes[begins[text] :]
+        own[:count] = words[:count]
+        for follower in range(1, length):
+            for index in range(count):
+                own[_U(index)] = own[_U(index)] * POINT + words[_U(index + follower)]
+        for index in range(count):
+            value = (own[_U(index)] ^ (own[_U(index)] >> _U(32))) * _LAST
+            own[_U(index)] = value ^ (value >> _U(29))
     return hashes[: begins[-1]], begins
 
 
 @numba.njit(nogil=True, cache=True)
-def sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
+def _sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
     """Sort each text's shingles in place and remove repeats, moving the sets to the front without gaps.
 
     `ends[i + 1]` becomes the end of the set of text i.
@@ -139,14 +125,14 @@ def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
     """Return the shingles of each text, in order and with repeats; offsets are int64."""
     offsets, data = strings_of(texts)
-    return Shingles(*hash_shingles(data, offsets, size, int(np.diff(offsets).max(initial=0))))
+    return Shingles(*_hash_shingles(data, offsets, size, int(np.diff(offsets).max(initial=0))))
 
 
 def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
     """Return the set of shingles of each text: sorted, without repeats; offsets are int64."""
     hashes, begins = shingle(texts, size)
     offsets = np.zeros(len(begins), np.int64)
-    sort_sets(begins, hashes, offsets)
+    _sort_sets(begins, hashes, offsets)
     return Shingles(hashes[: offsets[-1]], offsets)
 
 

@@ -28,18 +28,9 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shuffled, Table, Whole, in_batches, one_batch
 from dupq.job.tasks import CAP
+from dupq.near_duplicates import pairing
 from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
-from dupq.near_duplicates.pairing import (
-    LIMIT,
-    boilerplate,
-    bucket_pairs,
-    compare,
-    copies,
-    most_titles,
-    shingle_table,
-    verified_pairs,
-)
 from dupq.near_duplicates.shingles import compared
 from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.tables import (
@@ -62,19 +53,12 @@ from dupq.text.steps import TextTables, find_repeated
 _HASHES_PER_TASK = 1_000_000  # 24 bytes each, as band keys
 _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
-_OVERSIZED = f"{CAP}buckets over {LIMIT} questions"
+_OVERSIZED = f"{CAP}buckets over {pairing.LIMIT} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
 _COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
 _CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
-
-
-class Signed(NamedTuple):
-    """Exact copies, and the band keys of all other texts."""
-
-    exact: Shuffled  # KEY_PAIRS: the first of the questions with a content, and another one
-    bands: Shuffled  # BAND_KEYS, by bucket
 
 
 class Near(NamedTuple):
@@ -92,8 +76,8 @@ def make_signatures(
     sites: Sites,
     partitions: int,
     groups: tuple[int, ...] = (),
-) -> Signed:
-    """Find exact copies, as pairs in `partitions`, and sign all other texts.
+) -> tuple[Shuffled, Shuffled]:
+    """Find exact copies, and sign all other texts: KEY_PAIRS in so many `partitions`, and BAND_KEYS by bucket.
 
     `groups` are those of the sites (`groups_of`). Raises DupqError for a question that appears twice.
     """
@@ -108,7 +92,7 @@ def make_signatures(
     inputs = texts.texts, Whole(copied), settings, sites.names, groups
     bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, by="bucket", partitions=band_tasks, second=signed)
     run.report.rows_in = run.report.rows_out = questions
-    return Signed(exact, bands)
+    return exact, bands
 
 
 def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, ...]:
@@ -132,7 +116,7 @@ def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ())
 
 def copies_of(hashes: pa.Table) -> Counted:
     """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
-    rows, firsts = copies(*(column.to_numpy() for column in hashes.columns))
+    rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
     keys = hashes["key"].to_numpy()
     pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
     return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
@@ -142,14 +126,14 @@ def sign(
     texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
 ) -> Counted:
     """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
-    others, keys, values = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)], []
+    others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
+    values = [np.zeros((0, settings.permutations), np.uint32)]
     for batch in texts.to_batches(_TEXTS_AT_ONCE):
         is_copied = are_among(others, batch["key"].to_numpy())
         signed = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
         keys.append(signed["key"].to_numpy())
         values.append(text_signatures(compared(signed["title"], signed["text"]), settings))
-    members = np.concatenate(keys)
-    every = np.concatenate([np.zeros((0, settings.permutations), np.uint32), *values])
+    members, every = np.concatenate(keys), np.concatenate(values)
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
     table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)
@@ -162,27 +146,27 @@ def find_near_duplicates(
     run: Run,
     texts: TextTables,
     questions: int,
-    signed: Signed,
+    signed: tuple[Shuffled, Shuffled],
     rarities: Table,
     settings: NearDuplicateSettings,
     language: str,
     apart: np.ndarray = _NO_PAIRS,
 ) -> Near:
-    """Find the verified pairs and the representatives of texts in `language`.
+    """Find the verified pairs and the representatives of texts in `language`; `signed` is from `make_signatures`.
 
     Every pair has a Jaccard coefficient of at least the threshold, and titles that ask the same. No question represents
     both of a pair `apart` (int64 keys, (m, 2)).
     """
-    partitions, shards = signed.exact.partitions, texts.texts.partitions
-    bands = in_batches(signed.bands)
+    exact, bands = signed[0], in_batches(signed[1])
+    partitions, shards = exact.partitions, texts.texts.partitions
     candidates = run.shuffle("candidates", candidates_of, bands, into=_CANDIDATES, by="left", partitions=partitions)
     keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="shard", partitions=shards)
     titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
     inputs = texts.texts, texts.contents.only("signs"), keys, settings.shingle_size
     sets = run.look_up_made("sets", sets_of, *inputs, keys=keys, into=SHINGLE_SETS, second=titled)
-    common = run.gather("boilerplate", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
+    common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
-    tables = candidates, signed.exact, in_batches(sets), Whole(common), Whole(rarities)
+    tables = candidates, exact, in_batches(sets), Whole(common), Whole(rarities)
     rest = questions, language, settings
     verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, second=forests, keep=True)
     joined = Each(forests), Each(verified), apart
@@ -196,10 +180,10 @@ def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
 
     There is a batch per shard.
     """
-    tables = [pa.Table.from_batches([batch], BAND_KEYS) for batch in bands]
-    shards = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
-    buckets, orders, members = (column.to_numpy() for column in pa.concat_tables(tables).columns)
-    rows, oversized = bucket_pairs(buckets, orders, members)
+    batches = list(bands)
+    shards = np.repeat(np.arange(len(batches), dtype=np.int32), [len(batch) for batch in batches])
+    buckets, orders, members = (column.to_numpy() for column in pa.Table.from_batches(batches, BAND_KEYS).columns)
+    rows, oversized = pairing.bucket_pairs(buckets, orders, members)
     pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
     distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
     return Counted(distinct_rows, {_OVERSIZED: oversized})
@@ -220,13 +204,13 @@ def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> C
     rows = pa.table([*texts.columns, contents["signs"]], schema=_COMPARED)
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
-    table, titled = shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
+    table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
     return Counted(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
 
 
 def boilerplate_of(titled: pa.Table, most: int) -> Counted:
     """Return the shingles that have more than `most` titles (SHINGLES); `titled` has all titles of each."""
-    shingles = boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
+    shingles = pairing.boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
     return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
@@ -247,15 +231,15 @@ def verify(
     """
     pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
     comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
-    coefficients, asks_same = compare(pairs, sets, np.sort(common["shingle"].to_numpy()), comparer, settings.threshold)
-    alike = coefficients >= settings.threshold
-    kept = alike & asks_same
+    shingles = np.sort(common["shingle"].to_numpy())
+    coefficients, asks_same = pairing.compare(pairs, sets, shingles, comparer, settings.threshold)
+    alike, near = int((coefficients >= settings.threshold).sum()), pairs[asks_same]
     counts = {
-        "candidates under the threshold": int((~alike).sum()),
-        "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
+        "candidates under the threshold": len(pairs) - alike,
+        "near duplicates whose titles ask something else": alike - len(near),
     }
-    edges = forest(np.concatenate([copied, pairs[kept]]))
-    verified = verified_pairs(copied, pairs[kept], coefficients[kept])
+    edges = forest(np.concatenate([copied, near]))
+    verified = pairing.verified_pairs(copied, near, coefficients[asks_same])
     return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
 
 

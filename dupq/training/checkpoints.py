@@ -11,6 +11,7 @@ epoch seeds them by its number, so an interrupted epoch is repeated exactly.
 import json
 import math
 import time
+from collections import defaultdict
 from typing import Any, NotRequired
 
 import numpy as np
@@ -22,7 +23,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import write_tensors
 from dupq.errors import DupqError
-from dupq.training.optimisation import Adam, Optimizer
+from dupq.training.optimisation import Optimizer
 
 _CURVE = "curve"
 
@@ -40,23 +41,17 @@ class Epoch(TypedDict):
 MEASURES = ("development_map", "development_body_map")  # the first one that is not None decides
 
 
-def quality(row: Epoch) -> float | None:
-    """Return the measure that decides which epoch is best; None if none was measured."""
-    name = quality_measure(row)
-    return None if name is None else dict[str, Any](row)[name]
-
-
-def quality_measure(row: Epoch) -> str | None:
-    """Return the name of the measure that decides which epoch is best."""
+def quality(row: Epoch) -> tuple[str | None, float | None]:
+    """Return the name and the value of the measure that decides which epoch is best; None if none was measured."""
     values = dict[str, Any](row)
-    return next((name for name in MEASURES if values.get(name) is not None), None)
+    return next(((name, values[name]) for name in MEASURES if values.get(name) is not None), (None, None))
 
 
 def best_epoch(curve: list[Epoch]) -> int:
     """Return the epoch of highest quality, the first of equal ones; the last one if none is measured; 0 before any."""
-    if not curve or quality(curve[-1]) is None:
+    if not curve or quality(curve[-1])[0] is None:
         return len(curve)
-    return max(curve, key=lambda row: quality(row) or 0.0)["epoch"]
+    return max(curve, key=lambda row: quality(row)[1] or 0.0)["epoch"]
 
 
 def is_over(curve: list[Epoch], epochs: int, patience: int, least: int = 0) -> bool:
@@ -82,11 +77,10 @@ class Checkpoints:
             self._best = {name: tensor.copy() for name, tensor in trained.items()}
         if time.monotonic() - self._saved_at < self._seconds:
             return
-        tensors = {_CURVE: np.frombuffer(storage.json_bytes(curve), np.uint8)}
-        tensors |= _below("network", trained) | ({} if is_best else _below("best", self._best))
-        if optimizer is not None:
-            tensors |= _below("optimizer", _optimizer_state(optimizer))
-        write_tensors(self._uri, tensors)
+        best = {} if is_best else self._best
+        folders = {"network": trained, "best": best, "optimizer": _optimizer_state(optimizer)}
+        tensors = {f"{folder}/{name}": tensor for folder, inside in folders.items() for name, tensor in inside.items()}
+        write_tensors(self._uri, {_CURVE: np.frombuffer(storage.json_bytes(curve), np.uint8), **tensors})
         self._saved_at = time.monotonic()
 
     def resume(self, network: torch.nn.Module, optimizer: Optimizer | None) -> list[Epoch]:
@@ -98,19 +92,18 @@ class Checkpoints:
             curve: list[Epoch] = json.loads(tensors.pop(_CURVE).tobytes())
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training anew") from error
-        parts: dict[str, dict[str, np.ndarray]] = {"network": {}}  # empty if all its tensors are fixed
-        for name, tensor in tensors.items():
-            part, _, name_in_part = name.partition("/")
-            parts.setdefault(part, {})[name_in_part] = tensor
-        restore(network, parts["network"])
-        if optimizer is not None:
-            _load_optimizer_state(optimizer, parts.get("optimizer", {}))
-        self._best = parts.get("best", parts["network"])
+        folders = defaultdict[str, dict[str, np.ndarray]](dict)  # "network" is empty if all its tensors are fixed
+        for path, tensor in tensors.items():
+            folder, _, name = path.partition("/")
+            folders[folder][name] = tensor
+        _restore(network, folders["network"])
+        _restore_optimizer(optimizer, folders["optimizer"])
+        self._best = folders["best"] or folders["network"]
         return curve
 
     def restore_best(self, network: torch.nn.Module) -> None:
         """Load the weights of the best epoch, saved or resumed, into the network."""
-        restore(network, self._best)
+        _restore(network, self._best)
 
 
 def trained_tensors(network: torch.nn.Module) -> dict[str, np.ndarray]:
@@ -119,35 +112,30 @@ def trained_tensors(network: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items() if name not in fixed}
 
 
-def restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:
-    """Set the named tensors of a network."""
+def _restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, strict=False)
 
 
-def _below(folder: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f"{folder}/{name}": value for name, value in tensors.items()}
+def _states(optimizer: Optimizer | None) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    """Return the parameters of an optimizer, if there is one, with its state of each."""
+    if optimizer is None:
+        return []
+    return [(one, optimizer.state[one]) for group in optimizer.param_groups for one in group["params"]]
 
 
-def _optimizer_state(optimizer: Optimizer) -> dict[str, np.ndarray]:
+def _optimizer_state(optimizer: Optimizer | None) -> dict[str, np.ndarray]:
     """Return the optimizer's state of each parameter as PARAMETER NUMBER/ENTRY NAME."""
     return {
-        f"{number}/{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.array(value)
-        for number, parameter in enumerate(_parameters(optimizer))
-        for name, value in optimizer.state[parameter].items()
+        f"{number}/{name}": value.detach().cpu().numpy()
+        for number, (_, state) in enumerate(_states(optimizer))
+        for name, value in state.items()
         if value is not None  # SGD without momentum
     }
 
 
-def _load_optimizer_state(optimizer: Optimizer, tensors: dict[str, np.ndarray]) -> None:
-    parameters = _parameters(optimizer)
+def _restore_optimizer(optimizer: Optimizer | None, tensors: dict[str, np.ndarray]) -> None:
+    states = _states(optimizer)
     for entry, value in tensors.items():
         number, _, name = entry.partition("/")
-        parameter, kept = parameters[int(number)], torch.from_numpy(value)
-        if name != "step":
-            optimizer.state[parameter][name] = kept.to(parameter.device)
-        else:  # torch's own optimizers count in tensors on the CPU
-            optimizer.state[parameter][name] = int(value) if isinstance(optimizer, Adam) else kept
-
-
-def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameter, state = states[int(number)]
+        state[name] = torch.from_numpy(value).to("cpu" if name == "step" else parameter.device)

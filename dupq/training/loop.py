@@ -23,15 +23,6 @@ from dupq.settings.sections import TrainingSettings
 from dupq.text.questions import token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
-from dupq.training.optimisation import (
-    TEMPERATURE,
-    distillation,
-    linear_decay,
-    optimizer_for,
-    papers_training,
-    phase_settings,
-    seed_dropout,
-)
 from dupq.training.pairs import (
     DistillationTargets,
     Rankings,
@@ -101,7 +92,7 @@ def epoch_examples(
 
     `mined` (int64, shape (m, any)) are hard negatives of each link; `wrong` are pairs labelled as no duplicates.
     """
-    paper = papers_training(settings)
+    paper = optimisation.papers_training(settings)
     if paper is not None:
         examples: Rankings | PaperExamples = paper.epoch_examples(links, pool, split, settings, epoch, mined, wrong)
         return examples
@@ -141,7 +132,13 @@ def train_epoch(
         network.begin_step()
         size = min(settings.batch_size, len(examples.left) - start)
         share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
-        loss = _loss(network, sequences, examples, share, settings.temperature) * float(len(share.indices) > 0)
+        if isinstance(examples, DistillationTargets):
+            loss = _distillation_loss(network, sequences, examples, share)
+        elif isinstance(examples, Rankings):
+            loss = _softmax_loss(network, sequences, examples, share, settings.temperature)
+        else:
+            loss = examples.loss(network, sequences, share.rows)
+        loss = loss * float(len(share.indices) > 0)
         network.zero_grad()
         (loss / share.size if is_mean else loss).backward()
         optimisation.sum_gradients(network)
@@ -153,24 +150,15 @@ def train_epoch(
     return Losses(totals[0], totals[1].astype(np.int64))
 
 
-def _loss(network: Encoder, sequences: Sequences, examples: Examples, share: Share, temperature: float) -> torch.Tensor:
-    """Return the sum of the losses of a worker's examples; all their questions go through the network together."""
-    if isinstance(examples, DistillationTargets):
-        return _distillation_loss(network, sequences, examples, share)
-    if not isinstance(examples, Rankings):
-        return examples.loss(network, sequences, share.rows)
-    return _softmax_loss(network, sequences, examples, share, temperature)
-
-
 def _distillation_loss(
     network: Encoder, sequences: Sequences, examples: DistillationTargets, share: Share
 ) -> torch.Tensor:
-    """Compare each of the worker's texts with the whole batch, as the teachers do."""
+    """Return the sum of the losses of a worker's texts: each is compared with the whole batch, as the teachers do."""
     own = embed(network, sequences, examples.left[share.rows])
     vectors = torch.from_numpy(examples.vectors[share.start : share.start + share.size]).to(own.dense)
     columns = torch.from_numpy(share.rows - share.start).to(vectors.device)
     scores = network.score_matrix(own, optimisation.whole_batch(own, share.indices, share.size))
-    return distillation(scores, vectors[columns] @ vectors.T, columns, TEMPERATURE)
+    return optimisation.distillation(scores, vectors[columns] @ vectors.T, columns, optimisation.TEMPERATURE)
 
 
 def _softmax_loss(
@@ -247,8 +235,14 @@ def mine_negatives(
     """
     count = settings.training.mined_negatives
     anchors, rows = np.unique(pairs[:, 0], return_inverse=True)
-    nearest = _neighbours(network, sequences, anchors, pool, 2 * count + _SPARE, settings)
-    is_duplicate = split.set_of(nearest.queries) == split.set_of(nearest.neighbours)
+
+    def encoded(keys: np.ndarray) -> Embeddings:
+        return Embeddings(keys, *encode(network, [sequences[key] for key in keys.tolist()], settings.encode.batch_size))
+
+    targets = (encoded(pool[first : first + _TARGETS]) for first in range(0, len(pool), _TARGETS))
+    device = str(network.words.weight.device)
+    nearest = top_k(encoded(anchors), targets, 2 * count + _SPARE, network.measure, device)
+    is_duplicate = split.in_one_set(nearest.queries, nearest.neighbours)
     nearest = Neighbours(*(column[~is_duplicate] for column in nearest))
     is_near = _near_duplicates(sequences, nearest, settings)
     queries, neighbours = nearest.queries[~is_near], nearest.neighbours[~is_near]  # by query and rank
@@ -258,16 +252,6 @@ def mine_negatives(
     is_used = ranks < count
     negatives[np.searchsorted(anchors, queries[is_used]), ranks[is_used]] = neighbours[is_used]
     return negatives[rows]
-
-
-def _neighbours(
-    network: Encoder, sequences: Sequences, anchors: np.ndarray, pool: np.ndarray, k: int, settings: Settings
-) -> Neighbours:
-    def encoded(keys: np.ndarray) -> Embeddings:
-        return Embeddings(keys, *encode(network, [sequences[key] for key in keys.tolist()], settings.encode.batch_size))
-
-    targets = (encoded(pool[first : first + _TARGETS]) for first in range(0, len(pool), _TARGETS))
-    return top_k(encoded(anchors), targets, k, network.measure, str(network.words.weight.device))
 
 
 def _near_duplicates(sequences: Sequences, nearest: Neighbours, settings: Settings) -> np.ndarray:
@@ -308,9 +292,10 @@ def train_on_texts(texts: pa.Table, settings: Settings) -> Reader:
 def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
     """Train all epochs of the phase of titles and bodies, as if all questions were of one site."""
     titles, phase = titles._replace(keys=np.arange(len(titles.titles))), settings.title_body
-    training = phase_settings(settings.training, phase.batch_size, LEARNING_RATE)
-    optimizer = optimizer_for(network, training)
+    training = optimisation.phase_settings(settings.training, phase.batch_size, LEARNING_RATE)
+    optimizer = optimisation.optimizer_for(network, training)
     for epoch in range(1, phase.epochs + 1):
         sequences, examples = title_body_examples(titles, phase, training.seed, epoch)
-        seed_dropout(training.seed, epoch)
-        train_epoch(network, optimizer, sequences, examples, training, rates=linear_decay(epoch, phase.epochs))
+        optimisation.seed_dropout(training.seed, epoch)
+        rates = optimisation.linear_decay(epoch, phase.epochs)
+        train_epoch(network, optimizer, sequences, examples, training, rates=rates)

@@ -86,13 +86,12 @@ def sum_gradients(network: torch.nn.Module) -> None:
 def _sparse_sum(gradient: torch.Tensor) -> torch.Tensor:
     gradient = gradient.coalesce()
     rows, values = gradient.indices()[0], gradient.values()
-    counts = _gathered(torch.tensor([len(rows)], device=values.device))
-    missing = int(torch.stack(counts).max()) - len(rows)
-    all_rows = _gathered(torch.nn.functional.pad(rows, (0, missing)))
-    all_values = _gathered(torch.nn.functional.pad(values, (0, 0, 0, missing)))
-    sizes = [int(count) for count in counts]
-    rows = torch.cat([tensor[:size] for tensor, size in zip(all_rows, sizes, strict=True)])
-    values = torch.cat([tensor[:size] for tensor, size in zip(all_values, sizes, strict=True)])
+    sizes = [int(count) for count in _gathered(torch.tensor([len(rows)], device=values.device))]
+    missing = max(sizes) - len(rows)
+    padded = torch.nn.functional.pad(rows, (0, missing)), torch.nn.functional.pad(values, (0, 0, 0, missing))
+    rows, values = (
+        torch.cat([tensor[:size] for tensor, size in zip(_gathered(own), sizes, strict=True)]) for own in padded
+    )
     return torch.sparse_coo_tensor(rows[None], values, gradient.shape, check_invariants=False).coalesce()
 
 
@@ -211,14 +210,19 @@ class Adam:
     def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, rate: float) -> None:
         state = self.state[parameter]
         if not state:
-            state.update(step=0, first=torch.zeros_like(parameter), second=torch.zeros_like(parameter))
+            state["step"] = torch.zeros((), dtype=torch.int64)
+            state.update(first=torch.zeros_like(parameter), second=torch.zeros_like(parameter))
         state["step"] += 1
+        step = int(state["step"])
         if not gradient.is_sparse:
-            parameter.sub_(self._change(gradient, state["first"], state["second"], state["step"]), alpha=rate)
+            parameter.sub_(self._change(gradient, state["first"], state["second"], step), alpha=rate)
             return
-        rows, values = _rows_and_values(gradient)
+        rows = gradient._indices()[0]
+        if not (rows[1:] > rows[:-1]).all():  # autograd loses the mark that it is coalesced, and doing it takes time
+            gradient = gradient.coalesce()
+        rows, values = gradient._indices()[0], gradient._values()
         first, second = state["first"][rows], state["second"][rows]
-        parameter.index_add_(0, rows, self._change(values, first, second, state["step"]), alpha=-rate)
+        parameter.index_add_(0, rows, self._change(values, first, second, step), alpha=-rate)
         state["first"][rows], state["second"][rows] = first, second
 
     @staticmethod
@@ -234,14 +238,3 @@ class Adam:
 
 
 Optimizer: TypeAlias = Adam | torch.optim.Optimizer  # the latter in the papers only
-
-
-def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows of a coalesced gradient and their values.
-
-    Autograd loses the mark that a gradient is coalesced, and coalescing it again takes time.
-    """
-    rows = gradient._indices()[0]
-    if not (rows[1:] > rows[:-1]).all():
-        gradient = gradient.coalesce()
-    return gradient._indices()[0], gradient._values()

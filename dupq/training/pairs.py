@@ -158,27 +158,22 @@ def _partners(
 
 def draw_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, generator: np.random.Generator) -> np.ndarray:
     """Return for each of `questions` a random question of `pool` that is not a known duplicate of it or itself."""
-    sets = split.set_of(questions)
     negatives = generator.choice(pool, len(questions))
     for _ in range(100):
-        is_wrong = (negatives == questions) | ((split.set_of(negatives) == sets) & (sets >= 0))
+        is_wrong = (negatives == questions) | split.in_one_set(questions, negatives)
         if not is_wrong.any():
             return negatives
         negatives[is_wrong] = generator.choice(pool, int(is_wrong.sum()))
     for row in np.flatnonzero(is_wrong):  # nearly all of the pool duplicates these questions
-        negatives[row] = generator.choice(_possible_negatives(int(questions[row]), pool, split))
+        question = questions[row : row + 1]
+        allowed = pool[(pool != question) & ~split.in_one_set(question, pool)]
+        if not len(allowed):
+            raise DupqError(
+                f"the pool of negatives: all its {len(pool)} questions are known duplicates of one another, so that "
+                "there are no negatives; take a larger pool, or an archive with more questions"
+            )
+        negatives[row] = generator.choice(allowed)
     return negatives
-
-
-def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
-    set_of_question = int(split.set_of(np.array([question]))[0])
-    allowed = pool[(pool != question) & ((split.set_of(pool) != set_of_question) | (set_of_question < 0))]
-    if not len(allowed):
-        raise DupqError(
-            f"the pool of negatives: all its {len(pool)} questions are known duplicates of one another, so that "
-            "there are no negatives; take a larger pool, or an archive with more questions"
-        )
-    return allowed
 
 
 _LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, so its questions wait for the next epoch
@@ -217,15 +212,13 @@ def distillation_targets(keys: np.ndarray, embeddings: Sequence[np.ndarray]) -> 
     They are centred because what all questions of a site have in common does not tell them apart. The cosine of two
     questions is the mean of the teachers' cosines.
     """
-    units = [_centred(keys, each) for each in embeddings]
+    sites, units = keys >> ID_BITS, []
+    for each in embeddings:
+        vectors = each.copy()
+        for site in np.unique(sites):
+            vectors[sites == site] -= vectors[sites == site].mean(axis=0)
+        units.append(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9))
     return DistillationTargets(keys, np.concatenate(units, axis=1) / np.float32(np.sqrt(len(units))))
-
-
-def _centred(keys: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    vectors, sites = embeddings.copy(), keys >> ID_BITS
-    for site in np.unique(sites):
-        vectors[sites == site] -= vectors[sites == site].mean(axis=0)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 def targets_in_order(
@@ -252,12 +245,8 @@ class TitlesAndBodies(NamedTuple):
     bodies: TokenIds
 
     def take(self, rows: np.ndarray) -> "TitlesAndBodies":
-        """Return the questions at some row numbers."""
+        """Return the questions at some row numbers, or for which a mask is true."""
         return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
-
-    def among(self, keys: np.ndarray) -> "TitlesAndBodies":
-        """Return the questions whose keys are in `keys`."""
-        return self.take(np.flatnonzero(np.isin(self.keys, keys)))
 
 
 def title_body_examples(

@@ -146,8 +146,7 @@ def copy_weights(start: Start, network: "Encoder", vocabulary: Vocabulary) -> No
             if name == _WORD_VECTORS or name in network.archive_weights:
                 continue
             weights = torch.from_numpy(np.asarray(start.tensors[name])).to(tensor)
-            is_by_word = tensor.ndim and tensor.shape[0] == len(vocabulary)
-            if is_by_word:
+            if tensor.ndim and tensor.shape[0] == len(vocabulary):
                 tensor[ids] = weights[start_ids]
             else:
                 tensor.copy_(weights)

@@ -8,6 +8,7 @@ limit are counted. Memory: the counts, and two to three tables of the vectors; n
 
 import gzip
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ class FrequentWords(NamedTuple):
 
     words: list[str]
     counts: list[int]  # how often each occurs
-    frequent: int  # number of words that are frequent enough, including those over `word_vectors.words`
+    over: int  # number of words over `word_vectors.words`, which get none
     sentences: int  # number of sentences for word2vec
 
 
@@ -75,7 +76,7 @@ def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettin
         number += 1
     frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
     words = sorted(frequent, key=lambda word: (-counts[word], word))[: settings.words]
-    chosen = FrequentWords(words, [counts[word] for word in words], len(frequent), number)
+    chosen = FrequentWords(words, [counts[word] for word in words], len(frequent) - len(words), number)
     return vectors_for(with_start_words(chosen, settings), sentences, settings, seed)
 
 
@@ -85,20 +86,17 @@ def with_start_words(frequent: FrequentWords, settings: WordVectorSettings) -> F
     They are known even if they are rare, because questions of later nights contain them. Raises DupqError if there is
     no word.
     """
+    words, counts, over, sentences = frequent
     if settings.goes_on:
-        missing = sorted(set(read_start(settings.start).words).difference(frequent.words))
-        added = missing[: max(0, settings.words - len(frequent.words))]
-        frequent = frequent._replace(
-            words=frequent.words + added,
-            counts=frequent.counts + [0] * len(added),
-            frequent=frequent.frequent + len(missing),
-        )
-    if not frequent.words:
+        missing = sorted(set(read_start(settings.start).words).difference(words))
+        added = missing[: max(0, settings.words - len(words))]
+        words, counts, over = words + added, counts + [0] * len(added), over + len(missing) - len(added)
+    if not words:
         raise DupqError(
             f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
             "or lower word_vectors.minimum_count"
         )
-    return frequent
+    return FrequentWords(words, counts, over, sentences)
 
 
 def vectors_for(
@@ -115,7 +113,7 @@ def vectors_for(
     the words themselves are looked up.
     """
     words = frequent.words
-    caps = {"cap: words over word_vectors.words": frequent.frequent - len(words)}
+    caps = {"cap: words over word_vectors.words": frequent.over}
     if settings.file:
         from_file = read_file(words) if read_file else read_vectors(settings.file, words, settings.dimensions)
         vectors, absent = _filled(from_file, words, settings, seed)
@@ -268,6 +266,7 @@ def vocabulary_and_vectors(texts: pa.Table, settings: Settings) -> tuple[Vocabul
 # Such files, and teachers, have vectors of written words; a `Spelling` is a written word of a form in the vocabulary.
 
 _LONGEST_LINE, _BUFFER = 1 << 20, 1 << 20  # bytes
+_NUMBER_AT_END = re.compile(rb" [-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$", re.IGNORECASE)
 
 
 def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors:
@@ -276,7 +275,7 @@ def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors
     Words are compared unchanged. Raises DupqError naming a damaged line.
     """
     rows = {word: row for row, word in enumerate(words)}
-    vectors = FileVectors(np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool))
+    table, is_found = np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool)
     if uri.removesuffix(".gz").endswith(".bin"):
         raise DupqError(
             f"{uri}: word2vec's binary form is not read; write it as text with gensim: "
@@ -287,12 +286,11 @@ def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors
         try:
             for line, word, values in _lines(stream, uri, dimensions):
                 row = rows.get(word.decode(errors="replace"))
-                if row is not None and not vectors.is_found[row]:
-                    vectors.table[row] = _parsed(values, line)
-                    vectors.is_found[row] = True
+                if row is not None and not is_found[row]:
+                    table[row], is_found[row] = _parsed(values, line), True
         except (OSError, EOFError) as error:  # gzip
             raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
-    return vectors
+    return FileVectors(table, is_found)
 
 
 def _parsed(values: list[bytes], line: str) -> np.ndarray:
@@ -308,9 +306,8 @@ def _parsed(values: list[bytes], line: str) -> np.ndarray:
 def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
     """Yield the name, the word and the values of every line. Raises DupqError for a wrong number of values."""
     number, words = 0, None
-    while line := stream.readline(_LONGEST_LINE):
-        number += 1
-        name, line = f"{uri}: line {number}", line.rstrip(b" \r\n")
+    for number, read in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
+        name, line = f"{uri}: line {number}", read.rstrip(b" \r\n")
         if number == 1:
             first = line.split(b" ")
             is_header = len(first) == 2 and all(map(bytes.isdigit, first))
@@ -325,22 +322,13 @@ def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tup
                 continue
         word, *values = line.rsplit(b" ", dimensions)
         # GloVe has words with spaces, but none that ends in a number
-        if len(values) != dimensions or (b" " in word and _is_number(word.rpartition(b" ")[2])):
-            count = line.count(b" ")
-            raise DupqError(f"{name} has {count} values after its word; {dimensions} expected")
+        if len(values) != dimensions or _NUMBER_AT_END.search(word):
+            raise DupqError(f"{name} has {line.count(b' ')} values after its word; {dimensions} expected")
         yield name, word, values
     if not number:
         raise DupqError(f"{uri}: the file is empty")
     if words not in (None, number - 1):
         raise DupqError(f"{uri}: line 1 says {words} words, but {number - 1} lines follow; it was cut or joined")
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class Spelling(NamedTuple):
@@ -356,8 +344,6 @@ def spellings(words: list[str], written: Mapping[str, int], settings: Settings) 
 
     Spellings occur at least `word_vectors.minimum_count` times; a form without any is its own spelling.
     """
-    if settings.text.word_form == "written":
-        return [Spelling(row, word, 1) for row, word in enumerate(words)]
     counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
     forms = normaliser_of(settings.text).each_form(list(counts))
     rows = {word: row for row, word in enumerate(words)}

@@ -196,7 +196,7 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
     ]
     assert best_epoch(curve) == 2
     assert is_over(curve, 9, patience=1)
-    assert [quality(row) for row in curve] == values
+    assert [quality(row)[1] for row in curve] == values
     assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
 
 

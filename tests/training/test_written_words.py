@@ -21,7 +21,7 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
     counts = Counter(chain(*FORMS))
     actual = vectors_for(
-        FrequentWords(list(counts), list(counts.values()), len(counts), len(FORMS)),
+        FrequentWords(list(counts), list(counts.values()), 0, len(FORMS)),
         FORMS,
         settings.word_vectors,
         1,

@@ -12,20 +12,9 @@ import pyarrow as pa
 import torch
 
 from dupq import storage
+from dupq.encoders import saved
 from dupq.encoders.encoding import encode, rebuild
 from dupq.encoders.protocol import Encoder
-from dupq.encoders.saved import (
-    FILES,
-    FITNESS_QUESTIONS,
-    PARTS,
-    SPLIT,
-    Reader,
-    SavedEncoder,
-    fitness,
-    read_description,
-    read_weights,
-    save,
-)
 from dupq.evaluation.known_duplicates import RANKED, retrieval
 from dupq.evaluation.measures import best_accuracy
 from dupq.evaluation.rankers import EncoderRanker
@@ -41,7 +30,7 @@ from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sample_by_hash
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.checkpoints import best_epoch, quality_measure
+from dupq.training.checkpoints import best_epoch, quality
 from dupq.training.pairs import TitlesAndBodies, with_random_negatives
 from dupq.training.steps.prepare import Prepared, known_in
 from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
@@ -63,27 +52,26 @@ def has_questions(known: Known) -> bool:
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
 
 
-def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray] | None:
+def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of the questions whose titles are held out, and of those that give more bodies to search.
 
     Both (int64, sorted) are the same for any shards and workers. TITLES_SHARE of the questions is held out, by a hash
-    of the keys. Their titles search the bodies of at most `training.development_pool` questions. Returns None for too
-    few questions.
+    of the keys. Their titles search the bodies of at most `training.development_pool` questions. Of too few questions
+    none is held out.
     """
     most = settings.training.development_pool
     count = min(int(TITLES_SHARE * len(keys)), most)
     if count < FEWEST_TITLES:
-        return None
+        return keys[:0], keys[:0]
     titled = sample_by_hash(keys, count)
     return np.sort(titled), np.setdiff1d(sample_by_hash(keys, most), titled)
 
 
 def hold_out(buckets: Iterable[TitlesAndBodies], titled: np.ndarray, others: np.ndarray) -> HeldOut:
     """Return the texts of the questions of `held_out_keys`, in the order of the buckets."""
-    selected = [(bucket.among(titled), bucket.among(others)) for bucket in buckets]
-    titles = (title for texts, _ in selected for title in texts.titles)
-    bodies = (body for side in zip(*selected, strict=True) for texts in side for body in texts.bodies)
-    return HeldOut(TokenIds.of(titles), TokenIds.of(bodies))
+    chosen = [[bucket.take(np.isin(bucket.keys, side)) for side in (titled, others)] for bucket in buckets]
+    bodies = TokenIds.of(body for side in zip(*chosen, strict=True) for texts in side for body in texts.bodies)
+    return HeldOut(TokenIds.of(title for texts, _ in chosen for title in texts.titles), bodies)
 
 
 def body_map(network: Encoder, held_out: HeldOut, settings: Settings) -> float:
@@ -115,26 +103,23 @@ class TitleBuckets:
 
     def __init__(self, titles: Table, settings: Settings, is_measured: bool) -> None:
         """Read rows of TITLES; if `is_measured` and there are enough, some are held out to measure epochs."""
-        self._titles, self._count = titles, titles.partitions
+        self._titles = titles
         keys = [table["key"].to_numpy() for table in Each(titles.only("key"))]
-        chosen_keys = held_out_keys(np.concatenate([np.zeros(0, np.int64), *keys]), settings) if is_measured else None
-        self._left_out = np.zeros(0, np.int64)
-        self.held_out: HeldOut | None = None
-        if chosen_keys is not None:
-            self._left_out = chosen_keys[0]
-            self.held_out = hold_out(map(titles_in, Each(titles)), *chosen_keys)
+        measured = np.concatenate([np.zeros(0, np.int64), *(keys if is_measured else [])])
+        self._left_out, others = held_out_keys(measured, settings)
+        self.held_out = hold_out(map(titles_in, Each(titles)), self._left_out, others) if len(self._left_out) else None
         self._sizes = [len(bucket) - int(np.isin(bucket, self._left_out).sum()) for bucket in keys]
 
     def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
         """Return the buckets in the order of an epoch, each with the shares of its questions done before and after."""
-        order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._count)
+        order = np.random.default_rng([seed, epoch, _ORDER]).permutation(self._titles.partitions)
         shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, sum(self._sizes))
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
     def read(self, bucket: int) -> TitlesAndBodies:
         """Return the titles and bodies of a bucket to train on."""
         texts = titles_in(self._titles.read(bucket))
-        return texts.take(np.flatnonzero(~np.isin(texts.keys, self._left_out))) if len(self._left_out) else texts
+        return texts.take(~np.isin(texts.keys, self._left_out))
 
 
 # The last training stage: the network of the best epoch → the saved encoder, with measures on its own archive.
@@ -162,33 +147,35 @@ def save_encoder(
     known = known_in(prepared.known.read(0), settings.training)
     vocabulary = vocabulary_of(prepared.words.read(0), settings)
     network = network_at(files.weights, vocabulary, settings)
-    reader = Reader(network, vocabulary, settings)
+    reader = saved.Reader(network, vocabulary, settings)
     uses = prepared.uses.only("key", "is_measured").read(0)
     keys = uses["key"].to_numpy()[uses["is_measured"].to_numpy()]
     texts = texts_among(Each(prepared.picked), keys)
-    own_fitness = fitness(reader, texts_among([texts], sample_by_hash(keys, FITNESS_QUESTIONS)))
+    fitness = saved.fitness(reader, texts_among([texts], sample_by_hash(keys, saved.FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(texts, reader, known)
     curve = storage.read_json(files.curve)
+    best_epoch_by, _ = quality(curve[-1])
     metrics = {
         "archive_questions": questions,
         "language": language,
-        "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
+        "known_duplicates": {part: len(known.split.questions_of(part)) for part in saved.PARTS},  # questions
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,
         "best_epoch": best_epoch(curve),
-        "best_epoch_by": quality_measure(curve[-1]),
-        "not_measured": not_measured(known.split, quality_measure(curve[-1])),
+        "best_epoch_by": best_epoch_by,
+        "not_measured": not_measured(known.split, best_epoch_by),
         "learning_curve": curve,
     }
     _write_split(files.encoder, known.split, known.wrong, Sites(site_names))
-    save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, own_fitness, metrics), run_id)
+    encoder = saved.SavedEncoder(network, vocabulary, settings, threshold, fitness, metrics)
+    saved.save(files.encoder, encoder, run_id)
     storage.write_bytes(storage.join(files.encoder, PICTURE), charts.picture(curve).encode())
     return {"rows_in": questions, "rows_out": 1}
 
 
 def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> Encoder:
     """Return the network with the weights in a file."""
-    network = rebuild(settings.encoder, read_weights(storage.read_bytes(uri), uri), uri)
+    network = rebuild(settings.encoder, saved.read_weights(storage.read_bytes(uri), uri), uri)
     network.set_vocabulary(vocabulary.words)
     return network
 
@@ -196,7 +183,7 @@ def network_at(uri: str, vocabulary: Vocabulary, settings: Settings) -> Encoder:
 def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
     """Return for each measure that is null the reason why it could not be measured."""
     reasons: dict[str, str] = {}
-    counts = {part: len(split.questions_of(part)) for part in PARTS}
+    counts = {part: len(split.questions_of(part)) for part in saved.PARTS}
     if not counts["development"]:
         reason = "no question with a known duplicate to choose a threshold on"
         reasons |= dict.fromkeys(("pair_threshold", "development_pair_accuracy"), reason)
@@ -214,7 +201,7 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
     return reasons
 
 
-def _pair_threshold(texts: pa.Table, reader: Reader, known: Known) -> tuple[float | None, float | None]:
+def _pair_threshold(texts: pa.Table, reader: saved.Reader, known: Known) -> tuple[float | None, float | None]:
     """Return the score that best separates development links from as many random pairs, and the accuracy.
 
     Both are None without links. `texts` are those that the encoder is measured on, sorted by key.
@@ -236,7 +223,7 @@ def publish(files: TrainingFiles, output: str) -> str:
     The folder's name is the encoder's fingerprint and its training. It never changes, so that jobs go on reading an
     older encoder; only damaged files are written again.
     """
-    description = read_description(files.encoder)
+    description = saved.read_description(files.encoder)
     name = f"{description['fingerprint'][:16]}-{description['run_id'][:8]}"
     folder = storage.join(output, name)
     run_tasks("publish", _publish, [(files.encoder, folder)])
@@ -245,7 +232,7 @@ def publish(files: TrainingFiles, output: str) -> str:
 
 
 def _publish(source: str, folder: str) -> Counts:
-    for file in (*reversed(FILES), PICTURE):  # the description after the files that it describes: it is read first
+    for file in (*reversed(saved.FILES), PICTURE):  # the description after what it describes: it is read first
         content, target = storage.read_bytes(storage.join(source, file)), storage.join(folder, file)
         if not storage.exists(target) or storage.read_bytes(target) != content:
             storage.write_bytes(target, content)
@@ -261,4 +248,4 @@ def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> 
         pa.array(numbers, pa.int64()),
         pa.array([*split.parts.tolist(), *["train"] * len(only_wrong)], pa.string()),
     ]
-    storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=SPLIT), SPLIT)
+    storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=saved.SPLIT), saved.SPLIT)

@@ -8,7 +8,6 @@ way all workers begin at the newest checkpoint and take the steps that they woul
 """
 
 import contextlib
-import functools
 import logging
 import os
 from collections.abc import Iterator
@@ -30,17 +29,9 @@ from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.system import note, repeating
-from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality, quality_measure
+from dupq.training import optimisation
+from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality
 from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
-from dupq.training.optimisation import (
-    decay,
-    linear_decay,
-    optimizer_for,
-    phase_settings,
-    seed_dropout,
-    sum_over_workers,
-    wait_for_workers,
-)
 from dupq.training.pairs import BATCH_SIZE, Sequences, positives, targets_in_order, title_body_examples
 from dupq.training.steps.development import TitleBuckets, body_map, development_map, has_questions, network_at
 from dupq.training.steps.prepare import Prepared, known_in, negative_pool
@@ -129,10 +120,10 @@ def shown(curve: str) -> Iterator[None]:
 
 def _quality(row: Epoch, curve: list[Epoch]) -> str:
     """Return the measure of an epoch in words, and whether it is the best so far."""
-    value, name = quality(row), quality_measure(row)
-    if value is None or name is None:
+    name, value = quality(row)
+    if name is None or value is None:
         return ""
-    earlier = [quality(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
+    earlier = [quality(other)[1] or 0.0 for other in curve if other["epoch"] < row["epoch"]]
     mark = "  best so far" if value > max(earlier, default=-1.0) else ""
     return f"  {charts.NAMES[name]} {value:.3f}{mark}"
 
@@ -193,25 +184,93 @@ class _Worker:
 
     def __init__(self, job: _Job, share: tuple[int, int], device: torch.device) -> None:
         """Read the data; `share` is (rank, number of workers)."""
-        settings, training, prepared, tables = job.settings, job.settings.training, job.prepared, job.taught
-        self.job, self.settings, self.share, self.is_first = job, settings, share, share[0] == 0
+        settings, training, prepared = job.settings, job.settings.training, job.prepared
+        self.settings, self.share, self.device, self.is_first = settings, share, device, share[0] == 0
         self.sequences = sequences_in(Whole(prepared.examples).read())
         self.known = known = known_in(prepared.known.read(0), training)
         self.titles = None
         if settings.title_body.epochs:
             self.titles = TitleBuckets(prepared.titles, settings, not has_questions(known))
-        self.taught = targets_of(tables) if tables else None
+        self.taught = targets_of(job.taught) if job.taught else None
         vocabulary = vocabulary_of(prepared.words.read(0), settings)
         self.network = network_at(prepared.start, vocabulary, settings).to(device)
-        self.optimizer = optimizer_for(self.network, training) if self.network.trainable else None
+        self.optimizer = optimisation.optimizer_for(self.network, training) if self.network.trainable else None
         self.positives = positives(known.links, known.split, training).pairs
         self.pool = negative_pool(np.array(list(self.sequences), np.int64), known.split)
         self.curve: list[Epoch] = []
-        # a network without gradients has a single epoch
-        before = settings.title_body.epochs + (settings.teacher.epochs if tables else 0)
-        self.epochs_before = before if self.network.trainable else 0
-        known_epochs = training.epochs if len(self.positives) else 0
-        self.epochs = self.epochs_before + (known_epochs if self.network.trainable else 1)
+        self.epochs_before, self.epochs = 0, 1  # of a network without gradients
+        if self.network.trainable:
+            self.epochs_before = settings.title_body.epochs + (settings.teacher.epochs if job.taught else 0)
+            self.epochs = self.epochs_before + (training.epochs if len(self.positives) else 0)
+
+    def train_epoch(self) -> None:
+        """Train the next epoch, measure it, and add its row to the curve, which is the same for all workers."""
+        epoch = len(self.curve) + 1
+        optimisation.seed_dropout(self.settings.training.seed, epoch, self.share[0])
+        count, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
+        for sequences, examples, settings, rates in self._passes(epoch):
+            count += len(examples.left)
+            if self.optimizer is not None and len(examples.left):
+                inputs = sequences, examples, settings, self.share, rates
+                losses.append(train_epoch(self.network, self.optimizer, *inputs))
+                del inputs
+            del sequences, examples  # before the next bucket is read
+        loss = Losses(*map(np.concatenate, zip(*losses, strict=True))).mean
+        row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": count, **self._measured()}
+        self.curve.append(cast(Epoch, row))
+
+    def _passes(self, epoch: int) -> Iterator[tuple[Sequences, Examples, TrainingSettings, tuple[float, float]]]:
+        """Yield what `train_epoch` takes in an epoch of the phase that it belongs to, for each bucket of titles."""
+        training, title_body, teacher = self.settings.training, self.settings.title_body, self.settings.teacher
+        if epoch > self.epochs_before:
+            epoch -= self.epochs_before
+            inputs = self.positives, self.pool, self.known.split
+            mined = self._mined_negatives(epoch)
+            examples = epoch_examples(*inputs, training, epoch, mined, self.known.wrong)
+            yield self.sequences, examples, training, optimisation.decay(epoch, training)
+        elif epoch > title_body.epochs:
+            assert self.taught is not None
+            epoch -= title_body.epochs
+            targets = targets_in_order(self.taught, training.seed, epoch)
+            phase = optimisation.phase_settings(training, BATCH_SIZE, teacher.learning_rate)
+            yield self.sequences, targets, phase, optimisation.linear_decay(epoch, teacher.epochs)
+        else:
+            assert self.titles is not None
+            phase = optimisation.phase_settings(training, title_body.batch_size, LEARNING_RATE)
+            decay = optimisation.linear_decay(epoch, title_body.epochs)
+            for bucket, done, until in self.titles.order(training.seed, epoch):
+                start, end = np.interp((done, until), (0, 1), decay).tolist()
+                seeds = training.seed, epoch, bucket
+                yield *title_body_examples(self.titles.read(bucket), title_body, *seeds), phase, (start, end)
+
+    def _mined_negatives(self, epoch: int) -> np.ndarray | None:
+        """Return the mined negatives of an epoch; the first worker searches for all."""
+        count = self.settings.training.mined_negatives
+        if not (count and self.network.trainable):
+            return None
+        negatives = np.zeros((len(self.positives), count), np.int64)  # of other workers
+        if self.is_first:
+            inputs = self.positives, self.pool, self.known.split, self.settings, epoch
+            negatives = mine_negatives(self.network, self.sequences, *inputs)
+        return optimisation.sum_over_workers(negatives, self.device)
+
+    def _measured(self) -> dict[str, float]:
+        """Return the measure of the network by its name in the curve; none if there is too little data for it.
+
+        The first worker measures for all.
+        """
+        held_out = self.titles.held_out if self.titles else None
+        if held_out is None and not has_questions(self.known):
+            return {}
+        value = np.zeros(1)  # of other workers
+        if self.is_first:
+            value[0] = self.development_map() if held_out is None else body_map(self.network, held_out, self.settings)
+        name = "development_map" if held_out is None else "development_body_map"
+        return {name: float(optimisation.sum_over_workers(value, self.device)[0])}
+
+    def development_map(self) -> float:
+        """Return MAP on development questions."""
+        return development_map(self.network, self.sequences, self.known, self.settings)
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
@@ -238,109 +297,17 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> Counts:
     worker, training, files = _Worker(job, share, device), job.settings.training, TrainingFiles(job.work)
     checkpoints = Checkpoints(storage.join(job.work, "checkpoints"), training.checkpoint_seconds)
     worker.curve = curve = checkpoints.resume(worker.network, worker.optimizer)
-    wait_for_workers()  # so that all resume at the same checkpoint
+    optimisation.wait_for_workers()  # so that all resume at the same checkpoint
     if worker.is_first:
         storage.write_json(files.curve, curve)  # an attempt that died may have left a longer one
     while not is_over(curve, worker.epochs, training.patience, worker.epochs_before):
-        _one_epoch(worker)
+        worker.train_epoch()
         if worker.is_first:
             checkpoints.save(worker.network, worker.optimizer, curve)
             storage.write_json(files.curve, curve)
-    if worker.is_first:
-        _finish(worker, checkpoints)
+    if worker.is_first:  # writes the weights of the best epoch, even if an earlier attempt did all epochs
+        checkpoints.restore_best(worker.network)
+        worker.network.tune(worker.development_map if has_questions(worker.known) else None)
+        storage.write_bytes(files.weights, weights(worker.network))
         storage.write_json(storage.join(job.work, _MEMORY), {"peak_memory_mb": peak_mb()})
     return {}
-
-
-def _one_epoch(worker: _Worker) -> None:
-    """Train the next epoch, measure it, and add its row to the curve, which is the same for all workers."""
-    curve = worker.curve
-    epoch = len(curve) + 1
-    seed_dropout(worker.settings.training.seed, epoch, worker.share[0])
-    examples, losses = 0, [Losses(np.zeros(0), np.zeros(0, np.int64))]
-    for count, of_steps in _train_epoch(worker, epoch):
-        examples += count
-        losses += of_steps
-    loss = Losses(*map(np.concatenate, zip(*losses, strict=True))).mean
-    row = {"epoch": epoch, "loss": loss, "development_map": None, "examples": examples, **_measured(worker)}
-    curve.append(cast(Epoch, row))
-
-
-def _measured(worker: _Worker) -> dict[str, float]:
-    """Return the measure of the network by its name in the curve; none if there is too little data to compare epochs.
-
-    The first worker measures for all.
-    """
-    held_out = worker.titles.held_out if worker.titles else None
-    if held_out is None and not has_questions(worker.known):
-        return {}
-    value = np.zeros(1)  # of other workers
-    if worker.is_first and held_out is not None:
-        value[0] = body_map(worker.network, held_out, worker.settings)
-    elif worker.is_first:
-        value[0] = development_map(worker.network, worker.sequences, worker.known, worker.settings)
-    name = "development_map" if held_out is None else "development_body_map"
-    return {name: float(sum_over_workers(value, worker.network.words.weight.device)[0])}
-
-
-def _train_epoch(worker: _Worker, epoch: int) -> Iterator[tuple[int, list[Losses]]]:
-    """Train an epoch of the phase that it belongs to; yield what `_train_on` returns, for each bucket of titles."""
-    settings, training = worker.settings, worker.settings.training
-    if epoch > worker.epochs_before:
-        epoch -= worker.epochs_before
-        mined = _mined_negatives(worker, epoch)
-        pairs, known = worker.positives, worker.known
-        examples = epoch_examples(pairs, worker.pool, known.split, training, epoch, mined, known.wrong)
-        yield _train_on(worker, worker.sequences, examples, training, decay(epoch, training))
-    elif epoch > settings.title_body.epochs:
-        assert worker.taught is not None
-        epoch -= settings.title_body.epochs
-        targets = targets_in_order(worker.taught, training.seed, epoch)
-        phase = phase_settings(training, BATCH_SIZE, settings.teacher.learning_rate)
-        yield _train_on(worker, worker.sequences, targets, phase, linear_decay(epoch, settings.teacher.epochs))
-    else:
-        assert worker.titles is not None
-        for bucket in worker.titles.order(training.seed, epoch):
-            yield _train_on_bucket(worker, worker.titles, epoch, *bucket)
-
-
-def _train_on_bucket(
-    worker: _Worker, titles: TitleBuckets, epoch: int, bucket: int, done: float, until: float
-) -> tuple[int, list[Losses]]:
-    """Train on the titles and bodies of a bucket, which lie between the shares `done` and `until` of the epoch."""
-    settings, training = worker.settings.title_body, worker.settings.training
-    sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
-    start, end = np.interp((done, until), (0, 1), linear_decay(epoch, settings.epochs)).tolist()
-    phase = phase_settings(training, settings.batch_size, LEARNING_RATE)
-    return _train_on(worker, sequences, examples, phase, (start, end))
-
-
-def _train_on(
-    worker: _Worker, sequences: Sequences, examples: Examples, settings: TrainingSettings, rates: tuple[float, float]
-) -> tuple[int, list[Losses]]:
-    """Train on examples as `train_epoch` does; return their number, and the losses if there are any."""
-    count = len(examples.left)
-    if worker.optimizer is None or not count:
-        return count, []
-    return count, [train_epoch(worker.network, worker.optimizer, sequences, examples, settings, worker.share, rates)]
-
-
-def _mined_negatives(worker: _Worker, epoch: int) -> np.ndarray | None:
-    """Return the mined negatives of an epoch; the first worker searches for all."""
-    training = worker.settings.training
-    if not (training.mined_negatives and worker.network.trainable):
-        return None
-    negatives = np.zeros((len(worker.positives), training.mined_negatives), np.int64)  # of other workers
-    if worker.is_first:
-        inputs = worker.positives, worker.pool, worker.known.split, worker.settings, epoch
-        negatives = mine_negatives(worker.network, worker.sequences, *inputs)
-    return sum_over_workers(negatives, worker.network.words.weight.device)
-
-
-def _finish(worker: _Worker, checkpoints: Checkpoints) -> None:
-    """Write the weights of the best epoch, even if an earlier attempt did all epochs."""
-    files, network = TrainingFiles(worker.job.work), worker.network
-    checkpoints.restore_best(network)
-    quality = functools.partial(development_map, network, worker.sequences, worker.known, worker.settings)
-    network.tune(quality if has_questions(worker.known) else None)
-    storage.write_bytes(files.weights, weights(network))

@@ -142,24 +142,23 @@ def prepare(
 
     `questions` and `answers` are TEXTS; answers count for words and word vectors only.
     """
-    keys = Each(questions.only("key"))
-    linked = Whole(ReadWith(links_table, (links, sites.names)))
-    labelled = None if pairs is None else Whole(pairs)
-    known = run.map("known", known_of_archive, keys, linked, labelled, settings.training, into=PAIRS)
-    uses = run.table("uses", USES)
-    answer_keys = None if answers is None else Each(answers.only("key"))
-    limits = run.record("limits", choose, keys, answer_keys, Whole(known), settings, second=uses)
-
     tables = [questions] if answers is None else [questions, answers]
+    keys = [Each(table.only("key")) for table in tables]
+    linked = Whole(ReadWith(links_table, (links, sites.names)))
+    labelled = PAIRS.empty_table() if pairs is None else Whole(pairs)
+    known = run.map("known", known_of_archive, keys[0], linked, labelled, settings.training, into=PAIRS)
+    uses = run.table("uses", USES)
+    limits = run.record("limits", choose, Whole(known), settings, *keys, second=uses)
+
     paths = tuple(table.file(index) for table in tables for index in range(table.partitions))
     files = Files(paths, TEXTS, ("key", "text"))
     in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
     frequent, corpus = count_words(run, "words", files, in_corpus, settings, settings.word_vectors.words)
     frequent_count, sentence_count = (run.report.counts[name] for name in (FREQUENT, SENTENCES))
-    written = None
+    written: Iterable[pa.Table] = ()
     if reads_written_words(settings):
         as_written = settings.changed(text=settings.text.changed(word_form="written"))
-        written, _ = count_words(run, "written", files, [None] * files.partitions, as_written, sys.maxsize)
+        written = Each(count_words(run, "written", files, [None] * files.partitions, as_written, sys.maxsize)[0])
     words = run.map("vocabulary", chosen_words, Each(frequent), frequent_count, settings, into=WORD_COUNTS)
 
     buckets = limits["buckets"]
@@ -167,45 +166,39 @@ def prepare(
     ids = run.map("ids", ids_of, questions, Whole(words), limits["titles"], buckets, settings, into=IDS, second=spread)
     titles = run.map("titles", as_is, spread, into=TITLES)
     examples = run.map("examples", rows_with_uses, ids, Whole(uses.only("key", "is_example")), into=IDS)
-    picked = run.map(
-        "picked", rows_with_uses, questions, Whole(uses.only("key", "is_measured", "is_taught")), into=TEXTS
-    )
+    uses_of_texts = Whole(uses.only("key", "is_measured", "is_taught"))
+    picked = run.map("picked", rows_with_uses, questions, uses_of_texts, into=TEXTS)
 
-    vocabulary = Whole(words), sentence_count, Each(corpus), None if written is None else Each(written)
+    vocabulary = Whole(words), sentence_count, Each(corpus), written
     archive = Whole(known), Whole(examples), Each(ids)
     start = run.write("start", make_start, *vocabulary, *archive, settings, file="start.safetensors")
-    _warn_of_another_language(run.report.counts, settings)
-    return Prepared(known, uses, words, examples, picked, titles, start)
-
-
-def _warn_of_another_language(counts: dict[str, int], settings: Settings) -> None:
-    share = counts.get(OF_START, 1) / max(counts.get(OCCURRENCES, 1), 1)
+    share = run.report.counts.get(OF_START, 1) / max(run.report.counts.get(OCCURRENCES, 1), 1)
     if share < SAME_LANGUAGE:
         _log.warning(
             f"word_vectors.start={settings.word_vectors.start} has {share:.0%} of the words of these texts; the others "
             f"start at random. The language was taken for {settings.text.language}; name another one with text.language"
         )
+    return Prepared(known, uses, words, examples, picked, titles, start)
 
 
 def known_of_archive(
-    keys: Iterator[pa.Table], linked: pa.Table, labelled: pa.Table | None, settings: TrainingSettings
+    keys: Iterator[pa.Table], linked: pa.Table, labelled: pa.Table, settings: TrainingSettings
 ) -> Counted:
     """Return PAIRS of questions among `keys` that are linked (KEY_PAIRS) or labelled (PAIRS)."""
-    labels = _by_label(PAIRS.empty_table() if labelled is None else labelled)
-    known = known_pairs(pairs_in(linked), labels, sorted_keys(keys), settings)
+    known = known_pairs(pairs_in(linked), _by_label(labelled), sorted_keys(keys), settings)
     return Counted(_table_of(known.links, known.wrong), known.counts)
 
 
-def choose(
-    keys: Iterator[pa.Table], answers: Iterator[pa.Table] | None, pairs: pa.Table, settings: Settings
-) -> Counted:
+def choose(pairs: pa.Table, settings: Settings, *keys: Iterator[pa.Table]) -> Counted:
     """Return the limits of the hashes of keys, for the corpus and for titles; the second table has USES.
 
-    Raises DupqError if there is nothing that the encoder learns from.
+    `keys` are those of the questions and, if answers are read, of these. Raises DupqError if there is nothing that the
+    encoder learns from.
     """
     from dupq.encoders.encoding import learns_without_links
 
-    questions, known = sorted_keys(keys), known_in(pairs, settings.training)
+    read, known = [sorted_keys(each) for each in keys], known_in(pairs, settings.training)
+    questions = read[0]
     trained_on = positives(known.links, known.split, settings.training)
     sets = len(distinct(known.split.sets))
     if not len(trained_on.pairs) and not learns_without_links(settings):
@@ -216,7 +209,6 @@ def choose(
         )
     vectors = settings.word_vectors
     most = vectors.sentences
-    read = [questions] if answers is None else [questions, sorted_keys(answers)]
     titled = min(len(questions), settings.title_body.questions) if settings.title_body.epochs else 0
     limits = {
         "corpus": [hash_limit(each, most or len(each)) if vectors.is_learned else None for each in read],
@@ -252,7 +244,7 @@ def make_start(
     words: pa.Table,
     sentences: int,
     corpus: Iterable[pa.Table],
-    written: Iterator[pa.Table] | None,
+    written: Iterable[pa.Table],
     pairs: pa.Table,
     examples: pa.Table,
     ids: Iterable[pa.Table],
@@ -263,13 +255,12 @@ def make_start(
     from dupq.training.steps.teach import teacher_word_vectors
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
-    columns = merge_counts(() if written is None else written)
-    counts = dict(zip(columns["word"].to_pylist(), columns["count"].to_pylist(), strict=True))
+    counts = dict(zip(*merge_counts(written).to_pydict().values(), strict=True))
     teacher, read_file = next(iter(settings.teacher.encoder), ""), None
     ask_teacher = partial(teacher_word_vectors, encoder=teacher, written=counts, settings=settings)
     if settings.word_vectors.file_words == "written":
         read_file = partial(read_spelt_vectors, written=counts, settings=settings)
-    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), len(words), sentences)
+    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), 0, sentences)
     texts, seed = FlatMap(corpus, sentences_of), settings.training.seed
     vectors = vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs

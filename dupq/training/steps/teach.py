@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system
-from dupq.encoders.saved import SavedEncoder, load, read_description
+from dupq.encoders.saved import load, read_description
 from dupq.encoders.steps import gpus_to_make
 from dupq.errors import DupqError
 from dupq.job.gpus import Gpus
@@ -37,6 +37,7 @@ from dupq.training.word_vectors import mean_vectors, spellings
 FROM_EARLIER = "teacher embeddings from an earlier training"
 _QUESTIONS_PER_TASK = 500  # on average
 _ROWS = 32  # of a batch
+_teacher = functools.lru_cache(maxsize=1)(load)  # once per worker: each opening costs some 40 MB (with MiniLM)
 
 
 def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table]:
@@ -46,11 +47,9 @@ def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[
     gpu_count = 0 if run.is_done else gpus_to_make(files.taught_as, run.folder, gpus, {TEACHERS: fingerprints})
     device, kind = system.GPU if gpu_count else system.CPU, storage.read_json(files.taught_as)["device"]
     uses = Whole(prepared.uses.only("key", "is_taught")).read()
-    keys, picked = uses["key"].to_numpy()[uses["is_taught"].to_numpy()], prepared.picked
-    batches = _batches(keys)
+    batches, picked = _batches(uses["key"].to_numpy()[uses["is_taught"].to_numpy()]), prepared.picked
     spans = side_by_side(storage.key_span, [picked.file(index) for index in range(picked.partitions)])
-    indices = [_overlapping(spans, own) for own in batches]
-    texts = PerTask(tuple(Partitions(tuple(Partition(picked, index) for index in some)) for some in indices))
+    texts = PerTask(tuple(_overlapping(picked, spans, own) for own in batches))
     tables = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
         inputs = texts, PerTask(tuple(batches)), encoder, files.kept_by(name, kind), device, settings.text
@@ -65,9 +64,10 @@ def _batches(keys: np.ndarray) -> list[np.ndarray]:
     return np.split(keys, ends[ends > 0])
 
 
-def _overlapping(spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> list[int]:
+def _overlapping(table: Table, spans: Sequence[tuple[int, int] | None], keys: np.ndarray) -> Partitions:
     """Return the partitions whose span of keys overlaps that of `keys` (ascending)."""
-    return [index for index, span in enumerate(spans) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
+    indices = [index for index, span in enumerate(spans) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
+    return Partitions(tuple(Partition(table, index) for index in indices))
 
 
 def teacher_embeddings(
@@ -77,7 +77,15 @@ def teacher_embeddings(
     table = texts_among(texts, keys)
     path = storage.join(cache, f"{_content(table)}.parquet")
     is_cached = finished(path) is not None
-    unless_finished(path, lambda: _encode(encoder, table, settings, device, path))
+
+    def encode() -> Counts:
+        vectors = _embeddings(encoder, table, settings, device)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+        embeddings = pa.table({"key": table["key"].combine_chunks(), "vector": lists})
+        storage.write_table(path, embeddings, embeddings.schema)
+        return {}
+
+    unless_finished(path, encode)
     forget(path)  # this training reads its copy only, so the cache may be deleted
     return Counted(storage.read_table(path), {"rows_in": len(table), FROM_EARLIER: len(table) if is_cached else 0})
 
@@ -88,14 +96,6 @@ def _content(table: pa.Table) -> str:
     for row in table.select(["key", "title", "text"]).to_pylist():
         digest.update(storage.json_bytes(row))
     return digest.hexdigest()[:32]
-
-
-def _encode(encoder: str, table: pa.Table, settings: TextSettings, device: str, output: str) -> Counts:
-    vectors = _embeddings(encoder, table, settings, device)
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    embeddings = pa.table({"key": table["key"].combine_chunks(), "vector": lists})
-    storage.write_table(output, embeddings, embeddings.schema)
-    return {}
 
 
 def teacher_word_vectors(words: list[str], encoder: str, written: Mapping[str, int], settings: Settings) -> np.ndarray:
@@ -131,12 +131,6 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device
 def _text_settings(settings: TextSettings) -> dict[str, str]:
     """Return the settings that stored texts depend on; only the papers set `tokens`."""
     return {"code": settings.code, "tokens": str(getattr(settings, "tokens", "words")), "fields": settings.fields}
-
-
-@functools.lru_cache(maxsize=1)
-def _teacher(uri: str) -> SavedEncoder:
-    """Return the teacher, opened once per worker: each opening costs some 40 MB (measured with MiniLM)."""
-    return load(uri)
 
 
 def targets_of(tables: Sequence[Table]) -> DistillationTargets:

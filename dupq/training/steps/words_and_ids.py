@@ -23,6 +23,7 @@ from dupq.job.table import Files, PerTask, Table
 from dupq.job.tasks import CAP
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
+from dupq.tables import KEYS
 from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
@@ -70,11 +71,8 @@ def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partit
     is_word = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
     offsets = np.concatenate([[0], np.cumsum(is_word)])[begins]
     lengths = np.diff(offsets)
-    is_read = lengths > 0
-    if limit is None:
-        is_read[:] = False
-    else:
-        is_read &= key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
+    is_sampled = limit is not None and key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
+    is_read = (lengths > 0) & is_sampled
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers[is_word])))
     corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
@@ -111,11 +109,9 @@ def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settin
     vectors = settings.word_vectors
     table = merge_counts(partitions, vectors.words)
     words, counts = (table[name].to_pylist() for name in WORD_COUNTS.names)
-    chosen = with_start_words(FrequentWords(words, counts, frequent, 0), vectors)
-    left_out = chosen.frequent - len(chosen.words)
-    return Counted(
-        pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS), {"cap: words over word_vectors.words": left_out}
-    )
+    chosen = with_start_words(FrequentWords(words, counts, frequent - len(words), 0), vectors)
+    rows = pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS)
+    return Counted(rows, {"cap: words over word_vectors.words": chosen.over})
 
 
 def merge_counts(partitions: Iterable[pa.Table], most: int = sys.maxsize) -> pa.Table:
@@ -135,10 +131,8 @@ def sentences_of(corpus: pa.Table) -> Iterator[list[str]]:
 
 QUESTIONS_PER_BUCKET = 100_000
 _LIST = pa.large_list(pa.int32())
-IDS = pa.schema([pa.field("key", pa.int64(), False), pa.field("ids", _LIST, False)])
-TITLES = pa.schema(
-    [pa.field("key", pa.int64(), False), pa.field("title", _LIST, False), pa.field("body", _LIST, False)]
-)
+IDS = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
+TITLES = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
 
 
 def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:
