@@ -8,6 +8,7 @@ hashes, so even a mistake in the escaping could not run anything.
 import base64
 import functools
 import hashlib
+import shlex
 from importlib import resources
 from typing import Literal
 
@@ -134,7 +135,7 @@ def _context(run: Run) -> dict[str, object]:
         "has_links": counts.is_linked,
         "links_found": links_found(links),
         "verdicts_command": summary.with_verdicts(run),
-        "review_command": summary.review(run),
+        "review_command": shlex.join(["dupq", "review", "--run", run.uri]),
         "worklist": queries.worklist(run),
         "summary": summary.findings(run.uri),
         "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
