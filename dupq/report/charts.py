@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
-from typing_extensions import TypedDict
 
 from dupq.clusters.components import connected
 from dupq.report.summary import counted, number, score, share, words
@@ -77,24 +76,8 @@ def count_pairs(run: Run) -> Counts:
     return counts
 
 
-class Steps(TypedDict):
-    """What joins at each threshold: lists with a value for each step from the lowest to the highest."""
-
-    threshold: list[float]
-    pairs: list[int]  # of the encoder
-    expected: list[float | None]  # their mean probability; None without pairs
-    known: list[int | None]  # how many of them are known links; None if the run has no links
-    clusters: list[int]
-    questions: list[int]  # in clusters
-    largest: list[int]
-    left_out: int  # pairs from LOWEST on, but below the lowest step
-    run_known: int | None  # known links at the run's own threshold
-    found: list[float | None] | None  # recall of the known duplicates that nothing was fitted on; None if not measured
-    linked: list[float | None] | None  # share of linked pairs among those with such a question: a lower bound
-
-
-def at_thresholds(run: Run, counts: Counts) -> Steps | None:
-    """Return what other thresholds would give; reads the pairs of these steps once more.
+def at_thresholds(run: Run, counts: Counts) -> dict[str, object] | None:
+    """Return what other thresholds would give, in lists with a value for each step; reads the pairs of these once more.
 
     Clusters are counted as connected components. A run also splits components whose pairs disagree, so it may have
     fewer questions in clusters. The result is None if the run has no counts of its sites, no candidate pair, or more
@@ -117,19 +100,19 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
         values = (by_step.get(step, {}).get(name) for step in range(first, STEPS))
         return [None if value is None else round(value, 6) for value in values] if by_step else None
 
-    has_threshold = run.metrics.get("threshold") is not None
+    has_known = counts.is_linked and run.metrics.get("threshold") is not None
     return {
         "threshold": [step / STEPS for step in range(first, STEPS)],
-        "pairs": above,
-        "expected": [round(total / count, 4) if count else None for total, count in expected],
-        "known": known if counts.is_linked else [None] * len(above),
+        "pairs": above,  # of the encoder
+        "expected": [round(total / count, 4) if count else None for total, count in expected],  # mean probability
+        "known": known if counts.is_linked else [None] * len(above),  # known links among the pairs
         "clusters": clusters,
-        "questions": questions,
+        "questions": questions,  # in clusters
         "largest": largest,
-        "left_out": int(pairs[LOWEST:first].sum()),
-        "run_known": counts.run_known if counts.is_linked and has_threshold else None,
-        "found": measured("links_found"),
-        "linked": measured("lower_bound_precision"),
+        "left_out": int(pairs[LOWEST:first].sum()),  # pairs from LOWEST on, but below the lowest step
+        "run_known": counts.run_known if has_known else None,  # known links at the run's own threshold
+        "found": measured("links_found"),  # recall of the known duplicates that nothing was fitted on
+        "linked": measured("lower_bound_precision"),  # share of linked pairs among those with such a question
     }
 
 
@@ -144,13 +127,12 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
     The step is STEPS for pairs that always join.
     """
     keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
-    least = pa.scalar(first / STEPS, pa.float32())
     for table in run.pairs.files([*ENDS, "source", "probability", "joined"]):
-        is_encoders = pc.equal(table["source"], "encoder")
-        pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
-        keys.append(sites.pack_pairs(pairs, "pairs"))
-        is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
-        steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
+        others = np.where(table["joined"].to_numpy(), STEPS, -1)
+        is_encoders = pc.equal(table["source"], "encoder").to_numpy()
+        own = np.where(is_encoders, steps_of(table["probability"].to_numpy()), others)
+        keys.append(sites.pack_pairs(table.filter(pa.array(own >= first)), "pairs"))
+        steps.append(own[own >= first])
     return np.concatenate(keys), np.concatenate(steps)
 
 
@@ -292,10 +274,9 @@ def recall_by_site(links: Measures) -> Markup:
     sites = links.get("by_site") or {}
     if len(sites) < 2:
         return Markup("")
-    largest = sorted(sites, key=lambda site: (-sites[site]["links"], site))[:SITES]
     records = [
         Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
-        for name, row in ((site, sites[site]) for site in largest)
+        for name, row in sorted(sites.items(), key=lambda site: (-site[1]["links"], site[0]))[:SITES]
     ]
     return bars("Known duplicates in one cluster, by site", "Of the links of the test part.", records, 1)
 
