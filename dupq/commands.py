@@ -10,7 +10,10 @@ import itertools
 import json
 import logging
 import re
+import tempfile
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from dupq.errors import SettingError
@@ -28,22 +31,21 @@ def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: obj
     return kind(**{name: value for name, value in {**options, **more}.items() if name in names})
 
 
-def _run_on_ray(job: Any, pipeline: str, address: str | None) -> Any:
-    """Check a job (pipelines/arguments.py), connect to Ray and run it. The pipeline imports Ray, so after the check."""
+def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
+    """Check a job (pipelines/arguments.py), connect to Ray, run it, and log the summary of its run, if it makes one.
+
+    The pipeline imports Ray, so after the check.
+    """
     checked = job.check()
     from dupq.job import cluster
 
-    cluster.connect(address)
-    module = "train" if pipeline == "from_dump" else pipeline
-    return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
+    cluster.connect(arguments.ray)
+    module = importlib.import_module(f"dupq.pipelines.{'train' if arguments.job == 'from_dump' else arguments.job}")
+    made = getattr(module, arguments.job)(job, checked)
+    if arguments.job in ("dedup", "from_dump"):
+        from dupq.report.summary import summary
 
-
-def _find_on_ray(job: Any, pipeline: str, address: str | None) -> None:
-    """Run a job that makes a run, and log the run's summary."""
-    run = _run_on_ray(job, pipeline, address)
-    from dupq.report.summary import summary
-
-    _log.info(summary(run.uri))
+        _log.info(summary(made.uri))
 
 
 def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
@@ -63,14 +65,14 @@ def ingest(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import IngestJob
 
     settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), "ingest", arguments.ray)
+    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), arguments)
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train an encoder on an archive's own text and duplicate links, with Ray Train."""
     from dupq.pipelines.arguments import TrainingJob
 
-    _run_on_ray(_job_of(TrainingJob, arguments), "train", arguments.ray)
+    _run_on_ray(_job_of(TrainingJob, arguments), arguments)
 
 
 def dedup(arguments: argparse.Namespace) -> None:
@@ -86,7 +88,7 @@ def dedup(arguments: argparse.Namespace) -> None:
         gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
-    _find_on_ray(job, "dedup", arguments.ray)
+    _run_on_ray(job, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -107,8 +109,18 @@ def evaluate(arguments: argparse.Namespace) -> None:
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
     job = _job_of(EvaluationJob, arguments, tables=general)
     checked = job.check() if general else None
-    papers = _papers_job(arguments, papers_tables) if papers_tables else None
-    sources = papers.check() if papers else None
+    papers = sources = None
+    if papers_tables:
+        if not system.is_installed("dupq_papers"):
+            raise SettingError(
+                f"--table {', '.join(papers_tables)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables "
+                "need the package dupq_papers, which is not installed (papers/README.md)"
+            )
+        [module] = system.papers("arguments")
+        tables = tuple(module.TABLES) if ALL in names else papers_tables
+        archive = arguments.questions, arguments.links, arguments.output
+        papers = module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
+        sources = papers.check()
     from dupq.job import cluster
 
     cluster.connect(arguments.ray)
@@ -119,21 +131,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
     if papers:
         [module] = system.papers("job")
         _log.info(module.measure_papers(papers, sources))
-
-
-def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
-    """Return the job that measures these tables of the papers. Raises SettingError without dupq_papers."""
-    from dupq import system
-    from dupq.evaluation.measures import TABLES
-
-    for module in system.papers("arguments"):
-        tables = tuple(module.TABLES) if ALL in names else names
-        archive = arguments.questions, arguments.links, arguments.output
-        return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
-    raise SettingError(
-        f"--table {', '.join(names)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables need the "
-        "package dupq_papers, which is not installed (papers/README.md)"
-    )
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -218,7 +215,7 @@ def from_dump(arguments: argparse.Namespace) -> None:
 
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
-    _find_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), "from_dump", arguments.ray)
+    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
 
 
 _ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
@@ -244,8 +241,6 @@ def runs(arguments: argparse.Namespace) -> None:
 
 def prune(arguments: argparse.Namespace) -> None:
     """Remove runs that nothing needs, and what they and trainings left behind."""
-    from datetime import UTC, datetime
-
     from dupq.runs.inventory import Keep, prune
 
     keep = Keep(arguments.keep, arguments.keep_monthly)
@@ -255,8 +250,6 @@ def prune(arguments: argparse.Namespace) -> None:
 
 def status(arguments: argparse.Namespace) -> None:
     """Say how far a run is."""
-    from datetime import UTC, datetime
-
     from dupq.runs.inventory import status
 
     print(status(arguments.run, datetime.now(UTC)))
@@ -285,8 +278,6 @@ def serve(arguments: argparse.Namespace) -> None:
 def warm(arguments: argparse.Namespace) -> None:
     """Compile what jobs call and keep it, so that no run waits for it."""
     # by find_duplicates and, if Ray is installed, by jobs on a small archive, which use a GPU if there is one
-    import time
-
     from dupq import find_duplicates
     from dupq.kernel_cache import compile_seconds
     from dupq.system import is_installed
@@ -304,8 +295,6 @@ def warm(arguments: argparse.Namespace) -> None:
 
 
 def _run_small_jobs(gpus: int | None) -> None:
-    import tempfile
-
     from dupq.job import cluster
     from dupq.job.gpus import gpus_for
     from dupq.pipelines.arguments import FromDumpJob
