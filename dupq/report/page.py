@@ -34,24 +34,23 @@ def page_script(source: Literal["local", "served/remote"] = "local") -> str:
 
 
 def filled(
-    template: str,
+    name: str,
     run: Run,
     data: Mapping[str, object],
     source: Literal["local", "served/remote"] = "local",
     also: str = "",
     **more: object,
 ) -> tuple[str, str]:
-    """Return a page of `run` with the `data` that its scripts read, and the Content-Security-Policy of the page.
+    """Return a page of `run` (the template `name`) with the `data` that its scripts read, and the page's policy.
 
-    The policy allows the page's own script and sheet, and nothing to be loaded but what the directives `also` allow.
+    The Content-Security-Policy allows its own script and sheet, and nothing to be loaded but what `also` allows.
     `more` are names for the template.
     """
     script, css = page_script(source), "\n".join(_read(f"{name}.css") for name in _STYLES)
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     thresholds = (run.metrics.get("links") or {}).get("thresholds") or [{}]  # the run's own one first
-    page = _environment().get_template(template)
-    html = page.render(
+    html = template(name).render(
         run=run,
         explorer=data,
         data=Markup(script_text(data)),
@@ -66,8 +65,8 @@ def filled(
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
-    """Return the templates' environment: unsafe text is escaped, and an undefined name is an error."""
+def template(name: str) -> jinja2.Template:
+    """Return a template, in which unsafe text is escaped, and an undefined name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dupq", "report"),
         autoescape=True,
@@ -75,10 +74,10 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("number", "counted", "score", "share", "duration", "memory", "words"):
-        environment.filters[name] = getattr(summary, name)
+    for filter in ("number", "counted", "score", "share", "duration", "memory", "words"):
+        environment.filters[filter] = getattr(summary, filter)
     environment.filters["shown_title"] = shown_title
-    return environment
+    return environment.get_template(name)
 
 
 def _read(name: str) -> str:
