@@ -21,7 +21,6 @@ from dupq.errors import SettingError
 Job = TypeVar("Job")
 ALL = "all"  # tables of `dupq evaluate`
 _log = logging.getLogger(__name__)
-_SHORT = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
 
 
 def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
@@ -286,28 +285,25 @@ def warm(arguments: argparse.Namespace) -> None:
     logging.getLogger("dupq").setLevel(logging.WARNING)
     find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
     if is_installed("ray"):
-        _run_small_jobs(arguments.gpus)
+        from dupq.job import cluster
+        from dupq.job.gpus import gpus_for
+        from dupq.pipelines.arguments import FromDumpJob
+        from dupq.pipelines.train import from_dump
+
+        cluster.connect("local")
+        gpus = gpus_for(arguments.gpus).now()  # a number, as `auto` leaves so few questions to CPUs
+        short = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
+        with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
+            dump = _write_small_dump(folder)
+            for language in ("english", "german"):  # only German trains word vectors from nothing
+                assignments = (*short, f"text.language={language}")
+                job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
+                from_dump(job, job.check())
     logging.getLogger("dupq").setLevel(logging.INFO)
     _log.info(
         f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
         "was kept"
     )
-
-
-def _run_small_jobs(gpus: int | None) -> None:
-    from dupq.job import cluster
-    from dupq.job.gpus import gpus_for
-    from dupq.pipelines.arguments import FromDumpJob
-    from dupq.pipelines.train import from_dump
-
-    cluster.connect("local")
-    gpus = gpus_for(gpus).now()  # a number, as `auto` leaves so few questions to CPUs
-    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
-        dump = _write_small_dump(folder)
-        for language in ("english", "german"):  # only German trains word vectors from nothing
-            assignments = (*_SHORT, f"text.language={language}")
-            job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
-            from_dump(job, job.check())
 
 
 def _write_small_dump(folder: str) -> str:
@@ -317,16 +313,12 @@ def _write_small_dump(folder: str) -> str:
     verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")
     things = ("bread", "shirts", "carpets", "bicycles", "mirrors", "windows", "chairs", "roses", "pans", "boots")
     titles = ("How do I {} {} {}?", "What is the best way to {} {} {}?")
+    body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;"
     row = '<row Id="{}" PostTypeId="1" CreationDate="2024-01-01T00:00:00.000" Score="1" Title="{}" Body="{}" Tags="" />'
     link = '<row Id="{0}" CreationDate="2024-01-02T00:00:00.000" PostId="{0}" RelatedPostId="{1}" LinkTypeId="3" />'
-    posts: list[str] = []
-    links: list[str] = []
-    for words in itertools.product(verbs, things, places):
-        body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;".format(*words)
-        for title in titles:
-            posts.append(row.format(len(posts) + 1, title.format(*words), body))
-        if len(posts) % 4:
-            links.append(link.format(len(posts), len(posts) - 1))
+    questions = itertools.product(itertools.product(verbs, things, places), titles)
+    posts = [row.format(n, title.format(*words), body.format(*words)) for n, (words, title) in enumerate(questions, 1)]
+    links = [link.format(n, n - 1) for n in range(2, len(posts), 4)]
     for file, root, rows in (("Posts.xml", "posts", posts), ("PostLinks.xml", "postlinks", links)):
         lines = "\r\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<{root}>", *rows, f"</{root}>"])
         storage.write_bytes(f"{folder}/warm.example.com/{file}", lines.encode())
