@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
-    """Return a job of pipelines/arguments.py, whose fields have the names of options or are in `more`."""
+    """Return a job or a part of one (pipelines/arguments.py) with the options, and `more`, that are its fields."""
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
     names = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in {**options, **more}.items() if name in names})
@@ -55,8 +55,7 @@ def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
     if not dumps:
         command = arguments.job.replace("_", "-")
         raise SettingError(f"which dump or table? Give its file or folder: dupq {command} faq.csv")
-    columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
-    return {"dumps": dumps, "columns": columns}
+    return {"dumps": dumps, "columns": _job_of(Columns, arguments)}
 
 
 def ingest(arguments: argparse.Namespace) -> None:
@@ -84,7 +83,7 @@ def dedup(arguments: argparse.Namespace) -> None:
         DedupJob,
         arguments,
         assignments=(*settings, *arguments.assignments),
-        gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
+        gates=_job_of(Gates, arguments),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
     _run_on_ray(job, arguments)

@@ -80,14 +80,9 @@ def program() -> str:
 def with_verdicts(run: Run) -> str:
     """Return the command of a job that reads verdicts on the sample of `run`."""
     inputs = run.manifest["inputs"]
-    options = [
-        ("--questions", inputs["questions"]),
-        ("--links", inputs.get("links")),
-        ("--encoder", inputs.get("encoder")),
-        ("--output", storage.parent(run.uri)),
-        ("--verdicts", f"review-{run.manifest['run_id']}.tsv"),
-    ]
-    words = [word for name, value in options if value is not None for word in (name, value)]
+    named = {"--questions": inputs["questions"], "--links": inputs.get("links"), "--encoder": inputs.get("encoder")}
+    words = [word for name, value in named.items() if value is not None for word in (name, value)]
+    words += ["--output", storage.parent(run.uri), "--verdicts", f"review-{run.manifest['run_id']}.tsv"]
     return shlex.join(["dupq", "dedup", *words])
 
 
