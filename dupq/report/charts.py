@@ -31,8 +31,6 @@ STEPS = 100  # of probability
 LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
 PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
 
-_COUNTED = ["source", "probability", "joined", "known_link"]
-
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
     """Return the step s (int64, 0 to STEPS - 1) of each probability: s / STEPS is the last threshold that it reaches.
@@ -71,7 +69,7 @@ class Counts:
 def count_pairs(run: Run) -> Counts:
     """Count the pairs of `run`, one file at a time."""
     counts = Counts(run.metrics.get("threshold"))
-    for table in run.pairs.files(_COUNTED):
+    for table in run.pairs.files(["source", "probability", "joined", "known_link"]):
         counts.add(table)
     return counts
 

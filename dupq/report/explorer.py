@@ -198,7 +198,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
             ],
             "changes": kinds.get(cluster_id, []),
         }
-        used += len(json.dumps(entry)) + sum(_cost(texts.get(key)) for key in keys)
+        used += len(json.dumps(entry)) + 60 * len(keys)  # about what they take in the page
+        used += sum(len(texts[key].title[:TITLE]) + len(texts[key].excerpt) for key in keys if key in texts)
         if used > budget and entries:
             break
         entry["questions"] = [shown.setdefault(key, len(shown)) for key in keys]
@@ -217,11 +218,6 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
 
 def _key_of(row: TableRow) -> Key:
     return row["site"], row["question_id"]
-
-
-def _cost(text: Text | None) -> int:
-    """Return about how many characters a question takes."""
-    return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
 
 
 def keys_to_judge(sample: list[SampledPair], worklist: list[TableRow]) -> dict[Key, int]:

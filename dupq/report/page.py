@@ -109,18 +109,14 @@ def meaning(name: str) -> str:
     return next((sentence for words, sentence in _MEANINGS.items() if words in name), "")
 
 
-_SETTINGS = [
-    "text.code",
-    "text.fields",
-    "near_duplicates.shingle_size",
-    "near_duplicates.permutations",
-    "near_duplicates.threshold",
-    "encoder.maximum_tokens",
-    "neighbours.k",
-    "calibration.precision",
-    "clusters.threshold",
-    "clusters.known_links",
-]
+_SETTINGS = {  # shown, by section
+    "text": ("code", "fields"),
+    "near_duplicates": ("shingle_size", "permutations", "threshold"),
+    "encoder": ("maximum_tokens",),
+    "neighbours": ("k",),
+    "calibration": ("precision",),
+    "clusters": ("threshold", "known_links"),
+}
 
 
 def write(run_uri: str) -> str:
@@ -168,7 +164,7 @@ def render(run_uri: str) -> str:
 
 def _settings(run: Run) -> dict[str, object]:
     sections = to_dict(run.settings)
-    values = {path: sections[section][name] for path in _SETTINGS for section, name in [path.split(".")]}
+    values = {f"{section}.{name}": sections[section][name] for section, names in _SETTINGS.items() for name in names}
     if run.settings.clusters.threshold < 0:
         own = summary.score(run.metrics.get("threshold"))
         values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
