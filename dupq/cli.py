@@ -12,13 +12,12 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 from dupq import __version__, commands
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError, StorageError
 from dupq.job import ends
 
-Job = TypeVar("Job")
 _log = logging.getLogger("dupq.cli")  # also as `python -m dupq.cli`
 _MOST_GPUS = 10_000
 _MOST_QUESTIONS = 1e12
@@ -187,7 +186,6 @@ def add_shared(parser: Parser) -> None:
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
-        default=None,
         help="the Ray cluster to join; 'auto': the one running on this machine; 'local': start one; 'none': no Ray, "
         "all work in this process, for a small archive. Without it: RAY_ADDRESS if that is set, else start one",
     )
@@ -251,9 +249,9 @@ def uri(text: str) -> str:
     from dupq import storage
 
     if not text.isprintable():
-        encoding = sys.getfilesystemencoding()
-        is_utf8 = encoding == "utf-8"
-        remedy = "no file or folder of a job" if is_utf8 else f"names are read as {encoding} here: set PYTHONUTF8=1"
+        encoding, remedy = sys.getfilesystemencoding(), "no file or folder of a job"
+        if encoding != "utf-8":
+            remedy = f"names are read as {encoding} here: set PYTHONUTF8=1"
         raise argparse.ArgumentTypeError(f"{text!r} holds a character that cannot be shown; {remedy}")
     if text.strip().lower() in ("", "file://"):
         raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")

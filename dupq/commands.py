@@ -10,7 +10,10 @@ import itertools
 import json
 import logging
 import re
+import tempfile
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from dupq.errors import SettingError
@@ -18,32 +21,30 @@ from dupq.errors import SettingError
 Job = TypeVar("Job")
 ALL = "all"  # tables of `dupq evaluate`
 _log = logging.getLogger(__name__)
-_SHORT = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
 
 
 def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
-    """Return a job of pipelines/arguments.py, whose fields have the names of options or are in `more`."""
+    """Return a job or a part of one (pipelines/arguments.py) with the options, and `more`, that are its fields."""
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
     names = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in {**options, **more}.items() if name in names})
 
 
-def _run_on_ray(job: Any, pipeline: str, address: str | None) -> Any:
-    """Check a job (pipelines/arguments.py), connect to Ray and run it. The pipeline imports Ray, so after the check."""
+def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
+    """Check a job (pipelines/arguments.py), connect to Ray, run it, and log the summary of its run, if it makes one.
+
+    The pipeline imports Ray, so after the check.
+    """
     checked = job.check()
     from dupq.job import cluster
 
-    cluster.connect(address)
-    module = "train" if pipeline == "from_dump" else pipeline
-    return getattr(importlib.import_module(f"dupq.pipelines.{module}"), pipeline)(job, checked)
+    cluster.connect(arguments.ray)
+    module = importlib.import_module(f"dupq.pipelines.{'train' if arguments.job == 'from_dump' else arguments.job}")
+    made = getattr(module, arguments.job)(job, checked)
+    if arguments.job in ("dedup", "from_dump"):
+        from dupq.report.summary import summary
 
-
-def _find_on_ray(job: Any, pipeline: str, address: str | None) -> None:
-    """Run a job that makes a run, and log the run's summary."""
-    run = _run_on_ray(job, pipeline, address)
-    from dupq.report.summary import summary
-
-    _log.info(summary(run.uri))
+        _log.info(summary(made.uri))
 
 
 def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
@@ -54,8 +55,7 @@ def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
     if not dumps:
         command = arguments.job.replace("_", "-")
         raise SettingError(f"which dump or table? Give its file or folder: dupq {command} faq.csv")
-    columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
-    return {"dumps": dumps, "columns": columns}
+    return {"dumps": dumps, "columns": _job_of(Columns, arguments)}
 
 
 def ingest(arguments: argparse.Namespace) -> None:
@@ -63,14 +63,14 @@ def ingest(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import IngestJob
 
     settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), "ingest", arguments.ray)
+    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), arguments)
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train an encoder on an archive's own text and duplicate links, with Ray Train."""
     from dupq.pipelines.arguments import TrainingJob
 
-    _run_on_ray(_job_of(TrainingJob, arguments), "train", arguments.ray)
+    _run_on_ray(_job_of(TrainingJob, arguments), arguments)
 
 
 def dedup(arguments: argparse.Namespace) -> None:
@@ -83,10 +83,10 @@ def dedup(arguments: argparse.Namespace) -> None:
         DedupJob,
         arguments,
         assignments=(*settings, *arguments.assignments),
-        gates=Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
+        gates=_job_of(Gates, arguments),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
-    _find_on_ray(job, "dedup", arguments.ray)
+    _run_on_ray(job, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -107,8 +107,18 @@ def evaluate(arguments: argparse.Namespace) -> None:
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
     job = _job_of(EvaluationJob, arguments, tables=general)
     checked = job.check() if general else None
-    papers = _papers_job(arguments, papers_tables) if papers_tables else None
-    sources = papers.check() if papers else None
+    papers = sources = None
+    if papers_tables:
+        if not system.is_installed("dupq_papers"):
+            raise SettingError(
+                f"--table {', '.join(papers_tables)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables "
+                "need the package dupq_papers, which is not installed (papers/README.md)"
+            )
+        [module] = system.papers("arguments")
+        tables = tuple(module.TABLES) if ALL in names else papers_tables
+        archive = arguments.questions, arguments.links, arguments.output
+        papers = module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
+        sources = papers.check()
     from dupq.job import cluster
 
     cluster.connect(arguments.ray)
@@ -119,21 +129,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
     if papers:
         [module] = system.papers("job")
         _log.info(module.measure_papers(papers, sources))
-
-
-def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
-    """Return the job that measures these tables of the papers. Raises SettingError without dupq_papers."""
-    from dupq import system
-    from dupq.evaluation.measures import TABLES
-
-    for module in system.papers("arguments"):
-        tables = tuple(module.TABLES) if ALL in names else names
-        archive = arguments.questions, arguments.links, arguments.output
-        return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
-    raise SettingError(
-        f"--table {', '.join(names)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables need the "
-        "package dupq_papers, which is not installed (papers/README.md)"
-    )
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -218,7 +213,7 @@ def from_dump(arguments: argparse.Namespace) -> None:
 
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
-    _find_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), "from_dump", arguments.ray)
+    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
 
 
 _ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
@@ -244,8 +239,6 @@ def runs(arguments: argparse.Namespace) -> None:
 
 def prune(arguments: argparse.Namespace) -> None:
     """Remove runs that nothing needs, and what they and trainings left behind."""
-    from datetime import UTC, datetime
-
     from dupq.runs.inventory import Keep, prune
 
     keep = Keep(arguments.keep, arguments.keep_monthly)
@@ -255,8 +248,6 @@ def prune(arguments: argparse.Namespace) -> None:
 
 def status(arguments: argparse.Namespace) -> None:
     """Say how far a run is."""
-    from datetime import UTC, datetime
-
     from dupq.runs.inventory import status
 
     print(status(arguments.run, datetime.now(UTC)))
@@ -285,8 +276,6 @@ def serve(arguments: argparse.Namespace) -> None:
 def warm(arguments: argparse.Namespace) -> None:
     """Compile what jobs call and keep it, so that no run waits for it."""
     # by find_duplicates and, if Ray is installed, by jobs on a small archive, which use a GPU if there is one
-    import time
-
     from dupq import find_duplicates
     from dupq.kernel_cache import compile_seconds
     from dupq.system import is_installed
@@ -295,30 +284,25 @@ def warm(arguments: argparse.Namespace) -> None:
     logging.getLogger("dupq").setLevel(logging.WARNING)
     find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
     if is_installed("ray"):
-        _run_small_jobs(arguments.gpus)
+        from dupq.job import cluster
+        from dupq.job.gpus import gpus_for
+        from dupq.pipelines.arguments import FromDumpJob
+        from dupq.pipelines.train import from_dump
+
+        cluster.connect("local")
+        gpus = gpus_for(arguments.gpus).now()  # a number, as `auto` leaves so few questions to CPUs
+        short = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
+        with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
+            dump = _write_small_dump(folder)
+            for language in ("english", "german"):  # only German trains word vectors from nothing
+                assignments = (*short, f"text.language={language}")
+                job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
+                from_dump(job, job.check())
     logging.getLogger("dupq").setLevel(logging.INFO)
     _log.info(
         f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
         "was kept"
     )
-
-
-def _run_small_jobs(gpus: int | None) -> None:
-    import tempfile
-
-    from dupq.job import cluster
-    from dupq.job.gpus import gpus_for
-    from dupq.pipelines.arguments import FromDumpJob
-    from dupq.pipelines.train import from_dump
-
-    cluster.connect("local")
-    gpus = gpus_for(gpus).now()  # a number, as `auto` leaves so few questions to CPUs
-    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
-        dump = _write_small_dump(folder)
-        for language in ("english", "german"):  # only German trains word vectors from nothing
-            assignments = (*_SHORT, f"text.language={language}")
-            job = FromDumpJob((dump,), f"{folder}/{language}", "dupq", None, assignments, gpus)
-            from_dump(job, job.check())
 
 
 def _write_small_dump(folder: str) -> str:
@@ -328,16 +312,12 @@ def _write_small_dump(folder: str) -> str:
     verbs, places = ("bake", "clean", "dry", "fold", "paint"), ("in a small kitchen", "on a balcony", "in the winter")
     things = ("bread", "shirts", "carpets", "bicycles", "mirrors", "windows", "chairs", "roses", "pans", "boots")
     titles = ("How do I {} {} {}?", "What is the best way to {} {} {}?")
+    body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;"
     row = '<row Id="{}" PostTypeId="1" CreationDate="2024-01-01T00:00:00.000" Score="1" Title="{}" Body="{}" Tags="" />'
     link = '<row Id="{0}" CreationDate="2024-01-02T00:00:00.000" PostId="{0}" RelatedPostId="{1}" LinkTypeId="3" />'
-    posts: list[str] = []
-    links: list[str] = []
-    for words in itertools.product(verbs, things, places):
-        body = "&lt;p&gt;I tried to {} {} {}, and it did not go well. What do I need for it?&lt;/p&gt;".format(*words)
-        for title in titles:
-            posts.append(row.format(len(posts) + 1, title.format(*words), body))
-        if len(posts) % 4:
-            links.append(link.format(len(posts), len(posts) - 1))
+    questions = itertools.product(itertools.product(verbs, things, places), titles)
+    posts = [row.format(n, title.format(*words), body.format(*words)) for n, (words, title) in enumerate(questions, 1)]
+    links = [link.format(n, n - 1) for n in range(2, len(posts), 4)]
     for file, root, rows in (("Posts.xml", "posts", posts), ("PostLinks.xml", "postlinks", links)):
         lines = "\r\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<{root}>", *rows, f"</{root}>"])
         storage.write_bytes(f"{folder}/warm.example.com/{file}", lines.encode())

@@ -70,16 +70,14 @@ _NO_XML = regex.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFF
 _MAP = f"""WITH placed AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
         FROM points JOIN (SELECT site, question_id FROM questions) USING (site, question_id)
+    ), near AS (
+        SELECT one.row AS one, other.row AS other, rank_left, rank_right, 1 - similarity / $1 AS distance
+        FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
+        JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
+        WHERE similarity IS NOT NULL
     ), entry AS (
-        SELECT one.row AS own, other.row AS row, rank_left AS rank, 1 - similarity / $1 AS distance
-        FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
-        JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
-        WHERE rank_left > 0 AND similarity IS NOT NULL
-        UNION ALL
-        SELECT other.row, one.row, rank_right, 1 - similarity / $1
-        FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
-        JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
-        WHERE rank_right > 0 AND similarity IS NOT NULL
+        SELECT one AS own, other AS row, rank_left AS rank, distance FROM near WHERE rank_left > 0
+        UNION ALL SELECT other, one, rank_right, distance FROM near WHERE rank_right > 0
     ), list AS (
         SELECT own, list(row ORDER BY rank, row) AS ids, list(distance::FLOAT ORDER BY rank, row) AS distances
         FROM entry GROUP BY own
@@ -247,9 +245,8 @@ def _write_atlas(run: Run, queries: Queries, output: str) -> Iterator[Written]:
 
     storage.write_row_groups(uri, row_groups(), MAP_SCHEMA)
     left_out = len(run.clusters) - rows
-    yield Written(
-        uri, rows, f"{left_out:,} questions have no point: others represent them, or they are gone" * bool(left_out)
-    )
+    note = f"{left_out:,} questions have no point: others represent them, or they are gone" if left_out else ""
+    yield Written(uri, rows, note)
 
 
 def points_of(embeddings: TableView) -> pa.Table:

@@ -4,10 +4,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
 
 from dupq.runs import queries
-from dupq.runs.reader import Key, Run, TableRow, ends_of, finished_run
+from dupq.runs.reader import Key, TableRow, ends_of, finished_run
 
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
 _ARROWS = {b"\x1b[D": "b", b"\x1b[C": " "}
@@ -28,12 +27,7 @@ def review(uri: str) -> None:
         key: f"{row['title']}\n{excerpt(row['body_html'])}"
         for key, row in run.question_rows({key for row in rows for key in ends_of(row)}, columns)
     }
-    count = _judge(run, rows, texts, _by_key if sys.stdin.isatty() else _by_line)
-    print(f"{count} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
-
-
-def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str]) -> int:
-    """Ask for a verdict on each of `rows`; return how many were given."""
+    ask = _by_key if sys.stdin.isatty() else _by_line
     index = count = 0
     while index < len(rows):
         row = rows[index]
@@ -42,12 +36,11 @@ def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[
         if answer == "q":
             break
         if answer in _VERDICTS:
-            queries.judge(
-                run, dict(zip(ends_of(row), (row["title_left"], row["title_right"]), strict=True)), _VERDICTS[answer]
-            )
+            titles = dict(zip(ends_of(row), (row["title_left"], row["title_right"]), strict=True))
+            queries.judge(run, titles, _VERDICTS[answer])
             count += 1
         index = max(index - 1, 0) if answer == "b" else index + 1
-    return count
+    print(f"{count} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
 
 
 def _screen(row: TableRow, count: str, texts: dict[Key, str]) -> str:

@@ -13,14 +13,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from markupsafe import Markup
-
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
-from dupq.report import explorer, page, summary
+from dupq.report import explorer, page
 from dupq.report.charts import at_thresholds, count_pairs
 from dupq.report.explorer import QUESTIONS_HELD, Text, excerpt
-from dupq.report.page import environment
 from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -295,13 +292,8 @@ def _json(status: int, value: Mapping[str, object]) -> Answer:
 
 def page_of(contents: Contents) -> Answer:
     """Return the page, which makes requests to this server only."""
-    run, data = contents.run, contents.page()
-    script, css = page.page_script("served/remote"), page.page_styles()
-    policy = page.policy(script, css, also="; connect-src 'self'")
-    safe = {"script": Markup(script), "css": Markup(css), "data": Markup(explorer.script_text(data)), "policy": policy}
-    found = page.links_found(run.metrics.get("links"))
-    rest = {"explorer": data, "links_found": found, "verdicts_command": summary.with_verdicts(run)}
-    html = environment().get_template("served.html.jinja").render(run=run, **safe, **rest)
+    data, also = contents.page(), "; connect-src 'self'"
+    html, policy = page.filled("served.html.jinja", contents.run, data, "served/remote", also)
     return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
 
 

@@ -1,8 +1,8 @@
 """The report's charts, and the counts behind them: pairs by source and probability, and what other thresholds give.
 
-Charts are bars in tables, and an SVG of a training's learning curve. Colours are classes of the page, so a chart
-follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by length or colour
-alone. All text is escaped. A chart whose numbers the run lacks is empty markup, and the page leaves it out.
+Charts are bars in tables (macros.html.jinja), and an SVG of a training's learning curve. Colours are classes of the
+page, so a chart follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by
+length or colour alone. A chart whose numbers the run lacks has no bars, and the page leaves it out.
 """
 
 import math
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
-from typing_extensions import TypedDict
 
 from dupq.clusters.components import connected
 from dupq.report.summary import counted, number, score, share, words
@@ -31,8 +30,6 @@ ENCODER = SOURCES.index("encoder")
 STEPS = 100  # of probability
 LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
 PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
-
-_COUNTED = ["source", "probability", "joined", "known_link"]
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -72,29 +69,13 @@ class Counts:
 def count_pairs(run: Run) -> Counts:
     """Count the pairs of `run`, one file at a time."""
     counts = Counts(run.metrics.get("threshold"))
-    for table in run.pairs.files(_COUNTED):
+    for table in run.pairs.files(["source", "probability", "joined", "known_link"]):
         counts.add(table)
     return counts
 
 
-class Steps(TypedDict):
-    """What joins at each threshold: lists with a value for each step from the lowest to the highest."""
-
-    threshold: list[float]
-    pairs: list[int]  # of the encoder
-    expected: list[float | None]  # their mean probability; None without pairs
-    known: list[int | None]  # how many of them are known links; None if the run has no links
-    clusters: list[int]
-    questions: list[int]  # in clusters
-    largest: list[int]
-    left_out: int  # pairs from LOWEST on, but below the lowest step
-    run_known: int | None  # known links at the run's own threshold
-    found: list[float | None] | None  # recall of the known duplicates that nothing was fitted on; None if not measured
-    linked: list[float | None] | None  # share of linked pairs among those with such a question: a lower bound
-
-
-def at_thresholds(run: Run, counts: Counts) -> Steps | None:
-    """Return what other thresholds would give; reads the pairs of these steps once more.
+def at_thresholds(run: Run, counts: Counts) -> dict[str, object] | None:
+    """Return what other thresholds would give, in lists with a value for each step; reads the pairs of these once more.
 
     Clusters are counted as connected components. A run also splits components whose pairs disagree, so it may have
     fewer questions in clusters. The result is None if the run has no counts of its sites, no candidate pair, or more
@@ -117,19 +98,19 @@ def at_thresholds(run: Run, counts: Counts) -> Steps | None:
         values = (by_step.get(step, {}).get(name) for step in range(first, STEPS))
         return [None if value is None else round(value, 6) for value in values] if by_step else None
 
-    has_threshold = run.metrics.get("threshold") is not None
+    has_known = counts.is_linked and run.metrics.get("threshold") is not None
     return {
         "threshold": [step / STEPS for step in range(first, STEPS)],
-        "pairs": above,
-        "expected": [round(total / count, 4) if count else None for total, count in expected],
-        "known": known if counts.is_linked else [None] * len(above),
+        "pairs": above,  # of the encoder
+        "expected": [round(total / count, 4) if count else None for total, count in expected],  # mean probability
+        "known": known if counts.is_linked else [None] * len(above),  # known links among the pairs
         "clusters": clusters,
-        "questions": questions,
+        "questions": questions,  # in clusters
         "largest": largest,
-        "left_out": int(pairs[LOWEST:first].sum()),
-        "run_known": counts.run_known if counts.is_linked and has_threshold else None,
-        "found": measured("links_found"),
-        "linked": measured("lower_bound_precision"),
+        "left_out": int(pairs[LOWEST:first].sum()),  # pairs from LOWEST on, but below the lowest step
+        "run_known": counts.run_known if has_known else None,  # known links at the run's own threshold
+        "found": measured("links_found"),  # recall of the known duplicates that nothing was fitted on
+        "linked": measured("lower_bound_precision"),  # share of linked pairs among those with such a question
     }
 
 
@@ -144,13 +125,12 @@ def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
     The step is STEPS for pairs that always join.
     """
     keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
-    least = pa.scalar(first / STEPS, pa.float32())
     for table in run.pairs.files([*ENDS, "source", "probability", "joined"]):
-        is_encoders = pc.equal(table["source"], "encoder")
-        pairs = table.filter(pc.if_else(is_encoders, pc.greater_equal(table["probability"], least), table["joined"]))
-        keys.append(sites.pack_pairs(pairs, "pairs"))
-        is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
-        steps.append(np.where(is_encoders, steps_of(pairs["probability"].to_numpy()), STEPS))
+        others = np.where(table["joined"].to_numpy(), STEPS, -1)
+        is_encoders = pc.equal(table["source"], "encoder").to_numpy()
+        own = np.where(is_encoders, steps_of(table["probability"].to_numpy()), others)
+        keys.append(sites.pack_pairs(table.filter(pa.array(own >= first)), "pairs"))
+        steps.append(own[own >= first])
     return np.concatenate(keys), np.concatenate(steps)
 
 
@@ -179,32 +159,6 @@ class Bar(NamedTuple):
     tone: str = "one"  # one, two or three: a colour of the page
 
 
-def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
-    """Return horizontal bars, in order; `maximum`, or the largest value, fills the width.
-
-    They are a table, which folds on a narrow screen and is read out row by row. Without records it is empty.
-    """
-    if not records:
-        return Markup("")
-    longest = maximum or max(record.value for record in records)
-    rows = Markup("").join(
-        Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
-            record.label, meter(record.value, longest, record.tone), record.text
-        )
-        for record in records
-    )
-    caption = f"{title}. {description}"
-    return Markup('<table class="bars"><caption class="unseen">{}</caption>{}</table>').format(caption, rows)
-
-
-def meter(value: float, maximum: float, tone: str = "one") -> Markup:
-    """Return a bar for a table cell; screen readers skip it, as its value is beside it as text."""
-    return Markup(
-        '<svg class="meter" viewBox="0 0 100 8" aria-hidden="true" preserveAspectRatio="none">'
-        '<rect class="{}" width="{:.1f}" height="8"/></svg>'
-    ).format(tone, max(1.0, min(1.0, value / maximum) * 100) if value >= 1e-9 and maximum > 0 else 0)
-
-
 SITES = 20  # shown in recall by site
 FEWEST = 10  # pairs in a bar of reliability
 _TENTHS = 10
@@ -220,41 +174,39 @@ _FUNNEL = [
 ]
 
 
-def funnel(metrics: Metrics) -> Markup:
+def funnel(metrics: Metrics) -> list[Bar]:
     """Return the numbers of questions and pairs after each step."""
     questions = metrics.get("questions")
-    records = []
+    bars = []
     for name, label, tone in _FUNNEL:
         count = metrics.get(name)
         if isinstance(count, int):
             of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
-            records.append(Bar(label, count, number(count) + of_all, tone))
-    return bars("From questions to clusters", "Counts after each step.", records)
+            bars.append(Bar(label, count, number(count) + of_all, tone))
+    return bars
 
 
-def nearest(links: Measures) -> Markup:
+def nearest(links: Measures) -> list[Bar]:
     """Return how many known duplicates are among the nearest questions of each other."""
     shares = links.get("among_nearest") or {}
-    records = [
+    return [
         Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
         for n, value in sorted(shares.items(), key=lambda item: int(item[0]))
     ]
-    return bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
-def reliability(links: Measures) -> Markup:
+def reliability(links: Measures) -> list[Bar]:
     """Return the mean probability of pairs with a test question, beside the share of them that is linked."""
     bins = links.get("calibration") or {}
     names = ("lower", "upper", "pairs", "mean_probability", "share_right")
     lower, upper, pairs, mean, linked = (np.array(bins.get(name, []), np.float64) for name in names)
-    records = []
+    bars = []
     for rows in _merged(pairs):
         label, count = f"{lower[rows][0]:.2f} to {upper[rows][-1]:.2f}", counted(int(pairs[rows].sum()), "pair")
         probability, share_linked = (float(np.average(of[rows], weights=pairs[rows])) for of in (mean, linked))
-        records.append(Bar(f"{label}: mean probability", probability, f"{share(probability)} of {count}"))
-        records.append(Bar("linked", share_linked, share(share_linked), "two"))
-    description = "By probability, of the candidate pairs with a question of the test part."
-    return bars("Probability and links", description, records, 1)
+        bars.append(Bar(f"{label}: mean probability", probability, f"{share(probability)} of {count}"))
+        bars.append(Bar("linked", share_linked, share(share_linked), "two"))
+    return bars
 
 
 def _merged(pairs: np.ndarray) -> list[slice]:
@@ -266,13 +218,12 @@ def _merged(pairs: np.ndarray) -> list[slice]:
     return [slice(*ends) for ends in pairwise([*starts, len(pairs)])]
 
 
-def lost(links: Measures) -> Markup:
+def lost(links: Measures) -> list[Bar]:
     """Return where the known duplicates of the test part were lost."""
-    records = [
+    return [
         Bar(name, value, f"{counted(round(value * links['test_links']), 'link')} ({share(value)})")
         for name, value in where_lost(links).items()
     ]
-    return bars("Where known duplicates were lost", "Of the links of the test part.", records, 1)
 
 
 def where_lost(links: Measures) -> dict[str, float]:
@@ -287,49 +238,45 @@ def where_lost(links: Measures) -> dict[str, float]:
     }
 
 
-def recall_by_site(links: Measures) -> Markup:
+def recall_by_site(links: Measures) -> list[Bar]:
     """Return the share of the test links in one cluster by the left question's site, for the sites with most links."""
     sites = links.get("by_site") or {}
     if len(sites) < 2:
-        return Markup("")
-    largest = sorted(sites, key=lambda site: (-sites[site]["links"], site))[:SITES]
-    records = [
+        return []
+    return [
         Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
-        for name, row in ((site, sites[site]) for site in largest)
+        for name, row in sorted(sites.items(), key=lambda site: (-site[1]["links"], site[0]))[:SITES]
     ]
-    return bars("Known duplicates in one cluster, by site", "Of the links of the test part.", records, 1)
 
 
-def probabilities(counts: Counts, threshold: float | None) -> Markup:
+def probabilities(counts: Counts, threshold: float | None) -> list[Bar]:
     """Return how many of the encoder's pairs have each tenth of probability; lengths are logarithms of the counts."""
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
     if not sum(tenths[0]):
-        return Markup("")
+        return []
     own = -1 if threshold is None else int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
-    records = []
+    bars = []
     for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
         label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
         texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
         texts += [f"threshold {score(threshold)}"] * (tenth == own)
-        records.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
-    return bars("Probability of the encoder's pairs", "Lengths are logarithms of the counts.", records)
+        bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
+    return bars
 
 
-def planted(kinds: Mapping[str, Measures | None]) -> Markup:
+def planted(kinds: Mapping[str, Measures | None]) -> list[Bar]:
     """Return how many of the pairs that were planted into the archive are in one cluster."""
     shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
-    records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
-    return bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
+    return [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
 
 
-def cluster_sizes(run: Run) -> Markup:
+def cluster_sizes(run: Run) -> list[Bar]:
     """Return how many clusters there are of each size."""
     counts = np.zeros(len(_SIZES) - 1, np.int64)
     for stats in run.cluster_stats.files(["size"]):
         counts += np.histogram(stats["size"].to_numpy(), _SIZES)[0]
     ranges = zip(_SIZES, _SIZES[1:], counts.tolist(), strict=False)
-    records = [Bar(_range(low, high), count, number(count)) for low, high, count in ranges if count]
-    return bars("Clusters by number of questions", "Clusters of each size.", records)
+    return [Bar(_range(low, high), count, number(count)) for low, high, count in ranges if count]
 
 
 def _range(left: float, right: float) -> str:

@@ -6,6 +6,7 @@ out.
 """
 
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import groupby
@@ -176,7 +177,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         pairs = {cluster: telling(list(own)) for cluster, own in groupby(joined, key=itemgetter("cluster_id"))}
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
-    members = _by_cluster(held)
+    members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
     sample, worklist = queries.sampled_pairs(run), queries.worklist(run)
     shown = keys_to_judge(sample, worklist)
     texts = texts_of(run, {*shown, *map(_key_of, held)})
@@ -197,7 +198,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
             ],
             "changes": kinds.get(cluster_id, []),
         }
-        used += len(json.dumps(entry)) + sum(_cost(texts.get(key)) for key in keys)
+        used += len(json.dumps(entry)) + 60 * len(keys)  # about what they take in the page
+        used += sum(len(texts[key].title[:TITLE]) + len(texts[key].excerpt) for key in keys if key in texts)
         if used > budget and entries:
             break
         entry["questions"] = [shown.setdefault(key, len(shown)) for key in keys]
@@ -214,17 +216,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
     }
 
 
-def _by_cluster(rows: list[TableRow]) -> dict[str, list[TableRow]]:
-    return {cluster_id: list(own) for cluster_id, own in groupby(rows, key=itemgetter("cluster_id"))}
-
-
 def _key_of(row: TableRow) -> Key:
     return row["site"], row["question_id"]
-
-
-def _cost(text: Text | None) -> int:
-    """Return about how many characters a question takes."""
-    return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
 
 
 def keys_to_judge(sample: list[SampledPair], worklist: list[TableRow]) -> dict[Key, int]:
@@ -246,22 +239,17 @@ def judging_data(sample: list[SampledPair], worklist: list[TableRow], indices: d
     }
 
 
-def _bins(run: Run) -> list[list[float]]:
-    """Return for ranges of probability its mean, the share of linked pairs, and the number of pairs."""
-    bins = (run.metrics.get("links") or {}).get("calibration") or {}
-    columns = (bins.get("mean_probability"), bins.get("share_right"), bins.get("pairs"))
-    return [[round(value, 4) for value in row] for row in zip(*(column or [] for column in columns), strict=True)]
-
-
 def run_data(run: Run) -> dict[str, object]:
     """Return what the scripts read of a run, whichever clusters are shown."""
+    bins = (run.metrics.get("links") or {}).get("calibration") or {}
+    columns = (bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs"))
     return {
         "run": run.manifest["run_id"],
         "threshold": run.metrics.get("threshold"),
         "shingle": run.settings.near_duplicates.shingle_size,
         "meaning": [TITLE_OVERLAP, TEXT_OVERLAP],
         "compared": is_compared(run),
-        "bins": _bins(run),
+        "bins": [[round(value, 4) for value in row] for row in zip(*columns, strict=True)],  # ranges of probability
     }
 
 
@@ -305,20 +293,15 @@ def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], dict[str, o
         added = weigh(run, pairs)
     except (DupqError, KeyError):  # KeyError: a run of another version
         return {}
-    is_known = ~np.isnan(added).any(axis=1)
-    return {
-        pair: {"odds": odds_data(values)}
-        for pair, values, known in zip(pairs, added.tolist(), is_known.tolist(), strict=True)
-        if known
-    }
-
-
-def odds_data(added: list[float]) -> list[list[object]]:
-    """Return what each kind of evidence adds to a pair's log-odds, as the scripts read it."""
-    named = list(zip(WEIGHED, added, strict=True))
-    shown: list[list[object]] = [[kind, round(value, 3)] for kind, value in named if abs(value) >= LEAST_ODDS]
-    rest = sum(value for _, value in named if abs(value) < LEAST_ODDS)
-    return [*shown, ["all else", round(rest, 3)]]
+    odds: dict[tuple[Key, Key], dict[str, object]] = {}
+    for pair, values in zip(pairs, added.tolist(), strict=True):
+        if not any(map(math.isnan, values)):
+            shown = [
+                [kind, round(value, 3)] for kind, value in zip(WEIGHED, values, strict=True) if abs(value) >= LEAST_ODDS
+            ]
+            rest = sum(value for value in values if abs(value) < LEAST_ODDS)
+            odds[pair] = {"odds": [*shown, ["all else", round(rest, 3)]]}
+    return odds
 
 
 def cluster_data(row: TableRow) -> dict[str, object]:

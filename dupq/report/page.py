@@ -8,6 +8,8 @@ hashes, so even a mistake in the escaping could not run anything.
 import base64
 import functools
 import hashlib
+import shlex
+from collections.abc import Mapping
 from importlib import resources
 from typing import Literal
 
@@ -16,12 +18,10 @@ from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import charts, summary
-from dupq.report.charts import SOURCES, at_thresholds, count_pairs
+from dupq.report.charts import at_thresholds, count_pairs
 from dupq.report.explorer import explorer_data, script_text, shown_title
-from dupq.report.summary import grounds
 from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
-from dupq.runs.records import ManifestStage, Measures
 from dupq.settings.config import to_dict
 
 _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
@@ -33,18 +33,51 @@ def page_script(source: Literal["local", "served/remote"] = "local") -> str:
     return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
 
 
-def page_styles() -> str:
-    """Return all styles as one sheet."""
-    return "\n".join(_read(f"{name}.css") for name in _STYLES)
+def filled(
+    name: str,
+    run: Run,
+    data: Mapping[str, object],
+    source: Literal["local", "served/remote"] = "local",
+    also: str = "",
+    **more: object,
+) -> tuple[str, str]:
+    """Return a page of `run` (the template `name`) with the `data` that its scripts read, and the page's policy.
 
-
-def policy(script: str, styles: str, also: str = "") -> str:
-    """Return a Content-Security-Policy that allows this script and this sheet, and nothing to be loaded.
-
-    `also` holds directives that allow more.
+    The Content-Security-Policy allows its own script and sheet, and nothing to be loaded but what `also` allows.
+    `more` are names for the template.
     """
-    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(styles)}'{also}"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    script, css = page_script(source), "\n".join(_read(f"{name}.css") for name in _STYLES)
+    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    thresholds = (run.metrics.get("links") or {}).get("thresholds") or [{}]  # the run's own one first
+    html = template(name).render(
+        run=run,
+        explorer=data,
+        data=Markup(script_text(data)),
+        script=Markup(script),
+        css=Markup(css),
+        policy=policy,
+        links_found=thresholds[0].get("links_found"),
+        verdicts_command=summary.with_verdicts(run),
+        **more,
+    )
+    return html, policy
+
+
+@functools.cache
+def template(name: str) -> jinja2.Template:
+    """Return a template, in which unsafe text is escaped, and an undefined name is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dupq", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for filter in ("number", "counted", "score", "share", "duration", "memory", "words"):
+        environment.filters[filter] = getattr(summary, filter)
+    environment.filters["shown_title"] = shown_title
+    return environment.get_template(name)
 
 
 def _read(name: str) -> str:
@@ -76,20 +109,14 @@ def meaning(name: str) -> str:
     return next((sentence for words, sentence in _MEANINGS.items() if words in name), "")
 
 
-SITES_SHOWN = 12
-
-_SETTINGS = [
-    "text.code",
-    "text.fields",
-    "near_duplicates.shingle_size",
-    "near_duplicates.permutations",
-    "near_duplicates.threshold",
-    "encoder.maximum_tokens",
-    "neighbours.k",
-    "calibration.precision",
-    "clusters.threshold",
-    "clusters.known_links",
-]
+_SETTINGS = {  # shown, by section
+    "text": ("code", "fields"),
+    "near_duplicates": ("shingle_size", "permutations", "threshold"),
+    "encoder": ("maximum_tokens",),
+    "neighbours": ("k",),
+    "calibration": ("precision",),
+    "clusters": ("threshold", "known_links"),
+}
 
 
 def write(run_uri: str) -> str:
@@ -101,101 +128,43 @@ def write(run_uri: str) -> str:
 
 def render(run_uri: str) -> str:
     """Return the report of the run at `run_uri`: the same run gives the same text."""
-    return environment().get_template("page.html.jinja").render(_context(open_run(run_uri)))
-
-
-@functools.cache
-def environment() -> jinja2.Environment:
-    """Return the templates' environment: unsafe text is escaped, and an undefined name is an error."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dupq", "report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("number", "counted", "score", "share", "duration", "memory", "words"):
-        environment.filters[name] = getattr(summary, name)
-    environment.filters["shown_title"] = shown_title
-    return environment
-
-
-def _context(run: Run) -> dict[str, object]:
+    run = open_run(run_uri)
     metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], count_pairs(run)
-    links, explorer = metrics.get("links"), {**explorer_data(run), "steps": at_thresholds(run, counts)}
-    script, css = page_script(), page_styles()
-    return {
-        "policy": policy(script, css),
-        "script": Markup(script),
-        "css": Markup(css),
-        "data": Markup(script_text(explorer)),
-        "explorer": explorer,
-        "links": links,
-        "has_links": counts.is_linked,
-        "links_found": links_found(links),
-        "verdicts_command": summary.with_verdicts(run),
-        "review_command": summary.review(run),
-        "worklist": queries.worklist(run),
-        "summary": summary.findings(run.uri),
-        "thresholds": _thresholds(links["thresholds"] if links else metrics.get("thresholds") or []),
-        "threshold_is_set": run.settings.clusters.threshold >= 0,
-        "grounds": grounds(metrics["calibration"]) if "calibration" in metrics else "",
-        "manifest": run.manifest,
-        "inputs": run.manifest.get("inputs") or {},
-        "metrics": metrics,
-        "planted": metrics.get("planted") or {},
-        "settings": _settings(run),
-        "sites": sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0])),
-        "sites_shown": SITES_SHOWN,
-        "recall_sites": charts.SITES,
-        "stages": stages,
-        "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
-        "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
-        "caps": _caps(stages),
-        "drift": metrics.get("drift"),
-        "estimates": metrics.get("verdicts"),
-        "not_measured": metrics.get("not_measured") or {},
-        "sources": {
-            source: (int(counts.pairs[row].sum()), int(counts.joining[row].sum()), int(counts.known[row].sum()))
-            for row, source in enumerate(SOURCES)
-        },
-        "meter": charts.meter,
-        "charts": {
-            "funnel": charts.funnel(metrics),
-            "nearest": charts.nearest(links or {}),
-            "reliability": charts.reliability(links or {}),
-            "planted": charts.planted(metrics.get("planted") or {}),
-            "probabilities": charts.probabilities(counts, metrics.get("threshold")),
-            "lost": charts.lost(links or {}),
-            "recall_by_site": charts.recall_by_site(links or {}),
-            "cluster_sizes": charts.cluster_sizes(run),
-        },
-    }
-
-
-def _thresholds(rows: list[Measures]) -> list[Measures]:
-    """Return the run's own row, and the others that say something else."""
-    return [*rows[:1], *(row for row in rows[1:] if row["pairs"] and row["threshold"] != rows[0]["threshold"])]
-
-
-def links_found(links: Measures | None) -> float | None:
-    """Return the share of the test links among the pairs above the run's own threshold."""
-    own = next(iter((links or {}).get("thresholds", [])), None)
-    return own.get("links_found") if own else None
-
-
-def _caps(stages: list[ManifestStage]) -> list[dict[str, object]]:
-    return [
-        {"stage": stage["name"], "name": name, "times": count, "meaning": meaning(name)}
-        for stage in stages
-        for name, count in sorted((stage.get("caps") or {}).items())
-        if count
-    ]
+    links = metrics.get("links") or {}
+    rows = links["thresholds"] if links else metrics.get("thresholds") or []
+    html, _ = filled(
+        "page.html.jinja",
+        run,
+        {**explorer_data(run), "steps": at_thresholds(run, counts)},
+        charts=charts,
+        counts=counts,
+        links=links,
+        review_command=shlex.join(["dupq", "review", "--run", run.uri]),
+        worklist=queries.worklist(run),
+        summary=summary.findings(run.uri),
+        grounds=summary.grounds(metrics["calibration"]) if "calibration" in metrics else "",
+        # the run's own row, and the others that say something else
+        thresholds=[
+            row for row in rows if row is rows[0] or (row["pairs"] and row["threshold"] != rows[0]["threshold"])
+        ],
+        settings=_settings(run),
+        sites=sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0])),
+        stages=stages,
+        longest=max((stage.get("seconds") or 0 for stage in stages), default=0),
+        largest_memory=max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
+        caps=[
+            {"stage": stage["name"], "name": name, "times": count, "meaning": meaning(name)}
+            for stage in stages
+            for name, count in sorted((stage.get("caps") or {}).items())
+            if count
+        ],
+    )
+    return html
 
 
 def _settings(run: Run) -> dict[str, object]:
     sections = to_dict(run.settings)
-    values = {path: sections[section][name] for path in _SETTINGS for section, name in [path.split(".")]}
+    values = {f"{section}.{name}": sections[section][name] for section, names in _SETTINGS.items() for name in names}
     if run.settings.clusters.threshold < 0:
         own = summary.score(run.metrics.get("threshold"))
         values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
