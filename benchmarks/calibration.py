@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from dupq.clusters.components import components
-from dupq.evaluation.measures import joined
+from dupq.clusters.components import components, represented
 from dupq.runs.reader import Run, open_run
 
 _EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -77,16 +76,16 @@ def measure_clusters(run: Run, truth: Truth) -> dict[str, Any]:
     questions = table["question_id"].to_numpy()
     clusters = pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()
     both = np.stack([clusters, truth.originals(questions)], axis=1)
-    sizes = np.unique(clusters, return_counts=True)[1]
+    _, firsts, sizes = np.unique(clusters, return_index=True, return_counts=True)
+    smallest = questions[firsts][clusters]  # question of each one's cluster
     right = joined_pairs(np.unique(both, axis=0, return_counts=True)[1])
+    ends = {kind: represented(pairs, questions, smallest).T for kind, pairs in truth.planted.items()}
     return {
         "clusters": int(np.sum(sizes > 1)),
         "largest": int(sizes.max()),
         "pairs": joined_pairs(sizes),
         "right": round(right / max(1, joined_pairs(sizes)), 4),
-        "planted_in_one_cluster": {
-            kind: round(float(joined(pairs, questions, clusters).mean()), 4) for kind, pairs in truth.planted.items()
-        },
+        "planted_in_one_cluster": {kind: round(float(np.equal(*both).mean()), 4) for kind, both in ends.items()},
     }
 
 

@@ -23,9 +23,8 @@ import numpy as np
 from scipy.special import logit
 
 from dupq import storage
-from dupq.clusters.components import components
+from dupq.clusters.components import components, represented
 from dupq.clusters.partition import partition
-from dupq.evaluation.measures import joined
 from dupq.runs.reader import open_run
 from dupq.tables import KNOWN_SETS, SCORED
 
@@ -103,7 +102,7 @@ def measured(pairs: Pairs, known: Known, labels: np.ndarray) -> dict[str, Any]:
         "joined pairs": count,
         "largest": int(sizes.max(initial=0)),
         "test links": len(known.links),
-        "test links in one cluster": float(joined(known.links, pairs.keys, labels).mean()),
+        "test links in one cluster": float(are_together(known, pairs, labels).mean()),
         "the same, each set alike": sets_recall(known, pairs, labels),
         "precision, lower bound": right / max(1, count),
     }
@@ -114,11 +113,16 @@ def joined_pairs(sizes: np.ndarray) -> int:
     return int(np.sum(sizes * (sizes - 1) // 2))
 
 
+def are_together(known: Known, pairs: Pairs, labels: np.ndarray) -> np.ndarray:
+    """Which links have both questions in one cluster (bool)."""
+    return np.equal(*represented(known.links, pairs.keys, pairs.keys[labels]).T)
+
+
 def sets_recall(known: Known, pairs: Pairs, labels: np.ndarray) -> float:
     """The mean over the sets of the test part of the share of their links that are in one cluster."""
     owners = known.sets[np.searchsorted(known.keys, known.links[:, 0])]
     _, sets, counts = np.unique(owners, return_inverse=True, return_counts=True)
-    return float(np.mean(np.bincount(sets, joined(known.links, pairs.keys, labels)) / counts))
+    return float(np.mean(np.bincount(sets, are_together(known, pairs, labels)) / counts))
 
 
 def at_most(pairs: Pairs, order: str, parted: bool, wanted: int) -> np.ndarray:

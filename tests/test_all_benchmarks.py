@@ -1,5 +1,6 @@
 """One page of all benchmarks: each is run as a process, and one that fails loses nothing of the others."""
 
+import ast
 import importlib.util
 import json
 import logging
@@ -47,6 +48,17 @@ def test_every_file_that_can_be_run_is_on_the_page(everything) -> None:
     shown = {benchmark.name for benchmark in everything.BENCHMARKS}
     assert shown | set(everything.ELSEWHERE) == there
     assert not shown & set(everything.ELSEWHERE)
+
+
+def test_what_benchmarks_import_is_there() -> None:
+    for file in sorted(FILE.parent.rglob("*.py")):
+        imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        for node in imports:
+            if (node.module or "").split(".")[0] == "dupq":
+                module = importlib.import_module(node.module)
+                for name in (alias.name for alias in node.names):
+                    is_there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
+                    assert is_there, f"{file.name} imports {name} from {node.module}"
 
 
 def test_what_fails_is_told_and_the_others_are_shown(
