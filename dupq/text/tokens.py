@@ -27,6 +27,7 @@ LINK_MARK = "\ue000"
 CODE_START = "\ue001"
 CODE_END = "\ue002"
 
+_CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other code
 _MARKS = regex.compile(
     f"[{LINK_MARK}{CODE_START}{CODE_END}]|&#(?:0*5734[4-6](?![0-9])|[xX]0*[eE]00[0-2](?![0-9A-Fa-f]));?"
 )
@@ -54,30 +55,16 @@ def html_to_text(html: str, code: str) -> str:
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return ""
-    if _may_have_note(html):
+    if not html.isascii() or "&#" in html or "duplic" in html.lower():  # "&#" may spell letters as numbers
         _remove_duplicate_notes(tree)
-    _treat_code(tree, code)
+    if code != "kept":
+        for node in tree.css(_CODE):
+            node.replace_with(f"{CODE_START}{node.text(separator=' ')}{CODE_END}" if code == "prefixed" else " ")
     for node in tree.css("a"):
         node.replace_with(LINK_MARK)
     for node in tree.css("img, script, style"):
         node.decompose()
     return tree.body.text(separator=" ")
-
-
-_CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other code
-
-
-def _treat_code(tree: LexborHTMLParser, code: str) -> None:
-    for node in tree.css(_CODE):
-        if code == "removed":
-            node.replace_with(" ")
-        elif code == "prefixed":
-            node.replace_with(f"{CODE_START}{node.text(separator=' ')}{CODE_END}")
-
-
-def _may_have_note(html: str) -> bool:
-    """Tell whether `html` may have a duplicate note, without parsing. With "&#" letters may be spelled as numbers."""
-    return not html.isascii() or "&#" in html or "duplic" in html.lower()
 
 
 def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
@@ -166,7 +153,13 @@ def written_form(text: str) -> str:
     """Return `as_read(text)` with spaces between all words and a link mark for each web address."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return _spaced(as_read(text))
+    runs = _UNSPACED_RUN.split(as_read(text))  # every second one is in a script without spaces between words
+    if len(runs) > 1:
+        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+
+        # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
+        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
+    return " ".join(runs)
 
 
 def as_read(text: str) -> str:
@@ -177,17 +170,6 @@ def as_read(text: str) -> str:
     for character, replacement in _AS_READ:  # ten times as fast as str.translate
         text = text.replace(character, replacement)
     return text
-
-
-def _spaced(text: str) -> str:
-    """Return the text with spaces between the words of scripts that write none."""
-    runs = _UNSPACED_RUN.split(text)  # every second one is in such a script
-    if len(runs) > 1:
-        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
-
-        # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
-        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
-    return " ".join(runs)
 
 
 def with_marks_named(raw_tokens: list[str], plain: Callable[[str], str]) -> list[str]:
