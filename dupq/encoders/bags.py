@@ -65,7 +65,7 @@ class Bag:
         columns = int(texts.ids.max(initial=0)) + 1
         bags = [sparse.csr_array((0, columns), dtype=np.float32)]
         for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
-            words, counts = flat_bags(texts[rows])
+            words, counts = flat_bags(texts.rows(rows))
             dampened = counts ** np.float32(self.power)
             weights = np.exp(self.log_weights[words.ids]) * dampened
             sums = sparse.csr_array((weights, words.ids, words.offsets), (len(words), len(self.vectors))) @ self.vectors

@@ -6,40 +6,26 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.kernel_cache import Integer, numba
+from dupq.kernel_cache import Integer, numba, read_only
 from dupq.text import tokens
 
 
-class Strings(NamedTuple):
-    """n texts in UTF-8: text i is `data[offsets[i]:offsets[i + 1]]` (int64 offsets, uint8 data)."""
+def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of `texts` (int64, (n + 1,)) in their bytes, and these (uint8, UTF-8), which are not copied.
 
-    offsets: np.ndarray
-    data: np.ndarray
-
-
-def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> Strings:
-    """Return the bytes of `texts`, read-only and not copied. A null counts as an empty text."""
-    wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
+    Text i is `data[offsets[i]:offsets[i + 1]]`. A null counts as an empty text.
+    """
     if texts.null_count:
         texts = texts.fill_null("")
-    _, indices, content = texts.buffers()
-    if indices is None or not len(texts):
-        return Strings(np.zeros(len(texts) + 1, np.int64), _read_only(b""))
-    offsets = np.frombuffer(indices, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return Strings(offsets.astype(np.int64), _read_only(content if content is not None else b""))
-
-
-def _read_only(content: pa.Buffer | bytes) -> np.ndarray:
-    """Return a read-only array, whatever the buffer is, so that a kernel is compiled for one type."""
-    data = np.frombuffer(content, np.uint8)
-    data.flags.writeable = False
-    return data
+    texts = texts.cast(pa.large_string())
+    _, offsets, data = texts.buffers()
+    own = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return own.copy(), read_only(np.frombuffer(data, np.uint8))
 
 
 def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
@@ -89,19 +75,13 @@ class TokenIds:
         indices = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return TokenIds(self.ids[indices], offsets)
 
-    @overload
-    def __getitem__(self, texts: slice) -> "TokenIds": ...
+    def __getitem__(self, text: int) -> np.ndarray:
+        """Return the ids of one text, not copied."""
+        return self.ids[self.offsets[text] : self.offsets[text + 1]]
 
-    @overload
-    def __getitem__(self, texts: int) -> np.ndarray: ...
-
-    def __getitem__(self, texts: slice | int) -> "TokenIds | np.ndarray":
-        """Return the ids of one text, or the texts of a slice of step 1. The ids are not copied."""
-        if not isinstance(texts, slice):
-            return self.ids[self.offsets[texts] : self.offsets[texts + 1]]
-        start, stop, step = texts.indices(len(self))
-        assert step == 1
-        offsets = self.offsets[start : max(start, stop) + 1]
+    def rows(self, rows: slice) -> "TokenIds":
+        """Return the texts of a slice, with their ids not copied."""
+        offsets = self.offsets[rows.start : rows.stop + 1]
         return TokenIds(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -181,17 +161,18 @@ _cached_split = functools.lru_cache(_CACHED_WORDS)(_split_word)
 
 def _split(texts: pa.LargeStringArray, is_normal: bool) -> tuple[pa.LargeStringArray, np.ndarray]:
     """Return what `_tokens_of_plain` does, the tokens as a column."""
-    result, ends, are_plain = _tokens_of_plain(strings_of(texts), is_normal)
+    result, ends, are_plain = _tokens_of_plain(*strings_of(texts), is_normal)
     return pa.Array.from_buffers(texts.type, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)]), are_plain
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tokens_of_plain(
+    offsets: np.ndarray, data: np.ndarray, is_normal: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the tokens of plain texts joined by spaces (uint8), their ends per text, and which texts are plain (bool).
 
     A text that is not plain has no tokens here. With `is_normal`, words that are not ASCII are tokens already.
     """
-    data, offsets = texts.data, texts.offsets
     result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark " LINK "
     ends, are_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
     end: Integer = np.int64(0)
