@@ -182,19 +182,15 @@ class Reader:
     def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
         """Return the embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
         ids, truncated = token_ids(table, self.vocabulary, self.settings)
-        return self._encode(ids, rows or self.settings.encode.batch_size), truncated
+        return self.encode_ids(ids, rows), truncated
 
-    def encode_alone(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
-        """Return the embeddings of titles alone or bodies alone, which are tokenised texts."""
-        ids, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
-        return self._encode(ids, self.settings.encode.batch_size)
-
-    def _encode(self, ids: TokenIds, rows: int) -> Encoded:
+    def encode_ids(self, ids: TokenIds, rows: int | None = None) -> Encoded:
+        """Return the embeddings of texts by the ids of their words; `rows` is the size of a batch."""
         if isinstance(self.network, Bag):
             return self.network.encode(ids)
         from dupq.encoders.encoding import encode
 
-        return encode(self.network, ids, rows)
+        return encode(self.network, ids, rows or self.settings.encode.batch_size)
 
 
 _FEWEST_BODIES = 50
@@ -202,21 +198,21 @@ _FEWEST_BODIES = 50
 
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
-    ids = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)[0].ids
-    unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
-    return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=_bodies_found(reader, texts))
 
+    def ids_of(texts: pa.StringArray | pa.ChunkedArray) -> TokenIds:
+        return reader.vocabulary.sequences(texts, reader.settings.encoder.maximum_tokens)[0]
 
-def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
+    ids, bodies_found = ids_of(texts["text"]).ids, None
     rows = zip(texts["title"].to_pylist(), texts["text"].to_pylist(), strict=True)
     both = [(title, text[len(title) + 1 :]) for title, text in rows if title and len(text) > len(title) + 1]
-    if len(both) < _FEWEST_BODIES:
-        return None
-    titles, bodies = (reader.encode_alone(pa.array(column, pa.string())) for column in zip(*both, strict=True))
-    keys = np.arange(len(both))
-    # keys differ between titles and bodies because a question is never its own neighbour
-    nearest = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
-    return float((nearest.neighbours == nearest.queries + 1).sum() / len(keys))
+    if len(both) >= _FEWEST_BODIES:
+        sides = (reader.encode_ids(ids_of(pa.array(column, pa.string()))) for column in zip(*both, strict=True))
+        # keys differ between titles and bodies because a question is never its own neighbour
+        titles, bodies = (Embeddings(2 * np.arange(len(both)) + side, *texts) for side, texts in enumerate(sides))
+        nearest = top_k(titles, [bodies], 1, reader.network.measure)
+        bodies_found = float((nearest.neighbours == nearest.queries + 1).sum() / len(both))
+    unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
+    return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=bodies_found)
 
 
 # of types, in a file's order
