@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import numpy as np
@@ -222,21 +223,19 @@ _ALIGNMENT = 8  # bytes that the header is padded to
 
 def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Write the file of `safetensors.numpy.save`, tensor by tensor: wide numbers first, then by name."""
-    ranks = {name: rank for rank, name in enumerate(_NAMES)}
-    order = sorted(tensors, key=lambda name: (ranks[tensors[name].dtype.name], name))
-    header: dict[str, object] = {}
-    end = 0
-    for name in order:
-        tensor = tensors[name]
-        offsets = [end, end + tensor.nbytes]
-        header[name] = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": offsets}
-        end += tensor.nbytes
+    types = list(_NAMES)
+    order = dict(sorted(tensors.items(), key=lambda item: (types.index(item[1].dtype.name), item[0])))
+    ends = accumulate((tensor.nbytes for tensor in order.values()), initial=0)
+    header = {
+        name: {"dtype": _NAMES[tensor.dtype.name], "shape": tensor.shape, "data_offsets": offsets}
+        for (name, tensor), offsets in zip(order.items(), pairwise(ends), strict=True)
+    }
     encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     encoded += b" " * (-len(encoded) % _ALIGNMENT)
     with storage.open_output(uri) as sink:
         sink.write(len(encoded).to_bytes(8, "little") + encoded)
-        for name in order:
-            sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+        for tensor in order.values():
+            sink.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
 
 
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
