@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system, tables
-from dupq.encoders.bags import Encoded
+from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
@@ -212,10 +212,8 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
     if embeddings.words is not None:
         bags = embeddings.words
         offsets = pa.array(bags.indptr.astype(np.int32))
-        columns += [
-            pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
-            pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
-        ]
+        entries = (bags.indices.astype(np.int32), bags.data.astype(np.float16))
+        columns += [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in entries]
     columns.append(pa.array(fingerprints(embeddings)))
     return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
 
@@ -342,12 +340,4 @@ def _grouped(shards: Sequence[str], counts: Sequence[int], kind: str) -> list[li
     A group has at most a large shard's questions, and work for a minute: other cores would wait for more.
     """
     most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
-    groups: list[list[str]] = []
-    total = 0
-    for shard, count in zip(shards, counts, strict=True):
-        if not groups or total + count > most:
-            groups.append([])
-            total = 0
-        groups[-1].append(shard)
-        total += count
-    return groups
+    return [[*shards[group]] for group in batch_slices(np.cumsum([0, *counts]), most)]
