@@ -11,11 +11,11 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 import regex
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 # From a question's HTML to plain text, with code and links treated as in the papers.
 #
@@ -68,24 +68,18 @@ def html_to_text(html: str, code: str) -> str:
 
 
 def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
-    for tag in ("blockquote", "p"):
-        for node in tree.css(tag):
-            match = _NOTE.match(node.text(separator=" "))
-            if match is None:
-                continue
-            if node.css_first("a") is not None:
+    for node in chain.from_iterable(map(tree.css, ("blockquote", "p"))):
+        text = node.text(separator=" ")
+        match = _NOTE.match(text)
+        if match and node.css_first("a") is not None:
+            node.decompose()
+        elif match and match.end() >= len(text.rstrip()):  # a heading, whose links are in the next block
+            following = node.next
+            while following is not None and following.tag == "-text":
+                following = following.next
+            if following is not None and following.tag in ("p", "ul", "ol") and following.css_first("a") is not None:
+                following.decompose()
                 node.decompose()
-            elif match.end() >= len(node.text(separator=" ").rstrip()):
-                _remove_note_over_several_blocks(node)
-
-
-def _remove_note_over_several_blocks(heading: LexborNode) -> None:
-    following = heading.next
-    while following is not None and following.tag == "-text":
-        following = following.next
-    if following is not None and following.tag in ("p", "ul", "ol") and following.css_first("a") is not None:
-        following.decompose()
-        heading.decompose()
 
 
 Markup = Literal["auto", "html", "plain"]
@@ -117,19 +111,16 @@ def as_html(text: str) -> str:
 
 LINK_TOKEN = "LINK"
 CODE_PREFIX = "CODE_"
-_TOKENS_MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
-IN_ADDRESS = r"[^\s<>\"]"
-_ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
+_ADDRESS = regex.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]+", regex.IGNORECASE)
 # scripts without spaces between words; Unicode assigns ー, used in Hiragana and Katakana, to no script
-UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-# the lookahead is ten times as fast as the class, and rejects most characters
-_UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({UNSPACED}+)")
-FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
-APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
+_UNSPACED_RUN = regex.compile(
+    r"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])"  # ten times as fast as the class, and rejects most characters
+    r"([\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+)"
+)
 _TOKEN = regex.compile(
     rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
-    rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
+    r"|[\p{L}\p{N}_][\p{L}\p{M}\p{N}_]*(?:'[\p{L}\p{M}]+)*(?:\+\+|\#)?"
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
 # The dotted and the dotless i of Turkish become one letter: a capital or unaccented spelling does not tell them apart.
@@ -174,14 +165,12 @@ def as_read(text: str) -> str:
 
 def with_marks_named(raw_tokens: list[str], plain: Callable[[str], str]) -> list[str]:
     """Replace marks by LINK, and by CODE_ before caseless tokens of code; pass other tokens through `plain`."""
-    result = []
-    in_code = False
+    result, in_code = [], False
     for token in raw_tokens:
-        if token in _TOKENS_MARKS:
-            if token == LINK_MARK:
-                result.append(LINK_TOKEN)
-            else:
-                in_code = token == CODE_START
+        if token == LINK_MARK:
+            result.append(LINK_TOKEN)
+        elif token in (CODE_START, CODE_END):
+            in_code = token == CODE_START
         else:
             result.append(CODE_PREFIX + token.casefold() if in_code else plain(token))
     return result
