@@ -236,7 +236,7 @@ def kernels(raw: pa.StringArray, rounds: int) -> dict[str, float]:
     texts = token_texts(raw)
     shingles = shingle(texts, SETTINGS.shingle_size)
     endless = shingles._replace(offsets=shingles.offsets[[0, -1]])
-    size, size_raw = (strings_of(column).offsets[-1] for column in (texts, raw))
+    size, size_raw = (strings_of(column)[0][-1] for column in (texts, raw))
     source = np.ones(256 << 20, np.uint8)
     target = np.empty_like(source)
     seconds = in_turns(

@@ -19,7 +19,6 @@ import importlib.util
 import inspect
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -27,8 +26,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import caching as _numbas_caching
-from numba.core import dispatcher as _numbas_dispatcher
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
@@ -41,9 +38,9 @@ Integer = int | np.int64  # the same in compiled code
 PACKAGE = Path(__file__).resolve().parent
 _IMPORTS_NUMBA = re.compile(rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE)
 _LONG_SECONDS = 3.0  # of compiling, after which a line explains the wait
-_log = logging.getLogger(__name__)
-caching: Any = _numbas_caching  # numba has no type hints
-dispatcher: Any = _numbas_dispatcher
+_warn_once = functools.cache(logging.getLogger(__name__).warning)
+caching: Any = numba.core.caching  # numba has no type hints
+dispatcher: Any = numba.core.dispatcher
 config: Any = numba.config
 _timer = event.TimingListener()
 event.register("numba:compile", _timer)
@@ -68,10 +65,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 @functools.cache
 def source_stamp() -> str:
     """Return a hash of the files of dupq that compiled code comes from."""
-    digest = hashlib.sha256()
-    for path in compiled_files():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in compiled_files())).hexdigest()
 
 
 def compiled_files() -> list[Path]:
@@ -90,11 +84,12 @@ def _packages() -> tuple[Path, ...]:
 class _Locator(caching._CacheLocator):
     """numba's interface to a cache folder, which gives only the names of files here."""
 
-    def __init__(self, py_file: str) -> None:
-        self._py_file = py_file
+    @classmethod
+    def from_function(cls, py_func: FunctionType, py_file: str) -> "_Locator":
+        return cls()
 
     def get_cache_path(self) -> str:
-        return str(Path(self._py_file).parent / "__pycache__")  # numba only displays it
+        return "__pycache__"  # numba only displays it
 
     def get_source_stamp(self) -> str:
         return source_stamp()
@@ -106,10 +101,7 @@ class _Locator(caching._CacheLocator):
 class _Code(caching.CompileResultCacheImpl):
     """numba's serialisation of compiled code, under our file names."""
 
-    def __init__(self, py_func: FunctionType) -> None:
-        py_file = inspect.getfile(py_func)
-        self._lineno, self._locator = py_func.__code__.co_firstlineno, _Locator(py_file)
-        self._filename_base = self.get_filename_base(f"{Path(py_file).stem}.{py_func.__qualname__}", sys.abiflags)
+    _locator_classes = (_Locator,)
 
 
 class KernelCache(caching.FunctionCache):
@@ -117,23 +109,16 @@ class KernelCache(caching.FunctionCache):
 
     _impl_class = _Code
 
-    def __init__(self, py_func: FunctionType) -> None:
-        """Open the cache of the function `py_func`."""
-        super().__init__(py_func)
-        self._py_file = inspect.getfile(py_func)
-
     def _files(self, make: bool) -> Iterator[Any]:
         """Yield the function's files in each folder; with `make`, create the user's own temporary folder."""
-        name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
-        for folder in _folders(Path(self._py_file).parent, make):
-            yield caching.IndexDataCacheFile(str(folder), name, stamp)
+        for folder in _folders(Path(inspect.getfile(self._py_func)).parent, make):
+            yield caching.IndexDataCacheFile(str(folder), self._impl.filename_base, source_stamp())
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         key = self._index_key(sig, target_context.codegen())
         for file in self._files(make=False):
             with contextlib.suppress(OSError):  # a folder that may not be read
-                code = file.load(key)
-                if code is not None:
+                if code := file.load(key):
                     return self._impl.rebuild(target_context, code)
         return None
 
@@ -141,7 +126,7 @@ class KernelCache(caching.FunctionCache):
         if not self._impl.check_cachable(data):
             return
         if compile_seconds() > _LONG_SECONDS:
-            _log_compiling()
+            _warn_once("compiling what is called for the first time, a minute or two; it is kept")
         key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
         for file in self._files(make=True):
             folder = Path(file._cache_path)
@@ -152,7 +137,10 @@ class KernelCache(caching.FunctionCache):
                 continue
             _remove_others(folder, self._impl.locator.get_disambiguator())
             return
-        _log_unwritable()
+        _warn_once(
+            "compiled code cannot be kept, so each process compiles for itself, a minute or two: no folder for it can "
+            "be written; set NUMBA_CACHE_DIR to one that can"
+        )
 
 
 def _folders(source: Path, make: bool) -> Iterator[Path]:
@@ -176,19 +164,6 @@ def _remove_others(folder: Path, kept: str) -> None:
         if f"-{kept}." not in file.name:
             with contextlib.suppress(OSError):  # another process removed it first, or it is read-only
                 file.unlink()
-
-
-@functools.cache
-def _log_compiling() -> None:
-    _log.warning("compiling what is called for the first time, a minute or two; it is kept")
-
-
-@functools.cache
-def _log_unwritable() -> None:
-    _log.warning(
-        "compiled code cannot be kept, so each process compiles for itself, a minute or two: no folder for it can be "
-        "written; set NUMBA_CACHE_DIR to one that can"
-    )
 
 
 def _cache_of(py_func: FunctionType) -> object:

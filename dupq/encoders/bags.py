@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dupq.kernel_cache import numba
 from dupq.neighbours.embeddings import Measure
 from dupq.text.questions import FIRST_WORD
 from dupq.text.token_arrays import TokenIds
@@ -65,7 +64,7 @@ class Bag:
         columns = int(texts.ids.max(initial=0)) + 1
         bags = [sparse.csr_array((0, columns), dtype=np.float32)]
         for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
-            words, counts = flat_bags(texts[rows])
+            words, counts = flat_bags(texts.rows(rows))
             dampened = counts ** np.float32(self.power)
             weights = np.exp(self.log_weights[words.ids]) * dampened
             sums = sparse.csr_array((weights, words.ids, words.offsets), (len(words), len(self.vectors))) @ self.vectors
@@ -97,8 +96,12 @@ def batch_slices(offsets: np.ndarray, size: int) -> Iterator[slice]:
 
 def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
     """Return the distinct known words of each text, ascending, and their counts in it (float32, (T,))."""
-    words, counts, offsets = _bags(texts.ids, texts.offsets, np.int32(FIRST_WORD))
-    return TokenIds(words, offsets), counts
+    is_known = (texts.ids >= FIRST_WORD).astype(np.float32)
+    shape = (len(texts), int(texts.ids.max(initial=0)) + 1)
+    bags = sparse.csr_array((is_known, texts.ids, texts.offsets), shape, copy=True)
+    bags.sum_duplicates()
+    bags.eliminate_zeros()
+    return TokenIds(bags.indices.astype(np.int32), bags.indptr.astype(np.int64)), bags.data
 
 
 def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
@@ -117,22 +120,3 @@ def in_batches(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
     remaining = iter(texts)
     while batch := list(islice(remaining, _TEXTS_AT_ONCE)):
         yield batch
-
-
-@numba.njit(nogil=True, cache=True)
-def _bags(ids: np.ndarray, offsets: np.ndarray, first: np.int32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    words, counts, begins = np.empty_like(ids), np.empty(len(ids), np.float32), np.zeros_like(offsets)
-    end = np.int64(0)
-    for text in range(len(offsets) - 1):
-        ascending = np.sort(ids[offsets[text] : offsets[text + 1]])
-        previous = first - np.int32(1)
-        for word in ascending:
-            if word < first:
-                continue
-            if word == previous:
-                counts[end - 1] += np.float32(1)
-            else:
-                words[end], counts[end], previous = word, np.float32(1), word
-                end += 1
-        begins[text + 1] = end
-    return words[:end].copy(), counts[:end].copy(), begins

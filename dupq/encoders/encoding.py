@@ -114,7 +114,7 @@ def _unpadded(network: Encoder, texts: TokenIds) -> np.ndarray | None:
     """Return the vectors of texts without padding; None if the network cannot do that."""
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
     for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
-        dense = network.dense_unpadded(texts[rows])
+        dense = network.dense_unpadded(texts.rows(rows))
         if dense is None:
             return None
         vectors[rows] = _rounded(network, dense).numpy()
@@ -126,7 +126,7 @@ def _bags(network: Encoder, texts: TokenIds, device: torch.device) -> sparse.csr
     columns = int(texts.ids.max(initial=0)) + 1
     bags = [sparse.csr_array((0, columns), dtype=np.float32)]
     for rows in batch_slices(texts.offsets, WORDS_AT_ONCE):
-        words, counts = flat_bags(texts[rows])
+        words, counts = flat_bags(texts.rows(rows))
         weights = network.bag_weights(torch.from_numpy(words.ids).to(device), torch.from_numpy(counts).to(device))
         bags.append(unit_bags(words, weights.float().cpu().numpy(), columns))
     return sparse.vstack(bags, format="csr")

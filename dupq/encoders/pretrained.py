@@ -50,16 +50,16 @@ class Pretrained(Encoder):
         super().__init__()
         self.words = words  # part of the protocol; the vectors are not read
         self._folder = folder
-        self._vocabulary: list[str] = []
-        model = load_model(model_folder(folder, f"encoder.model={folder}"))
-        self._model = [model]  # in a list, so that its weights do not become this network's
-        self.dimensions = len(model.encode("text", show_progress_bar=False))
+        self._words: dict[int, str] = {}  # by id
+        # in a list, so that its weights do not become this network's
+        self._model = [load_model(model_folder(folder, f"encoder.model={folder}"))]
+        self.dimensions = len(self._model[0].encode("text", show_progress_bar=False))
         self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
         self._is_checked = False
 
     def set_vocabulary(self, words: list[str]) -> None:
         """See Encoder."""
-        self._vocabulary = words
+        self._words = dict(enumerate(words, FIRST_WORD))
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Store the fingerprint of the model; `texts` and `pairs` are not read."""
@@ -67,22 +67,14 @@ class Pretrained(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder. The model pads the texts of a batch together, so the last bits depend on the batch."""
-        self._check()
-        texts = [self._text(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
-        rows = [row for row, text in enumerate(texts) if text]
-        dense = torch.zeros(len(texts), self.dimensions, device=ids.device)
-        if rows:
-            model = self._model[0].to(str(ids.device))
-            words = [texts[row] for row in rows]
-            vectors = model.encode(words, batch_size=len(rows), convert_to_tensor=True, show_progress_bar=False)
-            dense[rows] = vectors.to(dense.device, dense.dtype)
-        return Embedding(dense)
-
-    def _text(self, ids: list[int]) -> str:
-        known = range(FIRST_WORD, FIRST_WORD + len(self._vocabulary))
-        return " ".join(self._vocabulary[number - FIRST_WORD] for number in ids if number in known)
-
-    def _check(self) -> None:
         if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):
             raise DupqError(f"{self._folder}: not the model that the encoder was made with; train it anew")
         self._is_checked = True
+        every = (" ".join(filter(None, map(self._words.get, row))) for row in ids.tolist())  # without unknown words
+        texts = {row: text for row, text in enumerate(every) if text}
+        dense = torch.zeros(len(ids), self.dimensions, device=ids.device)
+        if texts:
+            model, known = self._model[0].to(str(ids.device)), [*texts.values()]
+            vectors = model.encode(known, batch_size=len(known), convert_to_tensor=True, show_progress_bar=False)
+            dense[[*texts]] = vectors.to(dense.device, dense.dtype)
+        return Embedding(dense)

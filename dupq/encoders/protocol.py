@@ -177,10 +177,8 @@ def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
 
 def padded(texts: TokenIds, indices: np.ndarray, rows: int, length: int) -> np.ndarray:
     """Return the ids (int64, shape (rows, length)) of the texts at `indices`, padded at the end."""
-    ids = np.full((rows, length), PADDING, np.int64)
-    is_token = np.arange(length) < texts.lengths[indices][:, None]
-    positions = (texts.offsets[indices][:, None] + np.arange(length))[is_token]
-    ids[: len(indices)][is_token] = texts.ids[positions]
+    own, ids = texts.take(indices), np.full((rows, length), PADDING, np.int64)
+    ids[: len(own)][np.arange(length) < own.lengths[:, None]] = own.ids
     return ids
 
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import numpy as np
@@ -182,19 +183,15 @@ class Reader:
     def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
         """Return the embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
         ids, truncated = token_ids(table, self.vocabulary, self.settings)
-        return self._encode(ids, rows or self.settings.encode.batch_size), truncated
+        return self.encode_ids(ids, rows), truncated
 
-    def encode_alone(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
-        """Return the embeddings of titles alone or bodies alone, which are tokenised texts."""
-        ids, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
-        return self._encode(ids, self.settings.encode.batch_size)
-
-    def _encode(self, ids: TokenIds, rows: int) -> Encoded:
+    def encode_ids(self, ids: TokenIds, rows: int | None = None) -> Encoded:
+        """Return the embeddings of texts by the ids of their words; `rows` is the size of a batch."""
         if isinstance(self.network, Bag):
             return self.network.encode(ids)
         from dupq.encoders.encoding import encode
 
-        return encode(self.network, ids, rows)
+        return encode(self.network, ids, rows or self.settings.encode.batch_size)
 
 
 _FEWEST_BODIES = 50
@@ -202,21 +199,21 @@ _FEWEST_BODIES = 50
 
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
-    ids = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)[0].ids
-    unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
-    return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=_bodies_found(reader, texts))
 
+    def ids_of(texts: pa.StringArray | pa.ChunkedArray) -> TokenIds:
+        return reader.vocabulary.sequences(texts, reader.settings.encoder.maximum_tokens)[0]
 
-def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
+    ids, bodies_found = ids_of(texts["text"]).ids, None
     rows = zip(texts["title"].to_pylist(), texts["text"].to_pylist(), strict=True)
     both = [(title, text[len(title) + 1 :]) for title, text in rows if title and len(text) > len(title) + 1]
-    if len(both) < _FEWEST_BODIES:
-        return None
-    titles, bodies = (reader.encode_alone(pa.array(column, pa.string())) for column in zip(*both, strict=True))
-    keys = np.arange(len(both))
-    # keys differ between titles and bodies because a question is never its own neighbour
-    nearest = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
-    return float((nearest.neighbours == nearest.queries + 1).sum() / len(keys))
+    if len(both) >= _FEWEST_BODIES:
+        sides = (reader.encode_ids(ids_of(pa.array(column, pa.string()))) for column in zip(*both, strict=True))
+        # keys differ between titles and bodies because a question is never its own neighbour
+        titles, bodies = (Embeddings(2 * np.arange(len(both)) + side, *texts) for side, texts in enumerate(sides))
+        nearest = top_k(titles, [bodies], 1, reader.network.measure)
+        bodies_found = float((nearest.neighbours == nearest.queries + 1).sum() / len(both))
+    unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
+    return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=bodies_found)
 
 
 # of types, in a file's order
@@ -226,21 +223,19 @@ _ALIGNMENT = 8  # bytes that the header is padded to
 
 def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Write the file of `safetensors.numpy.save`, tensor by tensor: wide numbers first, then by name."""
-    ranks = {name: rank for rank, name in enumerate(_NAMES)}
-    order = sorted(tensors, key=lambda name: (ranks[tensors[name].dtype.name], name))
-    header: dict[str, object] = {}
-    end = 0
-    for name in order:
-        tensor = tensors[name]
-        offsets = [end, end + tensor.nbytes]
-        header[name] = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": offsets}
-        end += tensor.nbytes
+    types = list(_NAMES)
+    order = dict(sorted(tensors.items(), key=lambda item: (types.index(item[1].dtype.name), item[0])))
+    ends = accumulate((tensor.nbytes for tensor in order.values()), initial=0)
+    header = {
+        name: {"dtype": _NAMES[tensor.dtype.name], "shape": tensor.shape, "data_offsets": offsets}
+        for (name, tensor), offsets in zip(order.items(), pairwise(ends), strict=True)
+    }
     encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     encoded += b" " * (-len(encoded) % _ALIGNMENT)
     with storage.open_output(uri) as sink:
         sink.write(len(encoded).to_bytes(8, "little") + encoded)
-        for name in order:
-            sink.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+        for tensor in order.values():
+            sink.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
 
 
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers

@@ -11,7 +11,6 @@ import importlib.util
 import io
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,9 +57,7 @@ def teacher_at(name: str, option: str) -> Teacher:
 @functools.cache
 def _dimensions(folder: str, fingerprint: int) -> int:
     """Load the model and return the length of its vectors, so that a broken model is an error before any work."""
-    model = load_model(folder)
-    with _readable(folder):
-        return len(model.encode("text", show_progress_bar=False))
+    return len(load_model(folder).encode("text", show_progress_bar=False))
 
 
 def model_folder(name: str, option: str) -> str:
@@ -112,27 +109,18 @@ def model_fingerprint(folder: str) -> int:
 
 
 def load_model(folder: str) -> "SentenceTransformer":
-    """Return the model in `folder`, on the CPU. Raises DupqError if it is not readable."""
+    """Return the model in `folder`, on the CPU, after it has read a word. Raises DupqError if it is not readable."""
     from sentence_transformers import SentenceTransformer
 
-    with _readable(folder), contextlib.redirect_stderr(io.StringIO()):  # progress bars
-        return SentenceTransformer(
-            folder,
-            device="cpu",
-            local_files_only=True,
-            trust_remote_code=False,
-            model_kwargs={"use_safetensors": True},
-        )
-
-
-@contextlib.contextmanager
-def _readable(folder: str) -> Iterator[None]:
-    """Raise DupqError for any error within: each library that reads models has exceptions of its own."""
+    safe = {"local_files_only": True, "trust_remote_code": False, "model_kwargs": {"use_safetensors": True}}
     try:
-        yield
-    except Exception as error:
+        with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            model = SentenceTransformer(folder, device="cpu", **safe)
+        model.encode("text", show_progress_bar=False)
+    except Exception as error:  # each library that reads models has exceptions of its own
         reason = " ".join(str(error).split())
         raise DupqError(f"{folder}: not a readable sentence-transformers model ({reason})") from error
+    return model
 
 
 def teacher_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:

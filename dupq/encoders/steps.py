@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, system, tables
-from dupq.encoders.bags import Encoded
+from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
@@ -61,19 +61,16 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
     here: Fitness = run.record("fitness", fitness_on, sample, encoder)
     trained = read_description(encoder)["fitness"]
     faults = []
-    unknown, trained_unknown = here["unknown_words"], trained["unknown_words"]
-    if unknown > max(2 * trained_unknown, trained_unknown + _UNKNOWN_WORDS):
-        faults.append(f"{unknown:.0%} of the words are unknown to it ({trained_unknown:.0%} where it was trained)")
-    bodies, trained_bodies = here["bodies_found"], trained["bodies_found"]
-    if bodies is not None and trained_bodies is not None and bodies < _BODIES_FOUND * trained_bodies:
-        faults.append(
-            f"it finds {bodies:.0%} of the bodies by their titles ({trained_bodies:.0%} where it was trained)"
-        )
+    unknown, usual = here["unknown_words"], trained["unknown_words"]
+    if unknown > max(2 * usual, usual + _UNKNOWN_WORDS):
+        faults.append(f"{unknown:.0%} of the words are unknown to it ({usual:.0%} where it was trained)")
+    bodies, usual_bodies = here["bodies_found"], trained["bodies_found"]
+    if bodies is not None and usual_bodies is not None and bodies < _BODIES_FOUND * usual_bodies:
+        faults.append(f"it finds {bodies:.0%} of the bodies by their titles ({usual_bodies:.0%} where it was trained)")
     message = f"{encoder}: the encoder does not know this archive: {'; '.join(faults)}"
+    remedy = "Train one on this archive, or go on all the same with --set calibration.unfit=continue"
     if faults and settings.unfit == "stop":
-        raise DupqError(
-            f"{message}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
-        )
+        raise DupqError(f"{message}. {remedy}")
     if faults:
         _log.warning(message)
     return here
@@ -135,11 +132,6 @@ def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, obj
             "cluster with GPUs, ask an autoscaling one for them with --gpus N, or begin a run in another --output"
         )
     return count
-
-
-def was_begun_on_cpus(record: str) -> bool:
-    """Return whether the file `record` exists and names CPUs."""
-    return (read_or_none(record, dict[str, object]) or {}).get("device") == _CPU
 
 
 _TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
@@ -220,10 +212,8 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
     if embeddings.words is not None:
         bags = embeddings.words
         offsets = pa.array(bags.indptr.astype(np.int32))
-        columns += [
-            pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
-            pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
-        ]
+        entries = (bags.indices.astype(np.int32), bags.data.astype(np.float16))
+        columns += [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in entries]
     columns.append(pa.array(fingerprints(embeddings)))
     return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
 
@@ -276,24 +266,20 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
 _SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
-def pool_for(settings: EncodeSettings, shards: int, gpus: int, cpus: int) -> Pool | None:
+def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
     """Return the pool of actors that encodes the shards, or None if tasks do.
 
-    It has `encode.actors` actors if that is set, else one per GPU, or per CPU without GPUs.
+    It has `encode.actors` actors if that is set, else one per GPU, or per CPU without GPUs. Without Ray there is none,
+    unless several actors are set, which are refused then; nor on a cluster without a CPU yet, which grows for tasks
+    that wait, and would never for its one actor.
     """
+    cpus = cluster.cpus()
     actors = settings.actors or gpus or cpus
+    if settings.actors < 2 and (cluster.is_in_process() or not (gpus or cluster.widest())):
+        return None
     if shards < (actors + 1 if settings.actors else actors * _SHARDS_PER_ACTOR):
         return None
     return Pool(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0)
-
-
-def _pool(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
-    """Return `pool_for` the cluster's CPUs; None without Ray, unless several actors are set, which are refused then.
-
-    Also None on a cluster without a CPU yet: it grows for tasks that wait, and would never for its one actor.
-    """
-    by_tasks = settings.actors < 2 and (cluster.is_in_process() or not (gpus or cluster.widest()))
-    return None if by_tasks else pool_for(settings, shards, gpus, cluster.cpus())
 
 
 def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
@@ -303,8 +289,9 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gp
     """
     if cluster.may_grow():
         return
-    wanted = 0 if was_begun_on_cpus(made_as) else gpus.requested or 0  # `auto` uses any GPUs but needs none
-    pool = _pool(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
+    is_on_cpus = (read_or_none(made_as, dict[str, object]) or {}).get("device") == _CPU
+    wanted = 0 if is_on_cpus else gpus.requested or 0  # `auto` uses any GPUs but needs none
+    pool = pool_for(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
     cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 
 
@@ -335,7 +322,7 @@ def encode_texts(
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
     # a hundred small sites are no large run
-    pool = _pool(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
+    pool = pool_for(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
     if pool is not None:
         calls = [(context, name) for name in shards]
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
@@ -353,12 +340,4 @@ def _grouped(shards: Sequence[str], counts: Sequence[int], kind: str) -> list[li
     A group has at most a large shard's questions, and work for a minute: other cores would wait for more.
     """
     most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
-    groups: list[list[str]] = []
-    total = 0
-    for shard, count in zip(shards, counts, strict=True):
-        if not groups or total + count > most:
-            groups.append([])
-            total = 0
-        groups[-1].append(shard)
-        total += count
-    return groups
+    return [[*shards[group]] for group in batch_slices(np.cumsum([0, *counts]), most)]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 from torch import nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
@@ -27,7 +28,7 @@ from dupq.text.token_arrays import TokenIds
 #
 # torch's own gradient has a row for each word of each text and adds them by copying, which is most of a step at 512
 # pairs of titles and bodies (`benchmarks/results/scale.md`). Here the gradient has a row for each distinct word. A CPU
-# adds by compiled loops, a GPU by `embedding_bag`, which adds in the same order every time. T entries of all bags, B
+# adds by scipy, a GPU by `embedding_bag`, which adds in the same order every time. T entries of all bags, B
 # texts, U distinct words, d dimensions.
 
 
@@ -96,10 +97,10 @@ def _gradients_on_cpu(
     """Return the distinct words (U,), the gradients of their rows (U, d), and those of all weights (T,)."""
     words, offsets, sums = ids.numpy(), np.append(begins.numpy(), len(ids)), gradient.numpy()
     distinct, rows = np.unique(words, return_inverse=True)
-    values, products = np.zeros((len(distinct), table.shape[1]), sums.dtype), np.empty(len(words), sums.dtype)
-    _add_weighted(sums, weights.detach().numpy(), offsets, rows, values)
+    by_text = sparse.csr_array((weights.detach().numpy(), rows, offsets), (len(sums), len(distinct)))
+    products = np.empty(len(words), sums.dtype)
     _multiply(sums, table.detach().numpy(), words, offsets, products)
-    return torch.from_numpy(distinct.astype(np.int64)), torch.from_numpy(values), torch.from_numpy(products)
+    return torch.from_numpy(distinct.astype(np.int64)), torch.from_numpy(by_text.T @ sums), torch.from_numpy(products)
 
 
 def _gradients_on_gpu(
@@ -110,18 +111,6 @@ def _gradients_on_gpu(
     values = nn.functional.embedding_bag(texts, gradient, starts, mode="sum", per_sample_weights=weights[entries])
     products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
     return distinct, values, torch.empty_like(products).index_copy_(0, entries, products)
-
-
-@numba.njit(nogil=True, cache=True)
-def _add_weighted(
-    sums: np.ndarray, weights: np.ndarray, offsets: np.ndarray, rows: np.ndarray, values: np.ndarray
-) -> None:
-    """Add the gradient (B, d) of each text, times the word's weight, to the row of `values` of each of its words."""
-    for text in range(len(offsets) - 1):
-        for entry in range(offsets[text], offsets[text + 1]):
-            row, weight = values[rows[entry]], weights[entry]
-            for dimension in range(values.shape[1]):
-                row[dimension] += weight * sums[text, dimension]
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -186,9 +175,14 @@ def word_products(
 
 def window_sums(products: WordProducts) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
     """Yield for successive texts their slice, W1 z_n (T', U) of their windows, and the row where each text begins."""
-    table, offsets = products.table.flatten(0, 1), products.offsets
+    table, offsets, lengths = products.table.flatten(0, 1), products.offsets, np.diff(products.offsets)
     window = products.table.shape[1]
-    windows = torch.from_numpy(_windows(products.rows, offsets, window, products.first, products.outside))
+    gap = window - 1  # before each text, and after the last one
+    positions = np.arange(len(products.rows)) + gap * np.repeat(np.arange(1, len(lengths) + 1), lengths)
+    rows = np.full(len(products.rows) + gap * len(lengths) + window, products.outside)
+    rows[positions] = products.rows
+    rows_of_windows = sliding_window_view(rows, window)[positions + products.first]
+    windows = torch.from_numpy(rows_of_windows * window + np.arange(window))  # in a table of (W + 1) * k rows
     for texts in batch_slices(offsets, _WINDOWS_AT_ONCE):
         begins = offsets[texts.start : texts.stop + 1]
         local = nn.functional.embedding_bag(windows[begins[0] : begins[-1]], table, mode="sum")
@@ -200,24 +194,16 @@ def sums_of_rows(rows: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
     return nn.functional.embedding_bag(torch.arange(len(rows)), rows, begins, mode="sum")
 
 
-def sums_of_words(
-    words: nn.Embedding, weights: torch.Tensor, texts: TokenIds, factors: torch.Tensor | float = 1.0
-) -> torch.Tensor:
-    """Return the sums (n, d) of each text's word vectors, times `weights` of their ids and `factors` (T,)."""
+def sums_of_words(words: nn.Embedding, weights: torch.Tensor, texts: TokenIds) -> torch.Tensor:
+    """Return the sums (n, d) of each text's word vectors, times `weights` (T,)."""
     ids, begins = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets[:-1].astype(np.int32))
-    each = weights[ids] * factors
-    return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=each)
-
-
-def frequencies(texts: TokenIds, size: int) -> np.ndarray:
-    """Return how often each word occurs in its own text (float32, (T,)); the vocabulary has `size` ids."""
-    return _frequencies(texts.ids, texts.offsets, np.zeros(size, np.int32))
+    return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=weights)
 
 
 @numba.njit(nogil=True, cache=True)
-def _frequencies(ids: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`counts` is zero before and after."""
-    times = np.empty(len(ids), np.float32)
+def frequencies(ids: np.ndarray, offsets: np.ndarray, size: int) -> np.ndarray:
+    """Return how often each word occurs in its own text (float32, (T,)); the vocabulary has `size` ids."""
+    times, counts = np.empty(len(ids), np.float32), np.zeros(size, np.int32)
     for text in range(len(offsets) - 1):
         words = ids[offsets[text] : offsets[text + 1]]
         for word in words:
@@ -227,16 +213,3 @@ def _frequencies(ids: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np
         for word in words:
             counts[word] = 0
     return times
-
-
-@numba.njit(nogil=True, cache=True)
-def _windows(rows: np.ndarray, offsets: np.ndarray, window: int, first: int, outside: int) -> np.ndarray:
-    """Return the rows (T, k) of a table of (W + 1) * k rows that each window is the sum of."""
-    windows = np.empty((len(rows), window), np.int64)
-    for text in range(len(offsets) - 1):
-        for word in range(offsets[text], offsets[text + 1]):
-            for j in range(window):
-                at = word + first + j
-                row = rows[at] if offsets[text] <= at < offsets[text + 1] else outside
-                windows[word, j] = row * window + j
-    return windows

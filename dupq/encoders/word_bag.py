@@ -110,8 +110,13 @@ class WordBag(Encoder):
         if self.training and self.dropout:
             dampened = dampened * (torch.rand_like(dampened) >= self.dropout)
         is_present = dampened > 0
-        weights = self.log_weights(words)[:, :, 0].exp() * dampened
-        sums = self._sums(words[is_present], weights[is_present], is_present.sum(dim=1))
+        weights = (self.log_weights(words)[:, :, 0].exp() * dampened)[is_present].to(self.words.weight)
+        sizes = is_present.sum(dim=1)
+        begins, table = sizes.cumsum(0) - sizes, self.words.weight
+        with torch.autocast(words.device.type, enabled=False):
+            sums = nn.functional.embedding_bag(
+                words[is_present], table, begins, mode="sum", sparse=self.words.sparse, per_sample_weights=weights
+            )
         return Embedding(sums, words, self.rarities[words] * dampened)
 
     def forward_unpadded(self, texts: TokenIds) -> Embedding | None:
@@ -136,22 +141,15 @@ class WordBag(Encoder):
         return counts.clamp_min(1).pow(self.power) * (counts > 0)
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
-        """See Encoder. Each of a word's n occurrences weighs a_w n^(p - 1)."""
-        counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
-        weights = self.log_weights.weight[:, 0].exp() * known_words(self.words.num_embeddings)
-        return sums_of_words(self.words, weights, texts, counts.to(weights).pow(self.power - 1))
+        """See Encoder."""
+        return sums_of_words(self.words, self.weights_unpadded(texts), texts)
 
-    def _sums(self, words: torch.Tensor, weights: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sums (B, D) of word vectors; the texts have `sizes` (B,) of the `words` each."""
-        with torch.autocast(words.device.type, enabled=False):
-            return nn.functional.embedding_bag(
-                words,
-                self.words.weight,
-                sizes.cumsum(0) - sizes,
-                mode="sum",
-                sparse=self.words.sparse,
-                per_sample_weights=weights.to(self.words.weight),
-            )
+    def weights_unpadded(self, texts: TokenIds) -> torch.Tensor:
+        """Return the weight a_w n^(p - 1) of each of a word's n occurrences in a text (T,), 0 of unknown words."""
+        size = self.words.num_embeddings
+        counts = torch.from_numpy(frequencies(texts.ids, texts.offsets, size))
+        weights = self.log_weights.weight[:, 0].exp() * known_words(size)
+        return weights[torch.from_numpy(texts.ids)] * counts.to(weights).pow(self.power - 1)
 
 
 def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -216,9 +214,7 @@ class WordBagCNN(WordBag):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
-        factors = self.log_weights.weight[:, 0].exp() * known_words(self.words.num_embeddings)
-        weights = factors[torch.from_numpy(texts.ids)] * counts.to(factors).pow(self.power - 1)
+        weights = self.weights_unpadded(texts)
         products = window_products(self.words, self.convolution, self.window, texts)
         pooled = products.table.new_empty(len(texts), self.convolution.out_features)
         for rows, local, begins in window_sums(products):

@@ -47,8 +47,7 @@ class Sites:
 
     def unpack(self, keys: np.ndarray) -> tuple[list[str], np.ndarray]:
         """Return the sites and ids of keys."""
-        names = [self.names[index] for index in (keys >> ID_BITS).tolist()]
-        return names, keys & MAXIMUM_ID
+        return [self.names[index] for index in (keys >> ID_BITS).tolist()], keys & MAXIMUM_ID
 
     def columns(self, keys: np.ndarray) -> tuple[pa.StringArray, pa.Int64Array]:
         """Return the sites and ids of keys as columns of a table."""
@@ -111,10 +110,8 @@ def pairs_among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def without(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return `keys` (ascending, distinct) except those among `others`. Extra memory: a byte per key."""
-    is_left = np.ones(len(keys), bool)
     indices, are_there = indices_among(keys, others)
-    is_left[indices[are_there]] = False
-    return keys[is_left]
+    return np.delete(keys, indices[are_there])
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
@@ -142,10 +139,7 @@ def key_hashes(keys: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def hash_limit(keys: np.ndarray, most: int) -> int:
     """Return the highest hash among the `most` distinct keys with the lowest hashes; 0 for no keys."""
-    if not most or not len(keys):
-        return 0
-    hashes = key_hashes(keys)
-    return int(hashes.max() if len(keys) <= most else np.partition(hashes, most - 1)[most - 1])
+    return int(np.sort(key_hashes(keys))[:most].max(initial=0))
 
 
 def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
@@ -153,12 +147,7 @@ def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
 
     So samples of two archives agree where the archives do.
     """
-    if len(keys) <= most:
-        return keys
-    if not most:
-        return keys[:0]
-    hashes = key_hashes(keys)
-    return np.sort(keys[hashes <= np.partition(hashes, most - 1)[most - 1]])
+    return keys if len(keys) <= most else np.sort(keys[np.argpartition(key_hashes(keys), most)[:most]])
 
 
 def tabbed_lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
@@ -204,8 +193,7 @@ def proper_pairs(pairs: np.ndarray) -> np.ndarray:
 def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Number `pairs` (shape (m, 2)) of up to 3 * 10^9 `keys` (ascending) in the order of pairs (int64, (m,))."""
     indices = np.searchsorted(keys, pairs)
-    numbers: np.ndarray = indices[:, 0] * len(keys) + indices[:, 1]
-    return numbers
+    return np.asarray(indices[:, 0] * len(keys) + indices[:, 1])
 
 
 def pair_indices(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -226,5 +214,4 @@ def pair_indices(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def are_pairs_among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Tell for each pair in `others` whether it is among `pairs`: bool. Both are as for `pair_indices`."""
-    is_there: np.ndarray = pair_indices(pairs, others) >= 0
-    return is_there
+    return np.asarray(pair_indices(pairs, others) >= 0)

@@ -44,13 +44,10 @@ def content_hashes(titles: pa.Array, bodies: pa.Array) -> np.ndarray:
 
     White space does not count; a null differs from an empty text.
     """
-    hashes = [_hash(title, body) for title, body in zip(titles.to_pylist(), bodies.to_pylist(), strict=True)]
+    columns = ([text and " ".join(text.split()) for text in column.to_pylist()] for column in (titles, bodies))
+    lines = ("\n".join("" if text is None else f":{text}" for text in row) for row in zip(*columns, strict=True))
+    hashes = [hashlib.blake2b(row.encode(), digest_size=_BYTES).digest() for row in lines]
     return np.frombuffer(b"".join(hashes), np.int64).reshape(-1, 2)
-
-
-def _hash(title: str | None, body: str | None) -> bytes:
-    lines = ["" if text is None else ":" + " ".join(text.split()) for text in (title, body)]
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=_BYTES).digest()
 
 
 # The vocabulary: id 0 is padding, id 1 any unknown word, the known words follow from id 2.

@@ -24,15 +24,7 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among, sorted_keys
 from dupq.text.languages import language_of, share_in
-from dupq.text.questions import (
-    NO_HASHES,
-    ContentHashes,
-    content_hashes,
-    lists_of,
-    tags_of,
-    terms_of,
-    texts_table,
-)
+from dupq.text.questions import NO_HASHES, ContentHashes, content_hashes, lists_of, tags_of, terms_of, texts_table
 
 COLUMNS = ("question_id", "title", "body_html", "tags", "owner")  # of questions, for `make_texts`
 AT_ONCE = 1_024  # questions whose HTML is in memory
@@ -87,8 +79,10 @@ def texts_since(questions: Iterator[pa.RecordBatch], earlier: EarlierTexts, sett
         marks.append(lists_of(marks_of(new, texts[-1]["title"], signs.filter(is_new), comparer))[0])
     taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), marks, settings)
     unchanged = (table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts)
-    second = pa.concat_tables(contents)
-    table = _in_order(pa.concat_tables([made, *unchanged]), second["key"].to_numpy())
+    table, second = pa.concat_tables([made, *unchanged]), pa.concat_tables(contents)
+    keys, keys_in_order = table["key"].to_numpy(), second["key"].to_numpy()
+    if not np.array_equal(keys, keys_in_order):  # a repeated key repeats its row
+        table = table.take(pa.array(RowsByKey(keys).find(keys_in_order)))
     return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **earlier.counts}, second)
 
 
@@ -106,13 +100,6 @@ def _with_terms(texts: pa.Table, marks: list[pa.ListArray], settings: TextSettin
 
 def _counts(texts: pa.Table) -> dict[str, int]:
     return {"rows_in": len(texts), "empty texts": pc.sum(pc.equal(texts["text"], "")).as_py() or 0}
-
-
-def _in_order(texts: pa.Table, keys: np.ndarray) -> pa.Table:
-    """Return the row of `texts` for each of `keys`, in their order; a repeated key repeats its row."""
-    own = texts["key"].to_numpy()
-    is_in_order = len(own) == len(keys) and (own == keys).all()
-    return texts if is_in_order else texts.take(pa.array(RowsByKey(own).find(keys)))
 
 
 def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:

@@ -2,44 +2,28 @@
 and a tokeniser of whole columns, which gives exactly the tokens of `tokens.tokens`.
 """
 
-import functools
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.kernel_cache import Integer, numba
+from dupq.kernel_cache import Integer, numba, read_only
 from dupq.text import tokens
 
 
-class Strings(NamedTuple):
-    """n texts in UTF-8: text i is `data[offsets[i]:offsets[i + 1]]` (int64 offsets, uint8 data)."""
+def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of `texts` (int64, (n + 1,)) in their bytes, and these (uint8, UTF-8), which are not copied.
 
-    offsets: np.ndarray
-    data: np.ndarray
-
-
-def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> Strings:
-    """Return the bytes of `texts`, read-only and not copied. A null counts as an empty text."""
-    wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
+    Text i is `data[offsets[i]:offsets[i + 1]]`. A null counts as an empty text.
+    """
     if texts.null_count:
         texts = texts.fill_null("")
-    _, indices, content = texts.buffers()
-    if indices is None or not len(texts):
-        return Strings(np.zeros(len(texts) + 1, np.int64), _read_only(b""))
-    offsets = np.frombuffer(indices, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return Strings(offsets.astype(np.int64), _read_only(content if content is not None else b""))
-
-
-def _read_only(content: pa.Buffer | bytes) -> np.ndarray:
-    """Return a read-only array, whatever the buffer is, so that a kernel is compiled for one type."""
-    data = np.frombuffer(content, np.uint8)
-    data.flags.writeable = False
-    return data
+    texts = texts.cast(pa.large_string())
+    _, offsets, data = texts.buffers()
+    own = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return own.copy(), read_only(np.frombuffer(data, np.uint8))
 
 
 def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
@@ -89,19 +73,13 @@ class TokenIds:
         indices = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return TokenIds(self.ids[indices], offsets)
 
-    @overload
-    def __getitem__(self, texts: slice) -> "TokenIds": ...
+    def __getitem__(self, text: int) -> np.ndarray:
+        """Return the ids of one text, not copied."""
+        return self.ids[self.offsets[text] : self.offsets[text + 1]]
 
-    @overload
-    def __getitem__(self, texts: int) -> np.ndarray: ...
-
-    def __getitem__(self, texts: slice | int) -> "TokenIds | np.ndarray":
-        """Return the ids of one text, or the texts of a slice of step 1. The ids are not copied."""
-        if not isinstance(texts, slice):
-            return self.ids[self.offsets[texts] : self.offsets[texts + 1]]
-        start, stop, step = texts.indices(len(self))
-        assert step == 1
-        offsets = self.offsets[start : max(start, stop) + 1]
+    def rows(self, rows: slice) -> "TokenIds":
+        """Return the texts of a slice, with their ids not copied."""
+        offsets = self.offsets[rows.start : rows.stop + 1]
         return TokenIds(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -117,9 +95,8 @@ class TokenIds:
 
 # The tokeniser of whole columns.
 #
-# Compiled code splits plain texts: ASCII without web addresses, apart from link marks. Most English texts are plain. In
-# most others a few words are not ASCII: `tokens.tokens` splits these, and compiled code the rest. Web addresses and
-# marked code may go over several words, so `tokens.tokens` splits texts that have them.
+# Compiled code splits plain texts: ASCII without web addresses, apart from link marks. Nine of ten English texts are
+# plain. `tokens.tokens` splits the others.
 
 _U = np.uint64
 _SPACE, _APOSTROPHE, _SHARP, _PLUS, _DOT, _COLON, _SLASH, _W = b" '#+.:/w"
@@ -130,10 +107,6 @@ for _byte in b"0123456789_abcdefghijklmnopqrstuvwxyz":
 _READ_AS[[*b"'#+.:", *range(128, 256)]] = _SPECIAL
 _LINK = np.frombuffer(b"LINK ", np.uint8)  # tokens.LINK_TOKEN: compiled code has constants of its own files only
 _MARK = np.frombuffer("\ue000".encode(), np.uint8)  # tokens.LINK_MARK
-_OVER_WORDS = re.compile(rf"://|www\.|[{tokens.CODE_START}{tokens.CODE_END}]")
-_UNSPLIT = "://"  # has the whole text go through `tokens.tokens`, as it may be part of a web address
-_LEAST_ASCII = 8  # characters for each byte that a text has beyond one a character
-_CACHED_WORDS, _LONGEST_CACHED = 1 << 16, 32  # words whose tokens are remembered, and their length: at most 24 MB
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
@@ -142,56 +115,19 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
     A null counts as an empty text. Raises ArrowInvalid if the tokens of a string column exceed 2 GiB.
     """
     wide = texts.cast(pa.large_string())
-    plain, are_plain = _split(wide, False)
+    result, ends, are_plain = _tokens_of_plain(*strings_of(wide))
+    plain = pa.Array.from_buffers(wide.type, len(wide), [None, pa.py_buffer(ends), pa.py_buffer(result)])
     are_others = pa.array(~are_plain)
-    others = wide.filter(are_others).to_pylist()
-    split, are_split = _split(pa.array(map(_with_split_words, others), pa.large_string()), True)
-    for row in np.flatnonzero(~are_split):
-        others[row] = " ".join(tokens.tokens(others[row]))
-    rest = pc.if_else(pa.array(are_split), split, pa.array(others, pa.large_string()))
-    return pc.replace_with_mask(plain, are_others, rest).cast(texts.type)
-
-
-def _with_split_words(text: str) -> str:
-    """Return a text in which what is not ASCII, and stands between two spaces, is tokens joined by spaces.
-
-    If much of it is not ASCII, return what has `tokens.tokens` split the whole text, which is faster then.
-    """
-    if _LEAST_ASCII * (len(text.encode()) - len(text)) > len(text):
-        return _UNSPLIT
-    pieces, end = [], 0
-    for at in np.flatnonzero(np.frombuffer(text.encode("utf-32-le"), "<u4") > 127).tolist():
-        if at >= end:
-            first, stop = max(end, text.rfind(" ", end, at)), text.find(" ", at)
-            end, before = stop if stop >= 0 else len(text), text[end:first]
-            word = text[first:end]
-            pieces += [before, " ", _cached_split(word) if len(word) <= _LONGEST_CACHED else _split_word(word)]
-    return "".join([*pieces, text[end:]])
-
-
-def _split_word(word: str) -> str:
-    """Return the tokens of a word joined by spaces; `_UNSPLIT` if they depend on other words."""
-    if _OVER_WORDS.search(word):
-        return _UNSPLIT
-    return " ".join(tokens.tokens(word)).replace(tokens.LINK_TOKEN, tokens.LINK_MARK)
-
-
-_cached_split = functools.lru_cache(_CACHED_WORDS)(_split_word)
-
-
-def _split(texts: pa.LargeStringArray, is_normal: bool) -> tuple[pa.LargeStringArray, np.ndarray]:
-    """Return what `_tokens_of_plain` does, the tokens as a column."""
-    result, ends, are_plain = _tokens_of_plain(strings_of(texts), is_normal)
-    return pa.Array.from_buffers(texts.type, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(result)]), are_plain
+    others = [" ".join(tokens.tokens(text)) for text in wide.filter(are_others).to_pylist()]
+    return pc.replace_with_mask(plain, are_others, pa.array(others, wide.type)).cast(texts.type)
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tokens_of_plain(offsets: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the tokens of plain texts joined by spaces (uint8), their ends per text, and which texts are plain (bool).
 
-    A text that is not plain has no tokens here. With `is_normal`, words that are not ASCII are tokens already.
+    A text that is not plain has no tokens here.
     """
-    data, offsets = texts.data, texts.offsets
     result = np.empty(2 * (offsets[-1] - offsets[0]) + 1, np.uint8)  # "c#c#" becomes "c# c# ", a mark " LINK "
     ends, are_plain = np.zeros(len(offsets), np.int64), np.ones(len(offsets) - 1, np.bool_)
     end: Integer = np.int64(0)
@@ -205,7 +141,7 @@ def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.nd
                 last = byte
                 at += 1
             else:
-                read, end, last = _write_special(data, offsets[text], at, stop, result, end, last, is_normal)
+                read, end, last = _write_special(data, at, stop, result, end, last)
                 at += read
                 if read == 0:
                     are_plain[text], end = False, begin
@@ -218,36 +154,29 @@ def _tokens_of_plain(texts: Strings, is_normal: bool) -> tuple[np.ndarray, np.nd
 
 @numba.njit(nogil=True, cache=True)
 def _write_special(
-    data: np.ndarray,
-    start: Integer,
-    at: Integer,
-    stop: Integer,
-    result: np.ndarray,
-    end: Integer,
-    last: np.uint8,
-    is_normal: bool,
+    data: np.ndarray, at: Integer, stop: Integer, result: np.ndarray, end: Integer, last: np.uint8
 ) -> tuple[Integer, Integer, np.uint8]:
-    """Write what a special byte of the text `data[start:stop]` begins.
+    """Write what a special byte of the text that ends at `stop` begins.
 
     Return how many bytes were read, 0 if the text is not plain, the new end of `result`, and its last byte.
     """
     byte, following = data[at], data[at + 1] if at + 1 < stop else np.uint8(_SPACE)
     if byte >= 128:
-        if at + 2 < stop and byte == _MARK[0] and following == _MARK[1] and data[at + 2] == _MARK[2]:
-            end += _close(result, end, last)
-            result[end : end + len(_LINK)] = _LINK
-            return len(_MARK), end + len(_LINK), np.uint8(_SPACE)
-        result[end] = byte
-        return np.int64(is_normal), end + 1, byte
-    if _may_be_address(data, start, at, stop):
-        return 0, end, last
+        if at + 2 >= stop or byte != _MARK[0] or following != _MARK[1] or data[at + 2] != _MARK[2]:
+            return 0, end, last
+        end += _close(result, end, last)
+        result[end : end + len(_LINK)] = _LINK
+        return len(_MARK), end + len(_LINK), np.uint8(_SPACE)
+    is_www = byte == _DOT and data[at - 1] | 32 == data[at - 2] | 32 == _W
+    if is_www or (byte == _COLON and following == _SLASH):
+        return 0, end, last  # it may be in a web address
     if last == _SPACE:
         return 1, end, last
-    if byte == _APOSTROPHE and _is_letter(following, is_normal):
-        result[end] = byte
-        read, end = 1, end + 1
-        while at + read < stop and _is_letter(data[at + read], is_normal):
-            result[end] = data[at + read] | 32 if data[at + read] < 128 else data[at + read]
+    read = 1
+    if byte == _APOSTROPHE and 97 <= following | 32 <= 122:
+        result[end], end = byte, end + 1
+        while at + read < stop and 97 <= data[at + read] | 32 <= 122:
+            result[end] = data[at + read] | 32
             read, end = read + 1, end + 1
         last = result[end - 1]
         if at + read == stop or _READ_AS[data[at + read]] == _SPECIAL:
@@ -256,8 +185,6 @@ def _write_special(
         read = 1 if byte == _SHARP else 2
         result[end : end + read] = byte
         end += read
-    else:
-        read = 1
     return read, end + _close(result, end, last), np.uint8(_SPACE)
 
 
@@ -266,17 +193,3 @@ def _close(result: np.ndarray, end: Integer, last: np.uint8) -> Integer:
     """Write a space unless one was written last; return how many were written."""
     result[end] = _SPACE
     return np.int64(last != _SPACE)
-
-
-@numba.njit(nogil=True, cache=True)
-def _is_letter(byte: np.uint8, is_normal: bool) -> bool:
-    return bool(97 <= byte | 32 <= 122 or (is_normal and byte >= 128))
-
-
-@numba.njit(nogil=True, cache=True)
-def _may_be_address(data: np.ndarray, start: Integer, at: Integer, stop: Integer) -> bool:
-    """Tell whether the byte at `at` is the colon of :// or the dot of www., so that it may be in a web address."""
-    if data[at] == _COLON:
-        return bool(at + 2 < stop and data[at + 1] == _SLASH and data[at + 2] == _SLASH)
-    is_www = at - start > 2 and data[at - 1] | 32 == data[at - 2] | 32 == data[at - 3] | 32 == _W
-    return bool(data[at] == _DOT and is_www)

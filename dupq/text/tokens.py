@@ -11,11 +11,11 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 import regex
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 # From a question's HTML to plain text, with code and links treated as in the papers.
 #
@@ -27,6 +27,7 @@ LINK_MARK = "\ue000"
 CODE_START = "\ue001"
 CODE_END = "\ue002"
 
+_CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other code
 _MARKS = regex.compile(
     f"[{LINK_MARK}{CODE_START}{CODE_END}]|&#(?:0*5734[4-6](?![0-9])|[xX]0*[eE]00[0-2](?![0-9A-Fa-f]));?"
 )
@@ -54,9 +55,11 @@ def html_to_text(html: str, code: str) -> str:
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return ""
-    if _may_have_note(html):
+    if not html.isascii() or "&#" in html or "duplic" in html.lower():  # "&#" may spell letters as numbers
         _remove_duplicate_notes(tree)
-    _treat_code(tree, code)
+    if code != "kept":
+        for node in tree.css(_CODE):
+            node.replace_with(f"{CODE_START}{node.text(separator=' ')}{CODE_END}" if code == "prefixed" else " ")
     for node in tree.css("a"):
         node.replace_with(LINK_MARK)
     for node in tree.css("img, script, style"):
@@ -64,41 +67,19 @@ def html_to_text(html: str, code: str) -> str:
     return tree.body.text(separator=" ")
 
 
-_CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other code
-
-
-def _treat_code(tree: LexborHTMLParser, code: str) -> None:
-    for node in tree.css(_CODE):
-        if code == "removed":
-            node.replace_with(" ")
-        elif code == "prefixed":
-            node.replace_with(f"{CODE_START}{node.text(separator=' ')}{CODE_END}")
-
-
-def _may_have_note(html: str) -> bool:
-    """Tell whether `html` may have a duplicate note, without parsing. With "&#" letters may be spelled as numbers."""
-    return not html.isascii() or "&#" in html or "duplic" in html.lower()
-
-
 def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
-    for tag in ("blockquote", "p"):
-        for node in tree.css(tag):
-            match = _NOTE.match(node.text(separator=" "))
-            if match is None:
-                continue
-            if node.css_first("a") is not None:
+    for node in chain.from_iterable(map(tree.css, ("blockquote", "p"))):
+        text = node.text(separator=" ")
+        match = _NOTE.match(text)
+        if match and node.css_first("a") is not None:
+            node.decompose()
+        elif match and match.end() >= len(text.rstrip()):  # a heading, whose links are in the next block
+            following = node.next
+            while following is not None and following.tag == "-text":
+                following = following.next
+            if following is not None and following.tag in ("p", "ul", "ol") and following.css_first("a") is not None:
+                following.decompose()
                 node.decompose()
-            elif match.end() >= len(node.text(separator=" ").rstrip()):
-                _remove_note_over_several_blocks(node)
-
-
-def _remove_note_over_several_blocks(heading: LexborNode) -> None:
-    following = heading.next
-    while following is not None and following.tag == "-text":
-        following = following.next
-    if following is not None and following.tag in ("p", "ul", "ol") and following.css_first("a") is not None:
-        following.decompose()
-        heading.decompose()
 
 
 Markup = Literal["auto", "html", "plain"]
@@ -130,19 +111,16 @@ def as_html(text: str) -> str:
 
 LINK_TOKEN = "LINK"
 CODE_PREFIX = "CODE_"
-_TOKENS_MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
-IN_ADDRESS = r"[^\s<>\"]"
-_ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
+_ADDRESS = regex.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]+", regex.IGNORECASE)
 # scripts without spaces between words; Unicode assigns ー, used in Hiragana and Katakana, to no script
-UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-# the lookahead is ten times as fast as the class, and rejects most characters
-_UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({UNSPACED}+)")
-FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
-APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
+_UNSPACED_RUN = regex.compile(
+    r"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])"  # ten times as fast as the class, and rejects most characters
+    r"([\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+)"
+)
 _TOKEN = regex.compile(
     rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
-    rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
+    r"|[\p{L}\p{N}_][\p{L}\p{M}\p{N}_]*(?:'[\p{L}\p{M}]+)*(?:\+\+|\#)?"
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
 # The dotted and the dotless i of Turkish become one letter: a capital or unaccented spelling does not tell them apart.
@@ -166,7 +144,13 @@ def written_form(text: str) -> str:
     """Return `as_read(text)` with spaces between all words and a link mark for each web address."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return _spaced(as_read(text))
+    runs = _UNSPACED_RUN.split(as_read(text))  # every second one is in a script without spaces between words
+    if len(runs) > 1:
+        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+
+        # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
+        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
+    return " ".join(runs)
 
 
 def as_read(text: str) -> str:
@@ -179,27 +163,14 @@ def as_read(text: str) -> str:
     return text
 
 
-def _spaced(text: str) -> str:
-    """Return the text with spaces between the words of scripts that write none."""
-    runs = _UNSPACED_RUN.split(text)  # every second one is in such a script
-    if len(runs) > 1:
-        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
-
-        # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
-        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
-    return " ".join(runs)
-
-
 def with_marks_named(raw_tokens: list[str], plain: Callable[[str], str]) -> list[str]:
     """Replace marks by LINK, and by CODE_ before caseless tokens of code; pass other tokens through `plain`."""
-    result = []
-    in_code = False
+    result, in_code = [], False
     for token in raw_tokens:
-        if token in _TOKENS_MARKS:
-            if token == LINK_MARK:
-                result.append(LINK_TOKEN)
-            else:
-                in_code = token == CODE_START
+        if token == LINK_MARK:
+            result.append(LINK_TOKEN)
+        elif token in (CODE_START, CODE_END):
+            in_code = token == CODE_START
         else:
             result.append(CODE_PREFIX + token.casefold() if in_code else plain(token))
     return result

@@ -57,7 +57,9 @@ def slow_unknown(known: Reader, rows: list[tuple[str, str]]) -> float:
 
 def slow_found(known: Reader, rows: list[tuple[str, str]]) -> float:
     """By all cosines of titles and bodies, as the encoder mixes them."""
-    titles, bodies = (known.encode_alone(pa.array([row[side] for row in rows])) for side in (0, 1))
+    most = known.settings.encoder.maximum_tokens
+    ids = (known.vocabulary.sequences(pa.array([row[side] for row in rows]), most)[0] for side in (0, 1))
+    titles, bodies = map(known.encode_ids, ids)
     measure = known.network.measure
 
     def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:

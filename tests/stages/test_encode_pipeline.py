@@ -19,6 +19,7 @@ from dupq import storage
 from dupq.encoders import steps
 from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
+from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.gpus import NO_GPUS
 from dupq.job.tasks import Report
@@ -43,7 +44,7 @@ context, shards = pickle.load(open(sys.argv[1], "rb"))
 from dupq.system import recording
 with recording() as written:
     calls, outputs = [(context, shard) for shard in shards], [f"{context.files.output}/{shard}" for shard in shards]
-    pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus, gpus)
+    pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus)
     report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
@@ -172,10 +173,12 @@ def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: N
     ],
 )
 def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
-    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int
+    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pool_for(settings, least - 1, gpus, cpus) is None
-    crew = pool_for(settings, least, gpus, cpus)
+    for name, value in {"is_in_process": False, "cpus": cpus, "widest": 1.0}.items():
+        monkeypatch.setattr(cluster, name, lambda value=value: value)
+    assert pool_for(settings, least - 1, gpus) is None
+    crew = pool_for(settings, least, gpus)
     assert crew is not None
     assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
     if gpus:

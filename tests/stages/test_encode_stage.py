@@ -6,7 +6,7 @@ import pytest
 
 from dupq import storage
 from dupq.encoders import steps
-from dupq.encoders.steps import gpus_to_encode, gpus_to_make, was_begun_on_cpus
+from dupq.encoders.steps import gpus_to_encode, gpus_to_make
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus
@@ -35,7 +35,6 @@ def test_a_run_begun_on_cpus_stays_on_them(
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
     assert gpus_of(record, wanted) == 0
     assert storage.read_json(record) == {"torch": "2", "device": "cpu"}
-    assert was_begun_on_cpus(record)
     assert ("--gpus 2: this run's embeddings were begun on CPUs" in capsys.readouterr().out) == (wanted == 2)
 
 
@@ -55,7 +54,6 @@ def test_what_was_made_before_it_was_known_on_what_is_removed(record: str) -> No
     storage.write_bytes(f"{record}.embeddings/0.parquet", b"")
     gpus_of(record, 0)
     assert not storage.exists(f"{record}.embeddings/0.parquet")
-    assert not was_begun_on_cpus(f"{record}.other")
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class MappSent(Encoder):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        sums = sums_of_words(self.words, self.word_weights, texts)
+        sums = sums_of_words(self.words, self.word_weights[torch.from_numpy(texts.ids)], texts)
         return in_blocks(lambda block: without_components(self._map(block), self.components), sums)
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:

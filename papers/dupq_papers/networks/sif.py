@@ -66,7 +66,7 @@ class SIF(Encoder):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        sums = sums_of_words(self.words, self.word_weights, texts)
+        sums = sums_of_words(self.words, self.word_weights[torch.from_numpy(texts.ids)], texts)
         averages = sums / torch.from_numpy(texts.lengths).clamp_min(1)[:, None]
         return in_blocks(lambda block: without_components(block, self.components), averages)
 
