@@ -210,7 +210,7 @@ _NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRI
 _LONGEST_NAMES = 1 << 10  # bytes outside the values of a plain row: all of _NAMES have half as many
 _ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with their control characters
 _NON_CHARACTER = re.compile(b"\xef\xbf[\xbe\xbf]")  # U+FFFE and U+FFFF, which XML forbids
-_OTHER_REFERENCE = re.compile(b"&(?!%b)" % b"|".join(reference[1:] for reference in REFERENCES))
+_OTHER_REFERENCE = re.compile(b"&(?!%b)" % "|".join(reference[1:] for reference in REFERENCES).encode())
 
 
 def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainRow | Row | BrokenRow]:
