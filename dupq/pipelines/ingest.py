@@ -245,7 +245,8 @@ class _SiteIngest:
         for table in tables:
             shards = steps.plan_shards(self._ordered(table), self._job.settings.shard_rows)
             self._shards[table] = len(shards)
-            tasks += [self._start(steps.write_shard, shard, table, self._staged(table), accepted) for shard in shards]
+            for uri, ranges in zip(self._shard_uris(self._staged(table), table), shards, strict=True):
+                tasks.append(self._start(steps.write_shard, uri, ranges, table, accepted))
         for task in tasks:
             self._result(task)
 
