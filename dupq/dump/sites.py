@@ -191,38 +191,38 @@ def _check_all_used(listings: Mapping[str, _Listing], used: Collection[str]) -> 
 
 def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | Failure]:
     """Return the posts and links in a file: none in one that is not a dump, unless --dump names it."""
-    name = storage.name(uri).lower()
+    name, site = storage.name(uri).lower(), ""
     try:
         if name.endswith(".7z"):
-            return _archived_tables(uri)
+            stem = storage.name(uri)[: -len(".7z")]
+            prefix, table = _site_and_table(stem)
+            site = prefix if table in _TABLES else stem
+            return [] if table in OTHER_TABLES else _archived_tables(uri, site)
         if name.endswith(".parquet"):
-            table = dump_table(storage.read_schema(uri).names)
             site, origin = _parquet_site(uri, is_named)
-            return [] if table is None else [_SiteTable(site, table, Member(uri), origin)]
+            held = dump_table(storage.read_schema(uri).names)
+            return [] if held is None else [_SiteTable(site, held, Member(uri), origin)]
     except DupqError as error:
-        return [(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
+        return [(site, error)]
     xml_table = _xml_table(uri, is_named) if without_compression(name).endswith(".xml") else None
     return [] if xml_table is None else [xml_table]
 
 
 def _xml_table(uri: str, is_named: bool) -> _SiteTable | None:
     """Return the table in `SITE/Posts.xml`, `SITE-Posts.xml` or, if --dump names it, `SITE.xml`; also of PostLinks."""
-    folder = storage.parent(uri)
     stem = without_compression(storage.name(uri))[: -len(".xml")]
-    if stem.lower() in _TABLES:
-        return _SiteTable(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
-    site, table = _site_and_table(stem)
-    if table in _TABLES:
-        return _SiteTable(site, _TABLES[table], Member(uri), uri)
-    if not is_named or {stem.lower(), table} & OTHER_TABLES:
-        return None
-    return _SiteTable(stem, "posts", Member(uri), uri)
+    site, table = storage.name(storage.parent(uri)), stem.lower()
+    if table not in _TABLES:
+        site, table = _site_and_table(stem)
+    if table not in _TABLES:
+        if not is_named or {stem.lower(), table} & OTHER_TABLES:
+            return None
+        site, table = stem, "posts"
+    return _SiteTable(site, _TABLES[table], Member(uri), uri)
 
 
-def _archived_tables(uri: str) -> list[_SiteTable]:
+def _archived_tables(uri: str, site: str) -> list[_SiteTable]:
     """Return the tables in `SITE.7z`, `SITE-Posts.7z` or `SITE-PostLinks.7z`."""
-    if _site_and_table(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
-        return []
     members: dict[_TableName, Member] = {}
     for name in read_header(uri):
         table = _TABLE_FILES.get(storage.name(name).lower())
@@ -230,13 +230,7 @@ def _archived_tables(uri: str) -> list[_SiteTable]:
             raise DupqError(f"{uri}: holds {members[table].name} and {name}; expected is one site only")
         if table is not None:
             members[table] = Member(uri, name)
-    return [_SiteTable(_archive_site(uri), table, member, uri) for table, member in members.items()]
-
-
-def _archive_site(uri: str) -> str:
-    stem = storage.name(uri)[: -len(".7z")]
-    site, table = _site_and_table(stem)
-    return site if table in _TABLES else stem
+    return [_SiteTable(site, table, member, uri) for table, member in members.items()]
 
 
 def _site_and_table(stem: str) -> tuple[str, str]:
@@ -293,12 +287,13 @@ def _dump_site(site: str, tables: list[_SiteTable]) -> DumpSite:
         )
         uri = tables[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
-    if all(table.origin == _FOREIGN for table in tables):
-        return DumpSite(site, _sorted_members(tables), (), True)
     posts, links = _members(tables, "posts"), _members(tables, "links")
     if not posts:
-        raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
-    return DumpSite(site, posts, links)
+        names = [storage.name(links[0].uri), storage.name(links[0].name or ""), "PostLinks"]
+        name = next(name for name in names if "postlinks" in name.lower())
+        missing = re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
+        raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {missing} is missing")
+    return DumpSite(site, posts, links, all(table.origin == _FOREIGN for table in tables))
 
 
 def _members(tables: Iterable[_SiteTable], name: _TableName) -> tuple[Member, ...]:
@@ -308,15 +303,4 @@ def _members(tables: Iterable[_SiteTable], name: _TableName) -> tuple[Member, ..
         if file.origin != files[0].origin:
             first, second = sorted([files[0].member.source, file.member.source])
             raise DupqError(f"{first} and {second} both hold the {name} of '{file.site}'; ingest one of them")
-    return _sorted_members(files)
-
-
-def _sorted_members(tables: Iterable[_SiteTable]) -> tuple[Member, ...]:
-    return tuple(sorted({table.member for table in tables}, key=lambda member: member.source))
-
-
-def _missing_file(links: Member) -> str:
-    """Return the name that the file with the posts to `links` would have."""
-    names = [storage.name(links.uri), storage.name(links.name or ""), "PostLinks"]
-    name = next(name for name in names if "postlinks" in name.lower())
-    return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
+    return tuple(sorted({file.member for file in files}, key=lambda member: member.source))
