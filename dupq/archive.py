@@ -209,16 +209,10 @@ def answer_shards(questions: str, sites: Sites) -> list[Shard]:
 
 
 def _shards_site_of(uri: str) -> str:
-    site = site_in(uri)
-    if site is None:
-        raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
-    return site
-
-
-def site_in(uri: str) -> str | None:
-    """Return the site of a table's file; None if it is in no `site=NAME` folder."""
     sites = _SITE.findall(uri)
-    return sites[-1] if sites else None
+    if not sites:
+        raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
+    return str(sites[-1])
 
 
 def above_sites(table: str, files: Sequence[storage.File]) -> tuple[str, list[storage.File]]:

@@ -238,26 +238,25 @@ class Account:
             )
 
     def totals(self) -> dict[str, object]:
-        """Return the site's totals, and in `files` the counts of each. Raises DupqError if they do not add up."""
+        """Return the site's totals, and in `files` what is not zero of each, but always `rows` and `rejects`.
+
+        Raises DupqError if they do not add up.
+        """
         for source, counts in zip(self._sources, self._files, strict=True):
             if counts["rows"] != sum(counts[outcome] for outcome in _OUTCOMES):
                 shown = ", ".join(f"{outcome} {counts[outcome]:,}" for outcome in _OUTCOMES if counts[outcome])
                 raise DupqError(f"{source}: {counts['rows']:,} rows are not the sum of {shown}: a bug in dupq")
         posts, links = _sum(self._files[: self._posts]), _sum(self._files[self._posts :])
-        sums = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
+        sums: dict[str, object] = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
-        if forbidden := posts[_FORBIDDEN] + links[_FORBIDDEN]:
-            sums[_FORBIDDEN] = forbidden
-        if posts[WITHOUT_ID]:
-            sums[WITHOUT_ID] = posts[WITHOUT_ID]
-        return {**sums, "files": dict(zip(self._sources, map(_shown_counts, self._files), strict=True))}
+        sums |= {name: count for name in (_FORBIDDEN, WITHOUT_ID) if (count := posts[name] + links[name])}
+        names = ("rows", *_OUTCOMES, _FORBIDDEN)
+        sums["files"] = {
+            source: {name: counts[name] for name in names if counts[name] or name in ("rows", "rejects")}
+            for source, counts in zip(self._sources, self._files, strict=True)
+        }
+        return sums
 
 
 def _sum(files: Iterable[Counter[str]]) -> Counter[str]:
     return sum(files, Counter[str]())
-
-
-def _shown_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts without zeros, but always `rows` and `rejects`."""
-    names = ("rows", *_OUTCOMES, _FORBIDDEN)
-    return {name: counts.get(name, 0) for name in names if name in ("rows", "rejects") or counts.get(name)}

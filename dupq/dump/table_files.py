@@ -183,10 +183,12 @@ def _attribute_indices(
     names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
     """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
-    if form == "json" and table == "table" and files.is_export(names, columns):
-        return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
-    is_dump = table == "table" and not columns.any_named and files.dump_table(names) == "posts"
-    return column_indices(columns, names, "posts" if is_dump else table, source), False
+    if table == "table" and not columns.any_named:
+        if form == "json" and {"number", "title", "body"} <= set(names):
+            return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
+        if files.dump_table(names) == "posts":
+            table = "posts"
+    return column_indices(columns, names, table, source), False
 
 
 def read_numbered(
