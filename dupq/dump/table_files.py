@@ -200,33 +200,28 @@ def read_numbered(
     in each `file`.
     """
     numbered: list[Row | BrokenRow] = []
-    ids: list[tuple[dict[str, object], str]] = []
-    links: list[dict[str, object]] = []
+    ids, links, without_id = list[dict[str, object]](), list[dict[str, object]](), 0
     for row in rows:
-        if not isinstance(row, Row) or row.attributes.get("PostTypeId") != "1":
-            numbered.append(row)
-            continue
-        if row.attributes.keys() & {"Id", _ROW_NUMBER}:
-            own_id = row.attributes.get("Id") or row.attributes[_ROW_NUMBER]
-            if _ROW_NUMBER in row.attributes:
-                number = file * _FILE_ROWS + int(own_id)
-                own_id = own_id if above is None else f"{source.removeprefix(above)}:{own_id}"
-            else:
-                number = id_number(own_id)
-            row = row._replace(attributes={**row.attributes, "Id": str(number)})
-            id_row = {"question_id": number, "id": own_id, "source": source, "position": row.position}
-            ids.append((id_row, row.excerpt))
-            others = row.attributes.get(files.DUPLICATE_OF, "").split()
-            links += [{"question_id": number, "related_id": int(other), "link_type": "duplicate"} for other in others]
+        if isinstance(row, Row) and row.attributes.get("PostTypeId") == "1":
+            own_id, row_number = row.attributes.get("Id", ""), row.attributes.get(_ROW_NUMBER)
+            number = id_number(own_id)
+            if row_number is not None:
+                without_id += 1
+                number = file * _FILE_ROWS + int(row_number)
+                own_id = row_number if above is None else f"{source.removeprefix(above)}:{row_number}"
+            if own_id:
+                row = row._replace(attributes={**row.attributes, "Id": str(number)})
+                ids.append({"question_id": number, "id": own_id, "source": source, "position": row.position})
+                for other in row.attributes.get(files.DUPLICATE_OF, "").split():
+                    links.append({"question_id": number, "related_id": int(other), "link_type": "duplicate"})
         numbered.append(row)
     parsed = read_rows(numbered, file_format, source)
-    if without_id := sum(_ROW_NUMBER in row.attributes for row in numbered if isinstance(row, Row)):
-        parsed = replace(parsed, counts=parsed.counts | {WITHOUT_ID: without_id})
-    rejected = {(row["position"], row["excerpt"]) for row in parsed.rejects.to_pylist()}
-    kept = [row for row, excerpt in ids if (row["position"], excerpt) not in rejected]
+    rejected = set(parsed.rejects["position"].to_pylist())
+    kept = [row for row in ids if row["position"] not in rejected]
     tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}
     tables = {name: sort_rows(name, table)[0] for name, table in tables.items()}
-    return replace(parsed, tables=parsed.tables | tables)
+    counts = parsed.counts | ({WITHOUT_ID: without_id} if without_id else {})
+    return replace(parsed, tables=parsed.tables | tables, counts=counts)
 
 
 def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
