@@ -78,12 +78,14 @@ def find_sites(
     or has no dump in it; SettingError if `site` is given for several sites.
     """
     listings = {uri: _list(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
-    have_tables = {
-        uri for uri, (files, _) in listings.items() if any(is_table(f) or f.lower().endswith(".zip") for f in files)
+    searched = {  # for dumps
+        uri: files
+        for uri, (files, _) in listings.items()
+        if not (has_columns and any(is_table(file) or file.lower().endswith(".zip") for file in files))
     }
-    dumps = _dump_tables(
-        {uri: listing for uri, listing in listings.items() if not (has_columns and uri in have_tables)}
-    )
+    named = {uri for uri, files in searched.items() if files == [uri]}  # for which the links next to them count too
+    files = sorted({file for files in searched.values() for file in files}.union(*map(_links_next_to, named)))
+    dumps = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
     by_site: dict[str, list[_SiteTable]] = {}
     failures: dict[str, DupqError] = {}
     for table in itertools.chain.from_iterable(dumps.values()):
@@ -124,17 +126,7 @@ def _list(uri: str, left_out: tuple[str, ...]) -> _Listing:
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
     broken_links = [] if kind == "file" else storage.broken_links(uri)
-    return _Listing(
-        [file for file in files if not file.startswith(left_out)],
-        [link for link in broken_links if not link.startswith(left_out)],
-    )
-
-
-def _dump_tables(listings: Mapping[str, _Listing]) -> dict[str, Sequence[_SiteTable | Failure]]:
-    """Return the tables of dumps by file, for all listed files and for the links next to posts that --dump names."""
-    named = {uri for uri, (files, _) in listings.items() if files == [uri]}
-    files = sorted({file for files, _ in listings.values() for file in files}.union(*map(_links_next_to, named)))
-    return dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
+    return _Listing(*([path for path in paths if not path.startswith(left_out)] for paths in (files, broken_links)))
 
 
 def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
