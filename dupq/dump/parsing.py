@@ -13,19 +13,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.dump.files import Member, Table
 from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttributes, escape, read_columns
-from dupq.dump.xml_files import (
-    OPENING_LIMIT,
-    ROW_START,
-    BrokenRow,
-    PlainRow,
-    Row,
-    Segment,
-    check_nothing_follows,
-    excerpt,
-    read_closing,
-    read_opening,
-    rows_in,
-)
+from dupq.dump.xml_files import BrokenRow, PlainRow, Row, excerpt
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
@@ -78,23 +66,6 @@ class ParsedRows:
     tables: dict[str, pa.Table]
     rejects: pa.Table
     counts: dict[str, int]
-
-
-def read_segment(segment: Segment, file_format: Format, source: str) -> ParsedRows:
-    """Parse a segment of an XML file.
-
-    Raises DupqError naming `source` if the file does not open with the root element of `file_format`, or does not
-    close with it.
-    """
-    data, start, end = segment.data, 0, len(segment.data)
-    if segment.position == 0:
-        start, is_empty = read_opening(data[:OPENING_LIMIT], file_format.root, source)
-        if is_empty and segment.reaches_end and ROW_START.search(data, start) is None:
-            check_nothing_follows(data[start:], f"{file_format.root}/", source, start)
-            return read_rows([], file_format, source)
-    if segment.reaches_end:
-        end = read_closing(data, file_format.root, source, segment.position)
-    return read_rows(rows_in(data, start, end, segment.position), file_format, source)
 
 
 def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, source: str) -> ParsedRows:

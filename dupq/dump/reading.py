@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
-from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment
+from dupq.dump.parsing import Format, ParsedRows, read_rows
 from dupq.dump.streams import UnpackedStream, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
-from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, segments
+from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, segment_rows, segments
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
@@ -116,7 +116,8 @@ def _xml_batches(file_range: FileRange, file_format: Format) -> Iterator[Batch]:
             if isinstance(stream, UnpackedStream):
                 position = round(stream.share * stream.packed_bytes) * file_range.counts_size
                 packed_bytes, reported = position - reported, position
-            read = partial(read_segment, segment, file_format, member.source)
+            rows = segment_rows(segment, file_format.root, member.source)
+            read = partial(read_rows, rows, file_format, member.source)
             yield Batch(_name(file_range, segment.number), packed_bytes, read)
 
 
