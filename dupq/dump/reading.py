@@ -86,9 +86,9 @@ def check_columns(site: DumpSite, columns: Columns) -> None:
             with local_copy(member) as path:
                 return check_table(path, member.source, member.form, columns)
 
-        with_ids = dict(zip(site.posts, side_by_side(has_ids, site.posts), strict=True))
-        if len(set(with_ids.values())) > 1:
-            without = next(member.source for member, has in with_ids.items() if not has)
+        with_ids = side_by_side(has_ids, site.posts)
+        if any(with_ids) and not all(with_ids):
+            without = site.posts[with_ids.index(False)].source
             raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")
 
 

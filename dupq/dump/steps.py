@@ -9,9 +9,8 @@ partition after partition.
 import functools
 import hashlib
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_or_none
-from dupq.system import side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
@@ -104,15 +103,9 @@ def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[
     """
     give_back()
     reset_peak()
-    begun: deque[Future[WrittenBatch]] = deque()
     parsers = _PARSERS if file_range.member.is_packed else 1
-    with ThreadPoolExecutor(parsers) as pool:
-        for batch in batches(file_range, job):
-            begun.append(pool.submit(read_batch, batch, work))
-            if len(begun) > parsers:
-                yield begun.popleft().result(), peak_mb()
-        while begun:
-            yield begun.popleft().result(), peak_mb()
+    for written in ahead(lambda batch: read_batch(batch, work), batches(file_range, job), parsers):
+        yield written, peak_mb()
 
 
 def read_batch(batch: Batch, work: str) -> WrittenBatch:
