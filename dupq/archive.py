@@ -81,20 +81,22 @@ def table_files(table: str) -> list[storage.File]:
     if not archive.startswith("/") and not storage.is_remote(archive):
         return listed  # the table is a whole bucket, so there are no records next to it
     records = _records(archive, kind, only)
-    sites: dict[str, dict[str, storage.File]] = {site: {} for site in records}
-    for file in listed:
-        site = only or _site_of(file.relative.partition("/")[0])
-        sites.setdefault(site, {})[file.uri] = file
-    unnamed = [site for site in sites if site and site not in records]
+    files = {file.uri: file for file in listed}
+    sites = {file.uri: only or _site_of(file.relative.partition("/")[0]) for file in listed}
+    unnamed = list(dict.fromkeys(site for site in sites.values() if site and site not in records))
     begun = side_by_side(lambda site: storage.exists(storage.join(archive, UNFINISHED, site, BEGUN)), unnamed)
     for site in itertools.compress(unnamed, begun):
         raise DupqError(f"{archive}: the ingest of {site} was cut off, or is at work; run it again to its end")
-    kept = set()
-    for site, files in sites.items():
-        if site in records:
-            kept |= _named(records[site], storage.join(root, f"site={site}"), files)
-        else:
-            kept |= files.keys()
+    kept = {uri for uri, site in sites.items() if site not in records}
+    for site, sizes in records.items():
+        for name, size in sizes.items():
+            uri = storage.join(root, f"site={site}", name)
+            if uri not in files or files[uri].size != size:
+                state = "has another size than when" if uri in files else "is gone since"
+                raise DupqError(
+                    f"{uri}: {state} its ingest wrote it; remove the site's file in ingest/ and ingest the dump again"
+                )
+            kept.add(uri)
     if len(kept) < len(listed):
         _log.warning(f"{table}: {len(listed) - len(kept):,} files that no finished ingest has named are left out")
     return [file for file in listed if file.uri in kept]
@@ -109,25 +111,12 @@ def _records(archive: str, kind: str, only: str) -> dict[str, dict[str, int]]:
     listed = storage.list_files(storage.join(archive, "ingest"), ".json")
     uris = {file.relative.removesuffix(".json"): file.uri for file in listed}
     chosen = {site: uri for site, uri in uris.items() if only in ("", site)}
-
-    def files_of(uri: str) -> dict[str, int]:
-        sizes = read_record(uri)["tables"]
-        return {path.removeprefix(f"{kind}/"): size for path, size in sizes.items() if path.startswith(f"{kind}/")}
-
-    tables = side_by_side(files_of, chosen.values())
-    return {site: files for site, files in zip(chosen, tables, strict=True) if files}
-
-
-def _named(sizes: dict[str, int], folder: str, files: dict[str, storage.File]) -> set[str]:
-    """Return the URIs of a site's files that its record names. Raises DupqError if one is gone or was replaced."""
-    expected = {storage.join(folder, name): size for name, size in sizes.items()}
-    for uri, size in expected.items():
-        if uri not in files or files[uri].size != size:
-            state = "has another size than when" if uri in files else "is gone since"
-            raise DupqError(
-                f"{uri}: {state} its ingest wrote it; remove the site's file in ingest/ and ingest the dump again"
-            )
-    return set(expected)
+    prefix = f"{kind}/"
+    tables = {
+        site: {path.removeprefix(prefix): size for path, size in record["tables"].items() if path.startswith(prefix)}
+        for site, record in zip(chosen, side_by_side(read_record, chosen.values()), strict=True)
+    }
+    return {site: files for site, files in tables.items() if files}
 
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
@@ -165,9 +154,8 @@ def question_shards(uri: str, skipped: Sequence[str] | None = None) -> tuple[lis
     kept = [file for file in files if file.relative not in left_out]
     if not kept:
         raise DupqError(f"--skip-shard: no shard of {uri} is left")
-    can_skip = skipped is not None
     shards = [
-        Shard(index, file.uri, _shards_site_of(file.uri), skip_as=file.relative if can_skip else None)
+        Shard(index, file.uri, _shards_site_of(file.uri), skip_as=None if skipped is None else file.relative)
         for index, file in enumerate(kept)
     ]
     return shards, Sites([_shards_site_of(file.uri) for file in files])
@@ -221,16 +209,10 @@ def answer_shards(questions: str, sites: Sites) -> list[Shard]:
 
 
 def _shards_site_of(uri: str) -> str:
-    site = site_in(uri)
-    if site is None:
-        raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
-    return site
-
-
-def site_in(uri: str) -> str | None:
-    """Return the site of a table's file; None if it is in no `site=NAME` folder."""
     sites = _SITE.findall(uri)
-    return sites[-1] if sites else None
+    if not sites:
+        raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
+    return str(sites[-1])
 
 
 def above_sites(table: str, files: Sequence[storage.File]) -> tuple[str, list[storage.File]]:
@@ -284,8 +266,10 @@ def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) 
 def _check_file(uri: str, expected: pa.Schema) -> int:
     footer = storage.read_footer(uri)
     conform(footer.schema.to_arrow_schema().remove_metadata().empty_table(), expected, uri)
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    all_columns = [group.column(index) for group in groups for index in range(group.num_columns)]
     for field in expected:
-        columns = [column for column in _columns_of(footer) if column.path_in_schema == field.name]
+        columns = [column for column in all_columns if column.path_in_schema == field.name]
         if not field.nullable:
             _check_values(columns, field.name, uri)
         size = sum(column.total_uncompressed_size for column in columns)
@@ -297,11 +281,6 @@ def _check_file(uri: str, expected: pa.Schema) -> int:
     return int(footer.num_rows)
 
 
-def _columns_of(footer: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        yield from map(group.column, range(group.num_columns))
-
-
 def _check_values(columns: Sequence[pq.ColumnChunkMetaData], name: str, uri: str) -> None:
     """Raise DupqError if the statistics of a required column show empty values, or ids out of range.
 
@@ -311,9 +290,9 @@ def _check_values(columns: Sequence[pq.ColumnChunkMetaData], name: str, uri: str
         if values.has_null_count and values.null_count:
             raise DupqError(f"{uri}: column '{name}' has {values.null_count} empty values; it must have none")
         if values.has_min_max and isinstance(values.min, int):
-            wrong = [value for value in (values.min, values.max) if not 0 <= value <= MAXIMUM_ID]
-            if wrong:
-                raise DupqError(f"{uri}: {name} {wrong[0]} is out of range; 0 to 2**48 - 1 expected")
+            for value in (values.min, values.max):
+                if not 0 <= value <= MAXIMUM_ID:
+                    raise DupqError(f"{uri}: {name} {value} is out of range; 0 to 2**48 - 1 expected")
 
 
 def partitions(questions: int) -> int:

@@ -15,6 +15,7 @@ from dupq.dump.steps import (
     Partition,
     plan_shards,
     read_range,
+    shard_uri,
     sort_partitions,
     write_accepted_ids,
     write_shard,
@@ -61,9 +62,10 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
         for file, rows in left_out.items():
             account.leave_out(file, table, rows)
         files = [SCHEMAS[table].empty_table()]
-        for shard in plan_shards(ordered, shard_rows):
-            write_shard(shard, table, str(folder / table), accepted if table == "answers" else None)
-            files.append(storage.read_table(f"{folder}/{table}/part-{shard.number:05d}.parquet", SCHEMAS[table]))
+        for number, ranges in enumerate(plan_shards(ordered, shard_rows)):
+            uri = shard_uri(str(folder / table), number)
+            write_shard(uri, ranges, table, accepted if table == "answers" else None)
+            files.append(storage.read_table(uri, SCHEMAS[table]))
             assert files[-1].num_rows <= shard_rows
         tables[table] = pa.concat_tables(files)
     found_rejects = pa.concat_tables([REJECTS.empty_table(), *map(storage.read_table, reject_files)])

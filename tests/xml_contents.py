@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 
-from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment, sort_rows
+from dupq.dump.parsing import Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.xml_files import (
     ROW_START,
     SEGMENT_SIZE,
@@ -18,6 +18,7 @@ from dupq.dump.xml_files import (
     parse_row,
     read_closing,
     read_opening,
+    segment_rows,
     segments,
 )
 from dupq.errors import DupqError
@@ -53,7 +54,10 @@ def document(rows: bytes, root: str = "posts") -> bytes:
 
 def read(content: bytes, file_format: Format, size: int = SEGMENT_SIZE, source: str = SOURCE) -> ParsedRows:
     """What ingest reads of an XML file in segments of `size` bytes."""
-    parsed = [read_segment(segment, file_format, source) for segment in segments(io.BytesIO(content), size=size)]
+    parsed = [
+        read_rows(segment_rows(segment, file_format.root, source), file_format, source)
+        for segment in segments(io.BytesIO(content), size=size)
+    ]
     contents = joined(parsed, file_format)
     check_counts(contents)
     return contents

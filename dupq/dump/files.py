@@ -279,32 +279,23 @@ _DUPLICATE = re.compile(  # or a quotation, or a denial to the end of its senten
 )
 
 
-def is_export(names: Sequence[str], columns: Columns) -> bool:
-    """Tell whether a JSON file with these fields has GitHub issues: options name no column, and it has an issue's."""
-    return not columns.any_named and {"number", "title", "body"} <= set(names)
-
-
 def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
     """Return an issue as the attributes of a dump's post, with DUPLICATE_OF."""
-    body, address = issue.get("body", ""), issue.get("html_url") or issue.get("url", "")
+    text, address = _COMMENT.sub("", issue.get("body", "")), issue.get("html_url") or issue.get("url", "")
     comments = [comment.get("body", "") for comment in _objects(issue, "comments")]
-    numbers = filter(None, _DUPLICATE.findall("\n".join([_COMMENT.sub("", body), *comments])))
+    numbers = filter(None, _DUPLICATE.findall("\n".join([text, *comments])))
     authors = _objects(issue, "author") + _objects(issue, "user")
     attributes = {
         "Id": issue.get("number", ""),
         "PostTypeId": "0" if "pull_request" in issue or _PULL.search(address) else "1",
         "Title": issue.get("title", ""),
-        "Body": as_html(_DUPLICATE.sub(_unless_number, _TEMPLATE.sub("", _COMMENT.sub("", body)))),
+        "Body": as_html(_DUPLICATE.sub(lambda match: "" if match[1] else match[0], _TEMPLATE.sub("", text))),
         "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),
         "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
         "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
         DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
     }
     return {name: value for name, value in attributes.items() if value}
-
-
-def _unless_number(match: re.Match[str]) -> str:
-    return "" if match[1] else match[0]
 
 
 def _objects(issue: Mapping[str, str], name: str) -> list[dict[str, str]]:

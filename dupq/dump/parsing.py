@@ -13,19 +13,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.dump.files import Member, Table
 from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttributes, escape, read_columns
-from dupq.dump.xml_files import (
-    OPENING_LIMIT,
-    ROW_START,
-    BrokenRow,
-    PlainRow,
-    Row,
-    Segment,
-    check_nothing_follows,
-    excerpt,
-    read_closing,
-    read_opening,
-    rows_in,
-)
+from dupq.dump.xml_files import BrokenRow, PlainRow, Row, excerpt
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
@@ -78,23 +66,6 @@ class ParsedRows:
     tables: dict[str, pa.Table]
     rejects: pa.Table
     counts: dict[str, int]
-
-
-def read_segment(segment: Segment, file_format: Format, source: str) -> ParsedRows:
-    """Parse a segment of an XML file.
-
-    Raises DupqError naming `source` if the file does not open with the root element of `file_format`, or does not
-    close with it.
-    """
-    data, start, end = segment.data, 0, len(segment.data)
-    if segment.position == 0:
-        start, is_empty = read_opening(data[:OPENING_LIMIT], file_format.root, source)
-        if is_empty and segment.reaches_end and ROW_START.search(data, start) is None:
-            check_nothing_follows(data[start:], f"{file_format.root}/", source, start)
-            return read_rows([], file_format, source)
-    if segment.reaches_end:
-        end = read_closing(data, file_format.root, source, segment.position)
-    return read_rows(rows_in(data, start, end, segment.position), file_format, source)
 
 
 def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, source: str) -> ParsedRows:
@@ -238,26 +209,25 @@ class Account:
             )
 
     def totals(self) -> dict[str, object]:
-        """Return the site's totals, and in `files` the counts of each. Raises DupqError if they do not add up."""
+        """Return the site's totals, and in `files` what is not zero of each, but always `rows` and `rejects`.
+
+        Raises DupqError if they do not add up.
+        """
         for source, counts in zip(self._sources, self._files, strict=True):
             if counts["rows"] != sum(counts[outcome] for outcome in _OUTCOMES):
                 shown = ", ".join(f"{outcome} {counts[outcome]:,}" for outcome in _OUTCOMES if counts[outcome])
                 raise DupqError(f"{source}: {counts['rows']:,} rows are not the sum of {shown}: a bug in dupq")
         posts, links = _sum(self._files[: self._posts]), _sum(self._files[self._posts :])
-        sums = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
+        sums: dict[str, object] = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
-        if forbidden := posts[_FORBIDDEN] + links[_FORBIDDEN]:
-            sums[_FORBIDDEN] = forbidden
-        if posts[WITHOUT_ID]:
-            sums[WITHOUT_ID] = posts[WITHOUT_ID]
-        return {**sums, "files": dict(zip(self._sources, map(_shown_counts, self._files), strict=True))}
+        sums |= {name: count for name in (_FORBIDDEN, WITHOUT_ID) if (count := posts[name] + links[name])}
+        names = ("rows", *_OUTCOMES, _FORBIDDEN)
+        sums["files"] = {
+            source: {name: counts[name] for name in names if counts[name] or name in ("rows", "rejects")}
+            for source, counts in zip(self._sources, self._files, strict=True)
+        }
+        return sums
 
 
 def _sum(files: Iterable[Counter[str]]) -> Counter[str]:
     return sum(files, Counter[str]())
-
-
-def _shown_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts without zeros, but always `rows` and `rejects`."""
-    names = ("rows", *_OUTCOMES, _FORBIDDEN)
-    return {name: counts.get(name, 0) for name in names if name in ("rows", "rejects") or counts.get(name)}

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -51,18 +50,18 @@ ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "creation_date": ("CreationDate",),
     },
 }
-REFERENCES = {  # those of dumps, the most frequent first
-    b"&lt;": "<",
-    b"&gt;": ">",
-    b"&quot;": '"',
-    b"&#xA;": "\n",
-    b"&amp;": "&",
-    b"&#10;": "\n",
-    b"&#xD;": "\r",
-    b"&#13;": "\r",
-    b"&apos;": "'",
-    b"&#x9;": "\t",
-    b"&#9;": "\t",
+REFERENCES = {  # those of dumps, in the order in which they are replaced: the one that makes a `&` is last
+    "&lt;": "<",
+    "&gt;": ">",
+    "&quot;": '"',
+    "&apos;": "'",
+    "&#xA;": "\n",
+    "&#10;": "\n",
+    "&#xD;": "\r",
+    "&#13;": "\r",
+    "&#x9;": "\t",
+    "&#9;": "\t",
+    "&amp;": "&",
 }
 RawAttributes = Mapping[str, bytes]  # a row's attributes in UTF-8, with no other references than these
 
@@ -82,8 +81,8 @@ _QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 def escape(attributes: Mapping[str, str]) -> RawAttributes:
-    """Return attributes as a dump writes them. Zero bytes, which XML forbids, are replaced."""
-    return {name: value.replace("\0", "\ufffd").replace("&", "&amp;").encode() for name, value in attributes.items()}
+    """Return attributes as a dump writes them."""
+    return {name: value.replace("&", "&amp;").encode() for name, value in attributes.items()}
 
 
 def read_columns(rows: Sequence[RawAttributes], table: str) -> tuple[pa.Table, dict[int, str]]:
@@ -166,21 +165,10 @@ def _milliseconds(text: str) -> int:
 
 
 def _unescaped(values: Sequence[bytes | None]) -> pa.Array:
-    """Return texts with their references replaced. Works on all values joined by zero bytes, which no value has."""
-    joined = b"\0".join([value or b"" for value in values])
-    characters = np.frombuffer(joined + bytes(5), np.uint8).copy()
-    left = np.flatnonzero(characters == ord("&"))
-    stays = np.ones(len(characters), np.bool_)
+    texts = pa.array(values, pa.binary()).cast(pa.string())
     for reference, character in REFERENCES.items():
-        is_reference = np.ones(len(left), np.bool_)
-        for offset in range(1, len(reference)):
-            is_reference &= characters[left + offset] == reference[offset]
-        begins, left = left[is_reference], left[~is_reference]
-        for offset in range(1, len(reference)):
-            stays[begins + offset] = False
-        characters[begins] = ord(character)
-    texts = characters[: len(joined)][stays[: len(joined)]].tobytes().split(b"\0")
-    return pa.array([text or None for text in texts[: len(values)]], pa.binary()).cast(pa.string())
+        texts = pc.replace_substring(texts, reference, character)
+    return texts
 
 
 def split_tags(text: str) -> list[str]:

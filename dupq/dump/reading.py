@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
-from dupq.dump.parsing import Format, ParsedRows, read_rows, read_segment
-from dupq.dump.streams import local_copy, open_member
+from dupq.dump.parsing import Format, ParsedRows, read_rows
+from dupq.dump.streams import UnpackedStream, local_copy, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
-from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, Segment, segments
+from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, segment_rows, segments
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
 from dupq.system import side_by_side
@@ -86,9 +86,9 @@ def check_columns(site: DumpSite, columns: Columns) -> None:
             with local_copy(member) as path:
                 return check_table(path, member.source, member.form, columns)
 
-        with_ids = dict(zip(site.posts, side_by_side(has_ids, site.posts), strict=True))
-        if len(set(with_ids.values())) > 1:
-            without = next(member.source for member, has in with_ids.items() if not has)
+        with_ids = side_by_side(has_ids, site.posts)
+        if any(with_ids) and not all(with_ids):
+            without = site.posts[with_ids.index(False)].source
             raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")
 
 
@@ -105,27 +105,20 @@ def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:
 
 
 def _xml_batches(file_range: FileRange, file_format: Format) -> Iterator[Batch]:
-    member = file_range.member
-    for segment, packed_bytes in _packed_segments(file_range) if member.is_packed else _plain_segments(file_range):
-        read = partial(read_segment, segment, file_format, member.source)
-        yield Batch(_name(file_range, segment.number), packed_bytes, read)
-
-
-def _packed_segments(file_range: FileRange) -> Iterator[tuple[Segment, int]]:
-    reported = 0
-    with open_member(file_range.member) as stream:
-        for segment in segments(stream):
-            position = round(stream.share * stream.packed_bytes) * file_range.counts_size
-            yield segment, position - reported
-            reported = position
-
-
-def _plain_segments(file_range: FileRange) -> Iterator[tuple[Segment, int]]:
+    member, reported = file_range.member, 0
     first = file_range.number * _SEGMENTS_PER_RANGE
-    with storage.open_mapped(file_range.member.uri) as file:
-        file.seek(first * SEGMENT_SIZE)
-        for segment in segments(file, first, first + _SEGMENTS_PER_RANGE):
-            yield segment, len(segment.data)
+    stop = None if member.is_packed else first + _SEGMENTS_PER_RANGE
+    with open_member(member) if member.is_packed else storage.open_mapped(member.uri) as stream:
+        if not isinstance(stream, UnpackedStream):
+            stream.seek(first * SEGMENT_SIZE)
+        for segment in segments(stream, first, stop):
+            packed_bytes = len(segment.data)
+            if isinstance(stream, UnpackedStream):
+                position = round(stream.share * stream.packed_bytes) * file_range.counts_size
+                packed_bytes, reported = position - reported, position
+            rows = segment_rows(segment, file_format.root, member.source)
+            read = partial(read_rows, rows, file_format, member.source)
+            yield Batch(_name(file_range, segment.number), packed_bytes, read)
 
 
 def _table_batches(file_range: FileRange, columns: Columns, file_format: Format) -> Iterator[Batch]:

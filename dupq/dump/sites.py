@@ -78,12 +78,14 @@ def find_sites(
     or has no dump in it; SettingError if `site` is given for several sites.
     """
     listings = {uri: _list(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
-    have_tables = {
-        uri for uri, (files, _) in listings.items() if any(is_table(f) or f.lower().endswith(".zip") for f in files)
+    searched = {  # for dumps
+        uri: files
+        for uri, (files, _) in listings.items()
+        if not (has_columns and any(is_table(file) or file.lower().endswith(".zip") for file in files))
     }
-    dumps = _dump_tables(
-        {uri: listing for uri, listing in listings.items() if not (has_columns and uri in have_tables)}
-    )
+    named = {uri for uri, files in searched.items() if files == [uri]}  # for which the links next to them count too
+    files = sorted({file for files in searched.values() for file in files}.union(*map(_links_next_to, named)))
+    dumps = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
     by_site: dict[str, list[_SiteTable]] = {}
     failures: dict[str, DupqError] = {}
     for table in itertools.chain.from_iterable(dumps.values()):
@@ -124,17 +126,7 @@ def _list(uri: str, left_out: tuple[str, ...]) -> _Listing:
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
     broken_links = [] if kind == "file" else storage.broken_links(uri)
-    return _Listing(
-        [file for file in files if not file.startswith(left_out)],
-        [link for link in broken_links if not link.startswith(left_out)],
-    )
-
-
-def _dump_tables(listings: Mapping[str, _Listing]) -> dict[str, Sequence[_SiteTable | Failure]]:
-    """Return the tables of dumps by file, for all listed files and for the links next to posts that --dump names."""
-    named = {uri for uri, (files, _) in listings.items() if files == [uri]}
-    files = sorted({file for files, _ in listings.values() for file in files}.union(*map(_links_next_to, named)))
-    return dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
+    return _Listing(*([path for path in paths if not path.startswith(left_out)] for paths in (files, broken_links)))
 
 
 def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
@@ -191,38 +183,38 @@ def _check_all_used(listings: Mapping[str, _Listing], used: Collection[str]) -> 
 
 def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | Failure]:
     """Return the posts and links in a file: none in one that is not a dump, unless --dump names it."""
-    name = storage.name(uri).lower()
+    name, site = storage.name(uri).lower(), ""
     try:
         if name.endswith(".7z"):
-            return _archived_tables(uri)
+            stem = storage.name(uri)[: -len(".7z")]
+            prefix, table = _site_and_table(stem)
+            site = prefix if table in _TABLES else stem
+            return [] if table in OTHER_TABLES else _archived_tables(uri, site)
         if name.endswith(".parquet"):
-            table = dump_table(storage.read_schema(uri).names)
             site, origin = _parquet_site(uri, is_named)
-            return [] if table is None else [_SiteTable(site, table, Member(uri), origin)]
+            held = dump_table(storage.read_schema(uri).names)
+            return [] if held is None else [_SiteTable(site, held, Member(uri), origin)]
     except DupqError as error:
-        return [(_archive_site(uri) if name.endswith(".7z") else _parquet_site(uri, is_named)[0], error)]
+        return [(site, error)]
     xml_table = _xml_table(uri, is_named) if without_compression(name).endswith(".xml") else None
     return [] if xml_table is None else [xml_table]
 
 
 def _xml_table(uri: str, is_named: bool) -> _SiteTable | None:
     """Return the table in `SITE/Posts.xml`, `SITE-Posts.xml` or, if --dump names it, `SITE.xml`; also of PostLinks."""
-    folder = storage.parent(uri)
     stem = without_compression(storage.name(uri))[: -len(".xml")]
-    if stem.lower() in _TABLES:
-        return _SiteTable(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
-    site, table = _site_and_table(stem)
-    if table in _TABLES:
-        return _SiteTable(site, _TABLES[table], Member(uri), uri)
-    if not is_named or {stem.lower(), table} & OTHER_TABLES:
-        return None
-    return _SiteTable(stem, "posts", Member(uri), uri)
+    site, table = storage.name(storage.parent(uri)), stem.lower()
+    if table not in _TABLES:
+        site, table = _site_and_table(stem)
+    if table not in _TABLES:
+        if not is_named or {stem.lower(), table} & OTHER_TABLES:
+            return None
+        site, table = stem, "posts"
+    return _SiteTable(site, _TABLES[table], Member(uri), uri)
 
 
-def _archived_tables(uri: str) -> list[_SiteTable]:
+def _archived_tables(uri: str, site: str) -> list[_SiteTable]:
     """Return the tables in `SITE.7z`, `SITE-Posts.7z` or `SITE-PostLinks.7z`."""
-    if _site_and_table(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
-        return []
     members: dict[_TableName, Member] = {}
     for name in read_header(uri):
         table = _TABLE_FILES.get(storage.name(name).lower())
@@ -230,13 +222,7 @@ def _archived_tables(uri: str) -> list[_SiteTable]:
             raise DupqError(f"{uri}: holds {members[table].name} and {name}; expected is one site only")
         if table is not None:
             members[table] = Member(uri, name)
-    return [_SiteTable(_archive_site(uri), table, member, uri) for table, member in members.items()]
-
-
-def _archive_site(uri: str) -> str:
-    stem = storage.name(uri)[: -len(".7z")]
-    site, table = _site_and_table(stem)
-    return site if table in _TABLES else stem
+    return [_SiteTable(site, table, member, uri) for table, member in members.items()]
 
 
 def _site_and_table(stem: str) -> tuple[str, str]:
@@ -293,12 +279,13 @@ def _dump_site(site: str, tables: list[_SiteTable]) -> DumpSite:
         )
         uri = tables[0].member.uri
         raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
-    if all(table.origin == _FOREIGN for table in tables):
-        return DumpSite(site, _sorted_members(tables), (), True)
     posts, links = _members(tables, "posts"), _members(tables, "links")
     if not posts:
-        raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
-    return DumpSite(site, posts, links)
+        names = [storage.name(links[0].uri), storage.name(links[0].name or ""), "PostLinks"]
+        name = next(name for name in names if "postlinks" in name.lower())
+        missing = re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
+        raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {missing} is missing")
+    return DumpSite(site, posts, links, all(table.origin == _FOREIGN for table in tables))
 
 
 def _members(tables: Iterable[_SiteTable], name: _TableName) -> tuple[Member, ...]:
@@ -308,15 +295,4 @@ def _members(tables: Iterable[_SiteTable], name: _TableName) -> tuple[Member, ..
         if file.origin != files[0].origin:
             first, second = sorted([files[0].member.source, file.member.source])
             raise DupqError(f"{first} and {second} both hold the {name} of '{file.site}'; ingest one of them")
-    return _sorted_members(files)
-
-
-def _sorted_members(tables: Iterable[_SiteTable]) -> tuple[Member, ...]:
-    return tuple(sorted({table.member for table in tables}, key=lambda member: member.source))
-
-
-def _missing_file(links: Member) -> str:
-    """Return the name that the file with the posts to `links` would have."""
-    names = [storage.name(links.uri), storage.name(links.name or ""), "PostLinks"]
-    name = next(name for name in names if "postlinks" in name.lower())
-    return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
+    return tuple(sorted({file.member for file in files}, key=lambda member: member.source))

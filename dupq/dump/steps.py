@@ -9,9 +9,8 @@ partition after partition.
 import functools
 import hashlib
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from dupq.dump.table_files import database, repeated_ids
 from dupq.job.tasks import give_back, peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_or_none
-from dupq.system import side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
@@ -41,20 +40,16 @@ _ROW_GROUP_BYTES = 64 << 20  # at least, without the last Arrow batch
 
 def begin(folder: str, inputs: object) -> str:
     """Return the work folder for `inputs` in `folder`, where partitions may be. Clears it of those of other inputs."""
-    work = hashlib.sha256(storage.json_bytes(inputs)).hexdigest()[:16]
-    if read_or_none(_marker(folder), dict[str, str]) != {"work": work}:
+    work, marker = hashlib.sha256(storage.json_bytes(inputs)).hexdigest()[:16], storage.join(folder, archive.BEGUN)
+    if read_or_none(marker, dict[str, str]) != {"work": work}:
         storage.delete_folder(folder)
-        storage.write_json(_marker(folder), {"work": work})
+        storage.write_json(marker, {"work": work})
     return storage.join(folder, work)
 
 
 def was_begun(folder: str) -> bool:
     """Tell whether an attempt was interrupted while it worked in `folder`."""
-    return storage.exists(_marker(folder))
-
-
-def _marker(folder: str) -> str:
-    return storage.join(folder, archive.BEGUN)
+    return storage.exists(storage.join(folder, archive.BEGUN))
 
 
 def inputs_of(site: DumpSite, job: Ingest) -> dict[str, object]:
@@ -108,15 +103,9 @@ def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[
     """
     give_back()
     reset_peak()
-    begun: deque[Future[WrittenBatch]] = deque()
     parsers = _PARSERS if file_range.member.is_packed else 1
-    with ThreadPoolExecutor(parsers) as pool:
-        for batch in batches(file_range, job):
-            begun.append(pool.submit(read_batch, batch, work))
-            if len(begun) > parsers:
-                yield begun.popleft().result(), peak_mb()
-        while begun:
-            yield begun.popleft().result(), peak_mb()
+    for written in ahead(lambda batch: read_batch(batch, work), batches(file_range, job), parsers):
+        yield written, peak_mb()
 
 
 def read_batch(batch: Batch, work: str) -> WrittenBatch:
@@ -127,8 +116,8 @@ def read_batch(batch: Batch, work: str) -> WrittenBatch:
         parsed = batch.read()
         if len(parsed.rejects):
             storage.write_table(rejects_uri(work, batch.name), parsed.rejects, REJECTS)
-        written = {table: _write(_file(work, table, batch.name), table, rows) for table, rows in parsed.tables.items()}
-        mark = {"counts": parsed.counts, "partitions": {table: partition[1:] for table, partition in written.items()}}
+        written = {table: _write(_file(work, table, batch.name), rows)[1:] for table, rows in parsed.tables.items()}
+        mark = {"counts": parsed.counts, "partitions": written}
         storage.write_json(mark_uri, mark)
     partitions = {
         table: Partition(_file(work, table, batch.name), *numbers) for table, numbers in mark["partitions"].items()
@@ -146,7 +135,7 @@ def _file(work: str, table: str, name: str) -> str:
     return storage.join(work, table, f"{name}.arrow")
 
 
-def _write(uri: str, table: str, rows: pa.Table) -> Partition:
+def _write(uri: str, rows: pa.Table) -> Partition:
     keys = rows.column(0)
     partition = Partition(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
     # files on a local disk stay in the page cache; over a network they are better small
@@ -187,7 +176,7 @@ def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> t
         tables = map(pa.table, numbered.to_arrow_reader(_ARROW_ROWS))
         for joined in _joined(tables, _SORTED_BYTES):
             sorted_rows = conform(joined.select(schema.names), schema, folder)
-            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), table, sorted_rows))
+            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), sorted_rows))
     return ordered, Counter(files[~is_kept].tolist())
 
 
@@ -196,13 +185,11 @@ def _numbered(partitions: Sequence[Partition], schema: pa.Schema, is_kept: np.nd
     number_field = pa.field("row_number", pa.int64())
 
     def record_batches() -> Iterator[pa.RecordBatch]:
-        start = 0
-        for partition in partitions:
-            for batch in all_rows(partition.uri).to_batches(_ARROW_ROWS):
-                stop = start + len(batch)
-                numbered = batch.append_column(number_field, pa.array(np.arange(start, stop)))
-                yield numbered.filter(pa.array(is_kept[start:stop]))
-                start = stop
+        stop = 0
+        for batch in itertools.chain.from_iterable(all_rows(part.uri).to_batches(_ARROW_ROWS) for part in partitions):
+            start, stop = stop, stop + len(batch)
+            numbered = batch.append_column(number_field, pa.array(np.arange(start, stop)))
+            yield numbered.filter(pa.array(is_kept[start:stop]))
 
     return pa.RecordBatchReader.from_batches(schema.append(number_field), record_batches())
 
@@ -227,23 +214,16 @@ class RowRange(NamedTuple):
     rows: int
 
 
-class Shard(NamedTuple):
-    """A shard, and the rows that it takes from partitions, in their order."""
-
-    number: int
-    ranges: tuple[RowRange, ...]
-
-
 def are_ordered(partitions: Sequence[Partition]) -> bool:
     """Return whether the keys of each partition are above those of the partitions before it."""
     filled = [partition for partition in partitions if partition.rows]
     return all(before.last < after.first for before, after in itertools.pairwise(filled))
 
 
-def plan_shards(partitions: Sequence[Partition], rows: int) -> list[Shard]:
-    """Return the shards of `rows` rows that ordered partitions make; the last may be smaller, and empty if it is alone.
+def plan_shards(partitions: Sequence[Partition], rows: int) -> list[list[RowRange]]:
+    """Return the rows of each shard, in their order: `rows` (at least 1) of the ordered partitions.
 
-    `rows` is at least 1.
+    The last shard may be smaller, and empty if it is alone.
     """
     shards: list[list[RowRange]] = [[]]
     room = rows
@@ -256,7 +236,7 @@ def plan_shards(partitions: Sequence[Partition], rows: int) -> list[Shard]:
             taken = min(partition.rows - start, room)
             shards[-1].append(RowRange(partition.uri, start, taken))
             start, room = start + taken, room - taken
-    return [Shard(number, tuple(ranges)) for number, ranges in enumerate(shards)]
+    return shards
 
 
 def shard_uri(folder: str, number: int, suffix: str = "") -> str:
@@ -264,14 +244,13 @@ def shard_uri(folder: str, number: int, suffix: str = "") -> str:
     return storage.join(folder, f"part-{number:05d}{suffix}.parquet")
 
 
-def write_shard(shard: Shard, table: str, folder: str, accepted: str | None) -> None:
+def write_shard(uri: str, ranges: Sequence[RowRange], table: str, accepted: str | None) -> None:
     """Write a shard, unless an earlier attempt did. Memory: a row group and the finished file.
 
     `accepted` is the file of accepted ids for shards of answers.
     """
-    uri = shard_uri(folder, shard.number)
     if not storage.exists(uri):
-        tables = (all_rows(source).slice(start, rows) for source, start, rows in shard.ranges)
+        tables = (all_rows(source).slice(start, rows) for source, start, rows in ranges)
         row_groups = _joined(tables, _ROW_GROUP_BYTES)
         if accepted is not None:
             row_groups = _with_accepted(row_groups, accepted)

@@ -210,30 +210,20 @@ class _DecodedSource:
 
         Raises EOFError, OSError or LZMAError if the file is cut short, damaged, or needs more than _XZ_MEMORY.
         """
-        while (packed := self._next_input()) is not None:
-            unpacked = self._decoder.decompress(packed, len(buffer))
-            if unpacked:
+        while True:
+            packed = b""
+            if self._decoder.eof:
+                packed = self._decoder.unused_data.lstrip(b"\0")  # streams may be padded
+                while not packed:
+                    if not (more := self._packed.read(_LOCAL_BUFFER)):
+                        return 0
+                    packed = more.lstrip(b"\0")
+                self._decoder = self._new_decoder()
+            elif self._decoder.needs_input and not (packed := self._packed.read(_LOCAL_BUFFER)):
+                raise EOFError("the end is missing")
+            if unpacked := self._decoder.decompress(packed, len(buffer)):
                 buffer[: len(unpacked)] = unpacked
                 return len(unpacked)
-        return 0
-
-    def _next_input(self) -> bytes | None:
-        """Return the next input of the decoder, empty if it needs none; None at the end of the last stream."""
-        if self._decoder.eof:
-            rest = self._decoder.unused_data.lstrip(b"\0")  # streams may be padded
-            while not rest:
-                packed: bytes = self._packed.read(_LOCAL_BUFFER)
-                if not packed:
-                    return None
-                rest = packed.lstrip(b"\0")
-            self._decoder = self._new_decoder()
-            return rest
-        if not self._decoder.needs_input:
-            return b""
-        packed = self._packed.read(_LOCAL_BUFFER)
-        if not packed:
-            raise EOFError("the end is missing")
-        return packed
 
 
 # Files in .7z archives.
@@ -303,7 +293,9 @@ def _from_program(command: list[str], source: str) -> Iterator[io.FileIO]:
                 process.kill()
             stream.close()
             if process.wait() != 0 and drained:
-                raise _damaged(source, _last_line(messages))
+                messages.seek(0)
+                last_line = messages.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+                raise _damaged(source, last_line.strip())
 
 
 @contextlib.contextmanager
@@ -356,12 +348,6 @@ def _is_drained(stream: io.FileIO) -> bool:
     """Tell whether the reader of a pipe has come to its end. Never blocks."""
     os.set_blocking(stream.fileno(), False)
     return stream.read(1) == b""
-
-
-def _last_line(messages: IO[bytes]) -> str:
-    messages.seek(0)
-    lines = messages.read().decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _damaged(source: str, reason: Exception | str) -> DupqError:

@@ -30,6 +30,9 @@ from dupq.errors import DupqError
 from dupq.tables import IDS, LINKS, REJECTS
 from dupq.text.tokens import as_html, is_html
 
+Values = Iterator[tuple[int, Sequence[str | None]] | BrokenRow]  # of rows, with their positions
+_OpenTable = tuple[Sequence[str], Callable[[Sequence[int]], Values]]  # column names; reads columns by their indices
+
 _IN_FILE = re.compile(r"""(?: in)? file ["'][^"']*/dupq-[^"']*["']""")  # what DuckDB reads is a copy or a link
 _MEMORY = "1GB"  # beyond it DuckDB writes to TMPDIR
 
@@ -58,6 +61,7 @@ NOT_UTF8 = "not UTF-8 (save the file as UTF-8; in Excel: CSV UTF-8)"
 _LONGEST = 8 << 20  # characters of a row
 _SEPARATORS = ",;\t|"
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what Python reads in place of other bytes
 
 csv.field_size_limit(_LONGEST)  # for the whole process
 
@@ -66,84 +70,59 @@ class CsvFile:
     """The column names and the rows of an open CSV file."""
 
     def __init__(self, file: TextIO, source: str) -> None:
-        """Read the header. Raises DupqError naming `source` for an empty file or one in UTF-16."""
-        self._lines = _Lines(file, source)
-        if file.buffer.peek(2).startswith(_WIDE):  # type: ignore[attr-defined]
-            raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
-        header = next((line for line in self._lines if line.strip() and not line.lower().startswith("sep=")), "")
+        """Read the header. Raises DupqError naming `source` for an empty file."""
+        self._file, self._source = file, source
+        self._number = 0  # of the last line
+        self._row: list[str] = []  # the lines of the last row
+        self._again = deque[str]()  # lines that were put back
+        header = next((line for line in self._lines() if line.strip() and not line.lower().startswith("sep=")), "")
         if not header:
             raise DupqError(f"{source}: empty, without a header that names its columns")
-        self._lines.put_back([header])
+        self._put_back([header])
         fields = {separator: len(next(csv.reader([header], delimiter=separator))) for separator in _SEPARATORS}
         self._separator = "\t" if _has_ending(source, ".tsv") else max(fields, key=lambda mark: fields[mark])
         self.names = [name.strip() for name in self._record() or ()]
 
-    def rows(self) -> Iterator[tuple[int, Sequence[str]] | BrokenRow]:
-        """Yield the number of each row's first line, from 1, and its fields, as many as the header has."""
+    def rows(self, indices: Sequence[int]) -> Values:
+        """Yield the number of each row's first line, from 1, and its fields at the `indices`."""
         while (fields := self._record()) is not None:
-            line, text = self._lines.first, self._lines.of_row[0].rstrip("\r\n") if self._lines.of_row else ""
+            line, text = self._number - len(self._row) + 1, self._row[0].rstrip("\r\n")
             if len(fields) != len(self.names) and text.strip():
-                self._lines.put_back(self._lines.of_row[1:])
+                self._put_back(self._row[1:])
                 fields = text.split(self._separator)
-            if not _is_utf8(fields):
+            if any(map(_NOT_UTF8.search, fields)):
                 shown = text.encode(errors="surrogateescape").decode(errors="replace")
                 yield BrokenRow(line, NOT_UTF8, shown[:EXCERPT])
             elif len(fields) == len(self.names):
-                yield line, fields
+                yield line, [fields[index] for index in indices]
             elif text.strip():
                 reason = f"{len(fields)} fields where the header has {len(self.names)}"
                 yield BrokenRow(line, "quotes that do not match" if '"' in text else reason, text[:EXCERPT])
 
     def _record(self) -> list[str] | None:
         """Return the fields of the next row, empty if it cannot be read; None at the end."""
-        self._lines.begin_row()
+        self._row = []
         try:
-            return next(csv.reader(self._lines, delimiter=self._separator, strict=True), None)
+            return next(csv.reader(self._lines(), delimiter=self._separator, strict=True), None)
         except csv.Error:
             return []
 
+    def _lines(self) -> Iterator[str]:
+        """Yield the next lines, as lines of one row."""
+        size = 0
+        while line := self._again.popleft() if self._again else self._file.readline(_LONGEST):
+            self._number += 1
+            self._row.append(line)
+            size += len(line)
+            if size >= _LONGEST:
+                if len(self._row) == 1:
+                    raise DupqError(f"{self._source}: line {self._number:,} is longer than {_LONGEST >> 20} MiB")
+                raise csv.Error("too long")
+            yield line
 
-def _is_utf8(fields: Sequence[str]) -> bool:
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-class _Lines:
-    """An iterator over the lines of a file, into which lines can be put back."""
-
-    def __init__(self, file: TextIO, source: str) -> None:
-        self._file, self._source = file, source
-        self._waiting: deque[str] = deque()
-        self._number = 0  # of the last line
-        self.begin_row()
-
-    def begin_row(self) -> None:
-        """Begin a row with the next line."""
-        self.first, self.of_row, self._size = self._number + 1, list[str](), 0
-
-    def put_back(self, lines: Sequence[str]) -> None:
-        """Put back the last lines, so that they come again."""
-        self._waiting.extendleft(reversed(lines))
+    def _put_back(self, lines: Sequence[str]) -> None:
+        self._again.extendleft(reversed(lines))
         self._number -= len(lines)
-
-    def __iter__(self) -> "_Lines":
-        return self
-
-    def __next__(self) -> str:
-        line = self._waiting.popleft() if self._waiting else self._file.readline(_LONGEST)
-        if not line:
-            raise StopIteration
-        self._number += 1
-        self.of_row.append(line)
-        self._size += len(line)
-        if self._size >= _LONGEST:
-            if len(self.of_row) == 1:
-                raise DupqError(f"{self._source}: line {self._number:,} is longer than {_LONGEST >> 20} MiB")
-            raise csv.Error("too long")
-        return line
 
 
 NO_TEXT = "neither title nor text"
@@ -160,10 +139,6 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
 _HASHED = 1 << 47  # the lowest number of a hashed id
 _FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # by XML
-
-
-Values = Iterator[tuple[int, Sequence[str | None]] | BrokenRow]  # of rows, with their positions
-_OpenTable = tuple[Sequence[str], Callable[[Sequence[int]], Values]]  # column names; reads columns by their indices
 
 
 def read_table(path: str, source: str, form: Form, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
@@ -208,10 +183,12 @@ def _attribute_indices(
     names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
     """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
-    if form == "json" and table == "table" and files.is_export(names, columns):
-        return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
-    is_dump = table == "table" and not columns.any_named and files.dump_table(names) == "posts"
-    return column_indices(columns, names, "posts" if is_dump else table, source), False
+    if table == "table" and not columns.any_named:
+        if form == "json" and {"number", "title", "body"} <= set(names):
+            return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
+        if files.dump_table(names) == "posts":
+            table = "posts"
+    return column_indices(columns, names, table, source), False
 
 
 def read_numbered(
@@ -223,33 +200,28 @@ def read_numbered(
     in each `file`.
     """
     numbered: list[Row | BrokenRow] = []
-    ids: list[tuple[dict[str, object], str]] = []
-    links: list[dict[str, object]] = []
+    ids, links, without_id = list[dict[str, object]](), list[dict[str, object]](), 0
     for row in rows:
-        if not isinstance(row, Row) or row.attributes.get("PostTypeId") != "1":
-            numbered.append(row)
-            continue
-        if row.attributes.keys() & {"Id", _ROW_NUMBER}:
-            own_id = row.attributes.get("Id") or row.attributes[_ROW_NUMBER]
-            if _ROW_NUMBER in row.attributes:
-                number = file * _FILE_ROWS + int(own_id)
-                own_id = own_id if above is None else f"{source.removeprefix(above)}:{own_id}"
-            else:
-                number = id_number(own_id)
-            row = row._replace(attributes={**row.attributes, "Id": str(number)})
-            id_row = {"question_id": number, "id": own_id, "source": source, "position": row.position}
-            ids.append((id_row, row.excerpt))
-            others = row.attributes.get(files.DUPLICATE_OF, "").split()
-            links += [{"question_id": number, "related_id": int(other), "link_type": "duplicate"} for other in others]
+        if isinstance(row, Row) and row.attributes.get("PostTypeId") == "1":
+            own_id, row_number = row.attributes.get("Id", ""), row.attributes.get(_ROW_NUMBER)
+            number = id_number(own_id)
+            if row_number is not None:
+                without_id += 1
+                number = file * _FILE_ROWS + int(row_number)
+                own_id = row_number if above is None else f"{source.removeprefix(above)}:{row_number}"
+            if own_id:
+                row = row._replace(attributes={**row.attributes, "Id": str(number)})
+                ids.append({"question_id": number, "id": own_id, "source": source, "position": row.position})
+                for other in row.attributes.get(files.DUPLICATE_OF, "").split():
+                    links.append({"question_id": number, "related_id": int(other), "link_type": "duplicate"})
         numbered.append(row)
     parsed = read_rows(numbered, file_format, source)
-    if without_id := sum(_ROW_NUMBER in row.attributes for row in numbered if isinstance(row, Row)):
-        parsed = replace(parsed, counts=parsed.counts | {WITHOUT_ID: without_id})
-    rejected = {(row["position"], row["excerpt"]) for row in parsed.rejects.to_pylist()}
-    kept = [row for row, excerpt in ids if (row["position"], excerpt) not in rejected]
+    rejected = set(parsed.rejects["position"].to_pylist())
+    kept = [row for row in ids if row["position"] not in rejected]
     tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}
     tables = {name: sort_rows(name, table)[0] for name, table in tables.items()}
-    return replace(parsed, tables=parsed.tables | tables)
+    counts = parsed.counts | ({WITHOUT_ID: without_id} if without_id else {})
+    return replace(parsed, tables=parsed.tables | tables, counts=counts)
 
 
 def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
@@ -305,62 +277,42 @@ def _row(position: int, values: dict[str, str], table: Table, html: bool) -> Row
 @contextlib.contextmanager
 def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
     """Open a table. DuckDB reads all but CSV, where it would lose the rows after a quote that is never closed."""
+    with open(path, "rb") as content:
+        if form != "parquet" and content.read(2).startswith(_WIDE):
+            raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
     if form == "csv":
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
             file = CsvFile(text, source)
-            yield file.names, lambda indices: _select_fields(file.rows(), indices)
+            yield file.names, file.rows
         return
+    is_lines = _has_ending(source, ".jsonl", ".ndjson")
+    lines = ", format='newline_delimited', ignore_errors=true" if is_lines else ""
+    table = "read_parquet(?, binary_as_string=true)"
+    if form == "json":  # rare fields are columns too
+        table = f"read_json(?, maximum_depth=1, sample_size=-1, map_inference_threshold=-1{lines})"
     with database(source) as connection:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {table}", [path]).fetchall()
+        names = [name for name, *_ in described]
+        quoted = ['"{}"'.format(name.replace('"', '""')) for name in names]
+        columns = [
+            f"to_json({column})::VARCHAR" if type_name.endswith("]") else f"{column}::VARCHAR"
+            for column, (_, type_name, *_) in zip(quoted, described, strict=True)
+        ]
         if form == "json":
-            with open(path, "rb") as content:
-                if content.read(2).startswith(_WIDE):
-                    raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
-            is_lines = _has_ending(source, ".jsonl", ".ndjson")
-            lines = ", format='newline_delimited', ignore_errors=true" if is_lines else ""
-            detection = f"maximum_depth=1, sample_size=-1, map_inference_threshold=-1{lines}"  # rare fields are columns
-            names, _ = _describe(connection, f"read_json(?, {detection})", path)
             if names == ["json"]:  # DuckDB's name for values that are no objects
-                raise DupqError(
-                    f"{source}: a list of objects, or one object per line, expected; it has none, or others"
-                )
-            types = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
-            table, columns = f"read_json(?, columns={{{types}}}{lines})", list(map(_quoted, names))
-        else:
-            table = "read_parquet(?, binary_as_string=true)"
-            names, column_types = _describe(connection, table, path)
-            columns = [_as_text(_quoted(name), type_name) for name, type_name in zip(names, column_types, strict=True)]
+                expected = "a list of objects, or one object per line, expected"
+                raise DupqError(f"{source}: {expected}; it has none, or others")
+            types, columns = ", ".join(f"{column}: 'VARCHAR'" for column in quoted), quoted
+            table = f"read_json(?, columns={{{types}}}{lines})"
         yield names, lambda indices: _select(connection, [columns[index] for index in indices], table, path)
-
-
-def _select_fields(rows: Iterable[tuple[int, Sequence[str]] | BrokenRow], indices: Sequence[int]) -> Values:
-    for row in rows:
-        yield row if isinstance(row, BrokenRow) else (row[0], [row[1][index] for index in indices])
-
-
-def _describe(connection: duckdb.DuckDBPyConnection, table: str, path: str) -> tuple[list[str], list[str]]:
-    """Return the names and the types of a table's columns."""
-    rows = connection.execute(f"DESCRIBE SELECT * FROM {table}", [path]).fetchall()
-    return [name for name, *_ in rows], [type_name for _, type_name, *_ in rows]
 
 
 def _select(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], table: str, path: str) -> Values:
     rows = connection.sql(f"SELECT {', '.join(columns)} FROM {table}", params=[path])
-    position = 0
-    for batch in rows.to_arrow_reader(_ROWS):
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            position += 1
-            yield position, values
-
-
-def _as_text(column: str, type_name: str) -> str:
-    return f"to_json({column})::VARCHAR" if type_name.endswith("]") else f"{column}::VARCHAR"
+    batches = ([column.to_pylist() for column in batch.columns] for batch in rows.to_arrow_reader(_ROWS))
+    yield from enumerate(itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches), 1)
 
 
 def _has_ending(source: str, *endings: str) -> bool:
     """Return whether a file, which may be compressed or in an archive, has one of these endings."""
     return without_compression(storage.name(source)).lower().endswith(endings)
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'

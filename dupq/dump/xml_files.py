@@ -210,7 +210,23 @@ _NAMES = {b"<row Id=": "Id", **{b" %b=" % name.encode(): name for name in _ATTRI
 _LONGEST_NAMES = 1 << 10  # bytes outside the values of a plain row: all of _NAMES have half as many
 _ENDS = {b" />\n  ": 1, b" />\r\n  ": 2, b" />\n": 1, b" />\r\n": 2}  # of rows, with their control characters
 _NON_CHARACTER = re.compile(b"\xef\xbf[\xbe\xbf]")  # U+FFFE and U+FFFF, which XML forbids
-_OTHER_REFERENCE = re.compile(b"&(?!%b)" % b"|".join(reference[1:] for reference in REFERENCES))
+_OTHER_REFERENCE = re.compile(b"&(?!%b)" % "|".join(reference[1:] for reference in REFERENCES).encode())
+
+
+def segment_rows(segment: Segment, root: str, source: str) -> Iterator[PlainRow | Row | BrokenRow]:
+    """Yield the rows of a segment.
+
+    Raises DupqError naming `source` if the file does not open with the element `root`, or does not close with it.
+    """
+    data, start, end = segment.data, 0, len(segment.data)
+    if segment.position == 0:
+        start, is_empty = read_opening(data[:OPENING_LIMIT], root, source)
+        if is_empty and segment.reaches_end and ROW_START.search(data, start) is None:
+            check_nothing_follows(data[start:], f"{root}/", source, start)
+            return
+    if segment.reaches_end:
+        end = read_closing(data, root, source, segment.position)
+    yield from rows_in(data, start, end, segment.position)
 
 
 def rows_in(data: bytes, start: int, end: int, position: int) -> Iterator[PlainRow | Row | BrokenRow]:

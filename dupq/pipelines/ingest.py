@@ -160,11 +160,12 @@ class _SiteIngest:
         """Return whether the site is finished. Raises DupqError if it has more rejects than the settings allow."""
         if not storage.exists(self._record):
             return False
-        record, sizes = archive.read_record(self._record), self._table_sizes()
+        record, files = archive.read_record(self._record), self._table_files()
+        sizes = {path: file.size for path, file in files.items()}
         if record["made_from"] != made_from or not record["tables"].items() <= sizes.items():
             return False
         if len(sizes) > len(record["tables"]) or steps.was_begun(self._unfinished):
-            self._clear({self._uri(path) for path in record["tables"]})
+            self._clear({files[path].uri for path in record["tables"]})
         counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
         check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
@@ -245,7 +246,8 @@ class _SiteIngest:
         for table in tables:
             shards = steps.plan_shards(self._ordered(table), self._job.settings.shard_rows)
             self._shards[table] = len(shards)
-            tasks += [self._start(steps.write_shard, shard, table, self._staged(table), accepted) for shard in shards]
+            for uri, ranges in zip(self._shard_uris(self._staged(table), table), shards, strict=True):
+                tasks.append(self._start(steps.write_shard, uri, ranges, table, accepted))
         for task in tasks:
             self._result(task)
 
@@ -271,7 +273,7 @@ class _SiteIngest:
             side_by_side(lambda move: storage.move(*move), moves)
             files.update(shards)
         self._check_held()
-        sizes = {path: size for path, size in self._table_sizes().items() if self._uri(path) in files}
+        sizes = {path: file.size for path, file in self._table_files().items() if file.uri in files}
         storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
         self._clear(files)
 
@@ -288,11 +290,11 @@ class _SiteIngest:
             self._lease.beat()
             self._lease.check()
 
-    def _table_sizes(self) -> dict[str, int]:
-        """Return the size of each file of the site's tables, by TABLE/NAME."""
+    def _table_files(self) -> dict[str, storage.File]:
+        """Return the files of the site's tables, by TABLE/NAME."""
         folders = [(table, self._folder(table)) for table in (*steps.SCHEMAS, "rejects")]
         files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
-        return {f"{table}/{file.relative}": file.size for table, file in files}
+        return {f"{table}/{file.relative}": file for table, file in files}
 
     def _folder(self, table: str) -> str:
         return storage.join(self._job.output, table, f"site={self._site.site}")
@@ -300,11 +302,6 @@ class _SiteIngest:
     def _staged(self, table: str) -> str:
         """Return the folder of a table's shards until all are written."""
         return storage.join(self._work, f"shards-{self._job.settings.shard_rows}", table)
-
-    def _uri(self, path: str) -> str:
-        """Return the URI of the file TABLE/NAME."""
-        table, _, name = path.partition("/")
-        return storage.join(self._folder(table), name)
 
     def _shard_uris(self, folder: str, table: str, suffix: str = "") -> list[str]:
         return [steps.shard_uri(folder, number, suffix) for number in range(self._shards.get(table, 0))]

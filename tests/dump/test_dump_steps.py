@@ -21,6 +21,7 @@ from dupq.dump.steps import (
     keys_of,
     plan_shards,
     read_batch,
+    shard_uri,
     sort_partitions,
     write_shard,
 )
@@ -80,12 +81,9 @@ def test_a_batch_is_read_once(tmp_path: Path) -> None:
 def test_a_shard_is_the_next_rows_of_ordered_partitions() -> None:
     a, b, none = Partition("a", 3, 1, 3), Partition("b", 5, 4, 9), Partition("none", 0, 0, 0)
 
-    assert [shard.ranges for shard in plan_shards([a, none, b], 4)] == [
-        (RowRange("a", 0, 3), RowRange("b", 0, 1)),
-        (RowRange("b", 1, 4),),
-    ]
-    assert [shard.ranges for shard in plan_shards([b], 3)] == [(RowRange("b", 0, 3),), (RowRange("b", 3, 2),)]
-    assert [shard.ranges for shard in plan_shards([none], 4)] == [()]
+    assert plan_shards([a, none, b], 4) == [[RowRange("a", 0, 3), RowRange("b", 0, 1)], [RowRange("b", 1, 4)]]
+    assert plan_shards([b], 3) == [[RowRange("b", 0, 3)], [RowRange("b", 3, 2)]]
+    assert plan_shards([none], 4) == [[]]
     assert are_ordered([a, none, b])
     assert not are_ordered([b, none, a])
     assert not are_ordered([a, b, Partition("c", 1, 9, 9)])
@@ -143,8 +141,8 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     shards = plan_shards(found, 7)
 
     assert left_out == {}
-    for shard in shards:
-        write_shard(shard, "links", str(tmp_path / "shards"), None)
+    for number, ranges in enumerate(shards):
+        write_shard(shard_uri(str(tmp_path / "shards"), number), ranges, "links", None)
     files = storage.list_files(str(tmp_path / "shards"))
     written_shards = [storage.read_table(file.uri, LINKS) for file in files]
     assert [len(shard) for shard in written_shards] == [7] * 8 + [4]
