@@ -54,13 +54,6 @@ def temporary(path: str) -> Iterator[str]:
             os.unlink(name)
 
 
-def write(path: str, content: bytes) -> None:
-    """Write a file durably."""
-    with open(path, "wb") as stream:
-        stream.write(content)
-    make_durable(path)
-
-
 def make_durable(path: str) -> None:
     """Flush a file to the disk, so that it survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)

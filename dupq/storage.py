@@ -198,14 +198,8 @@ def size(uri: str) -> int:
 
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file atomically; an existing one is replaced."""
-    if is_remote(uri):
-        system.note({uri: Written(size=len(content), checksum=objects.write(uri, content), rows=None)})
-        return
-    with local_files.temporary(uri) as temporary:
-        local_files.write(temporary, content)
-        os.replace(temporary, uri)
-    if system.is_recording():
-        system.note({uri: Written(size=len(content), checksum=xxhash.xxh3_128_hexdigest(content), rows=None)})
+    with open_output(uri) as sink:
+        sink.write(content)
 
 
 def move(source: str, target: str) -> None:
@@ -223,7 +217,8 @@ def create(uri: str, content: bytes) -> bool:
     if is_remote(uri):
         return objects.create(uri, content)
     with local_files.temporary(uri) as temporary:
-        local_files.write(temporary, content)
+        pathlib.Path(temporary).write_bytes(content)
+        local_files.make_durable(temporary)
         try:
             os.link(temporary, uri)
         except FileExistsError:
