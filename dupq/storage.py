@@ -53,7 +53,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     original, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(uri, str):
         raise DupqError(f"{uri!r}: {type(uri).__name__}, no path or URI; a str or a pathlib.Path expected")
-    if "\0" in uri or not _is_utf8(uri):
+    if "\0" in uri or uri.encode(errors="ignore").decode() != uri:
         raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
     if is_remote(uri):
         if not is_remote(uri.rstrip("/")):  # "s3:" would be a local folder
@@ -74,14 +74,6 @@ def _not_read(uri: str, scheme: str, is_path: bool) -> str:
     if scheme in (*objects.SCHEMES, "file"):
         return f"{uri}: begin it with {scheme}://, in small letters and with two slashes"
     return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH, s3://, gs:// or az://BUCKET/KEY"
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def join(uri: str, *names: str) -> str:
@@ -302,18 +294,16 @@ def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
         return None
 
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
+
+
 def checked(value: object, shape: type[Shape], source: str, remedy: str) -> Shape:
     """Return `value` if it holds at least what `shape` declares; raise DupqError as `read_as` does."""
     try:
-        _adapter(cast(Any, shape)).validate_json(json.dumps(value), strict=True)
+        _adapter(shape).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         raise DupqError(f"{source}: {_first_fault(error)}; {remedy}") from None
     return cast(Shape, value)  # pydantic's own result lacks undeclared entries
-
-
-@functools.cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
 
 
 def _first_fault(error: ValidationError) -> str:
