@@ -36,7 +36,6 @@ from dupq.runs import progress
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-_LEAN: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
 _LEAST_STORE_BYTES = 300_000_000
 _STORE_BYTES_PER_CPU = 400_000_000  # for shards in Ray Data, which uses half of the store for blocks
 _STORE_SHARE = 0.3  # of the memory, and of the free space in /dev/shm, at most
@@ -110,7 +109,8 @@ def connect(address: str | None = None) -> None:
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     ray._private.worker._worker_logs_enabled = False  # no last lines of a lost raylet: that is raised as well
-    watch_ray()
+    watched = ray.get_runtime_context().gcs_address, ray._private.worker._global_node
+    threading.Thread(target=_watch, args=watched, name="ray-watch", daemon=True).start()
     if may_grow():
         _check_nodes()
 
@@ -202,22 +202,20 @@ def _for_one_machine() -> Iterator[None]:
     for the dashboard, and what sends the workers' logs to a driver that does not want them: a second of a CPU and
     140 MB for each start.
     """
-    with contextlib.ExitStack() as stack:
-        lean = partial(parameter.RayParams, **_LEAN)
-        stack.enter_context(_replaced(ray_constants, "ENABLE_RAY_CLUSTER", False))
-        stack.enter_context(_replaced(parameter, "RayParams", lean))
-        stack.enter_context(_replaced(services, "start_api_server", lambda *_, **__: (None, None)))
-        yield
-
-
-@contextlib.contextmanager
-def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
+    lean: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    replaced: list[tuple[ModuleType, str, object]] = [
+        (ray_constants, "ENABLE_RAY_CLUSTER", False),
+        (parameter, "RayParams", partial(parameter.RayParams, **lean)),
+        (services, "start_api_server", lambda *_, **__: (None, None)),
+    ]
+    before = [getattr(module, name) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        for (module, name, _), value in zip(replaced, before, strict=True):
+            setattr(module, name, value)
 
 
 @contextlib.contextmanager
@@ -281,25 +279,21 @@ def widest(gpus: int = 0) -> float:
     return max((node.get("CPU", 0.0) for node in _node_resources() if node.get("GPU", 0) >= gpus), default=0.0)
 
 
-def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
-    """Return whether the nodes, if idle, can run `workers` side by side, each with these CPUs and GPUs."""
-    needs = {"CPU": cpus, "GPU": gpus}
-    return workers <= sum(
-        min(int(node.get(name, 0) // amount) for name, amount in needs.items() if amount) for node in _node_resources()
-    )
-
-
 def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
-    """Check that workers can be scheduled.
+    """Check that idle nodes can run `workers` side by side, each with these CPUs and GPUs.
 
     If not, raises ClusterError if no node may join the cluster, else logs what it waits for.
     """
-    if is_in_process() and workers > 1:
-        raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
-    if is_in_process() or fits(cpus, gpus, workers):
+    if is_in_process():
+        if workers > 1:
+            raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
+        return
+    nodes, needs = _node_resources(), {"CPU": cpus, "GPU": gpus}
+    rooms = (min(int(node.get(name, 0) // need) for name, need in needs.items() if need) for node in nodes)
+    if workers <= sum(rooms):
         return
     each = f"{cpus:g} CPU(s)" + (f" and {gpus:g} GPU(s)" if gpus else "")
-    has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _node_resources())
+    has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
     shortage = (
         f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
     )
@@ -331,14 +325,8 @@ def failure_at(address: str, timeout: float) -> OSError | None:
     return None
 
 
-def watch_ray() -> None:
-    """End the job with one line, from now on, if the cluster's head is lost or a Ray process started here ends."""
-    address = ray.get_runtime_context().gcs_address
-    node: Any = ray._private.worker._global_node
-    threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()
-
-
 def _watch(address: str, node: Any) -> None:
+    """End the job with one line if the cluster's head is lost or a Ray process started here ends."""
     answered = time.monotonic()
     trouble = None
     while trouble is None:
