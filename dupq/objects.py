@@ -54,6 +54,7 @@ _PAGE = 1000  # objects per list request
 _DELETES_AT_ONCE = 64
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an invalid endpoint
 _processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
+_PATIENCE = {"DUPQ_S3_PATIENCE_SECONDS": "600", "DUPQ_S3_CONNECT_SECONDS": "10", "DUPQ_S3_READ_SECONDS": "60"}
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
 
 
@@ -386,22 +387,16 @@ class _Object:
 
 def patience() -> Patience:
     """Return the timeouts in the environment. Raises SettingError for one that is not a number of seconds."""
-    return Patience(
-        _seconds("DUPQ_S3_PATIENCE_SECONDS", 600),
-        _seconds("DUPQ_S3_CONNECT_SECONDS", 10),
-        _seconds("DUPQ_S3_READ_SECONDS", 60),
-    )
-
-
-def _seconds(name: str, default: float) -> float:
-    text = os.environ.get(name)
-    try:
-        seconds = default if text is None else float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
-    return seconds
+    seconds = []
+    for name, default in _PATIENCE.items():
+        text = os.environ.get(name, default)
+        try:
+            seconds.append(float(text))
+        except ValueError:
+            seconds.append(math.nan)
+        if not 0 < seconds[-1] < math.inf:
+            raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
+    return Patience(*seconds)
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds

@@ -119,18 +119,13 @@ def _check_address(address: str, source: str) -> None:
     """Raise SettingError unless it is HOST:PORT. Ray itself prints several lines, or uses another address."""
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
-    if not is_port or not _is_host(host) or "/" in host or not host.isprintable() or " " in host:
-        raise SettingError(
-            f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
-            "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
-        )
-
-
-def _is_host(name: str) -> bool:
-    try:
-        return bool(name.encode("idna"))
-    except UnicodeError:  # two dots in a row, or more than 63 characters between dots
-        return False
+    with contextlib.suppress(UnicodeError):  # two dots in a row, or more than 63 characters between dots
+        if is_port and host.encode("idna") and host.isprintable() and not {"/", " "} & set(host):
+            return
+    raise SettingError(
+        f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
+        "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
+    )
 
 
 def _no_cluster(address: str, error: Exception) -> str:

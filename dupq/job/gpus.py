@@ -9,7 +9,6 @@ of Ray Data, or the workers of Ray Train. It holds no CPU, as CPU tasks run betw
 import contextlib
 import functools
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -211,9 +210,3 @@ def _warn(message: str) -> None:
 def has_gpu() -> bool:
     """Return whether this is a task or an actor with a GPU from Ray."""
     return ray.is_initialized() and bool(ray.get_runtime_context().get_accelerator_ids().get("GPU"))
-
-
-def hide_gpus_unless_assigned() -> None:
-    """Hide all GPUs from the libraries of a task without one; Ray never gives such a process a GPU later."""
-    if not has_gpu():
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -176,12 +176,10 @@ class Run:
 
     def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Written]:
         """Return the written files by path below the run, without dropped ones and those that people edit."""
-        outputs = {
-            uri.removeprefix(f"{self.uri}/"): file
-            for uri, file in written.items()
-            if uri.startswith(f"{self.uri}/") and not (dropped and uri.startswith(f"{dropped}/"))
-        }
-        return {path: output for path, output in outputs.items() if path not in EDITED}
+        run = f"{self.uri}/"
+        inside = {uri.removeprefix(run): file for uri, file in written.items() if uri.startswith(run)}
+        left_out = (f"{dropped.removeprefix(run)}/",) if dropped else ()
+        return {path: file for path, file in inside.items() if path not in EDITED and not path.startswith(left_out)}
 
     def make(
         self,
@@ -251,11 +249,10 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json to this run, which succeeded, unless it names one that succeeded later."""
+        runs = storage.parent(self.uri)
         if self.is_to_be_latest:
-            storage.write_json(
-                storage.join(storage.parent(self.uri), "latest.json"), {"run_id": self.run_id, "run": self.uri}
-            )
-        elif latest_run(storage.parent(self.uri)) != self.uri:
+            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
+        elif latest_run(runs) != self.uri:
             _log.warning(f"{self.uri}: latest.json stays: it names a run that succeeded later, by that machine's clock")
 
     @property

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import inspect
 import logging
+import os
 import resource
 import socket
 import time
@@ -19,7 +20,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, hide_gpus_unless_assigned
+from dupq.job.gpus import WORKERS, has_gpu
 from dupq.job.step import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
@@ -283,7 +284,8 @@ def start_stream(
 def enter(job: cluster.Build) -> None:
     """Prepare a process of a node for the job. Raises ClusterError if the node's code differs from the job's."""
     cluster.check_node(socket.gethostname(), cluster.build(), job)
-    hide_gpus_unless_assigned()
+    if not has_gpu():  # Ray never gives this process a GPU later
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _on_node(job: cluster.Build, work: Callable[..., Result], *arguments: object) -> Result:
