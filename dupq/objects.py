@@ -16,7 +16,6 @@ cluster needs it, and it is not part of a run's identity.
 
 import functools
 import io
-import itertools
 import logging
 import math
 import os
@@ -400,7 +399,6 @@ def patience() -> Patience:
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
-_DOUBLINGS = 8  # from the first to the longest
 _WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
 _RANDOM = random.Random()  # workers that fail together must not retry together
 _warned = {"last": -math.inf}  # shared by all threads of a process
@@ -412,8 +410,8 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
     Waits are drawn between zero and a bound that grows from 0.1 to 20 seconds (full jitter). `work` must be idempotent.
     Raises StorageError that says what is wrong, or DupqError if there is no such file.
     """
-    started = None
-    for attempt in itertools.count():
+    started, longest = None, _FIRST_WAIT
+    while True:
         try:
             return work()
         except DupqError:
@@ -423,18 +421,15 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
             now = time.monotonic()
             started = now if started is None else started
             left = started + patience().total - now
-            if not trouble.may_pass:
-                raise trouble.kind(f"{uri}: {trouble.text}") from error
-            if left <= 0:
-                tried = f"tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
-                raise trouble.kind(f"{uri}: {trouble.text}; {tried}") from error
+            if not trouble.may_pass or left <= 0:
+                tried = f"; tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
+                raise trouble.kind(f"{uri}: {trouble.text}{tried if trouble.may_pass else ''}") from error
         if now - started >= _WARN_AFTER and now - _warned["last"] >= _WARN_EVERY:
             _warned["last"] = now
             extra = {"is_progress": True, "waited": now - started}
             _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
-        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS))
         time.sleep(min(left, _RANDOM.uniform(0, longest)))
-    raise AssertionError("never reached: the loop has no end")
+        longest = min(_LONGEST_WAIT, 2 * longest)
 
 
 # the second is an answer within Azure's answer to several deletions
