@@ -52,17 +52,6 @@ _ENVIRONMENT = {
 _here: int | None = None  # the CPUs of this process if tasks run in it; None: tasks run on Ray
 
 
-@contextlib.contextmanager
-def in_process(cpus: int | None = None) -> Iterator[None]:
-    """Run tasks in this process within the block, one after the other and without Ray, as if it had `cpus`."""
-    global _here
-    before, _here = _here, cpus or _cpus_here()
-    try:
-        yield
-    finally:
-        _here = before
-
-
 def is_in_process() -> bool:
     """Return whether tasks run in this process."""
     return _here is not None
@@ -228,12 +217,8 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _check_nodes() -> None:
-    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check it themselves.
-
-    A node that is lost meanwhile is ignored.
-    """
-    job = build()
-    remote = ray.remote(build)
+    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
+    job, remote = build(), ray.remote(build)
     alive = [node for node in ray.nodes() if node["Alive"]]
     builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
     for node, its_build in zip(alive, builds, strict=True):
@@ -245,7 +230,7 @@ def _check_nodes() -> None:
                 f"dupq is not installed on the node {name} of the Ray cluster, or is another one "
                 f"({error.__class__.__name__}); run `ray up`"
             ) from error
-        except ray.exceptions.RayError:
+        except ray.exceptions.RayError:  # the node was lost meanwhile
             continue
 
 
