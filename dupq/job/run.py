@@ -314,10 +314,7 @@ class Run:
         return self.map(name, as_is, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
 
     def record(self, name: str, step: Step, *inputs: object, second: Table | None = None) -> Any:
-        """Return the dict that `step` makes in one call, from the JSON file that keeps it.
-
-        The step's count `rows_out` is added to the stage's.
-        """
+        """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
         return storage.read_json(self.write(name, step, *inputs, file=f"{name}.json", second=second))
 
     def write(self, name: str, step: Step, *inputs: object, file: str, second: Table | None = None) -> str:

@@ -59,7 +59,10 @@ def begin(work: Callable[..., object], *arguments: object) -> None:
 
 
 def reset_peak() -> None:
-    """Restart the measurement of `peak_mb` (Linux only)."""
+    """Restart the measurement of `peak_mb` (Linux only), without the freed memory that allocators still hold."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -73,16 +76,8 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def give_back() -> None:
-    """Return to the system the freed memory that allocators still hold."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def measured(work: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
     """Return the result of `work(*arguments)` and its peak memory in MB."""
-    give_back()
     reset_peak()
     result = work(*arguments)
     return result, peak_mb()
