@@ -230,10 +230,9 @@ def delete(uri: str) -> None:
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
     """Remove all Parquet, JSON and temporary files below a folder, except those of the URIs `kept`."""
-    for suffix in (".parquet", ".json"):
-        for file in list_files(folder, suffix):
-            if file.uri not in kept:
-                delete(file.uri)
+    for file in list_files(folder):
+        if file.relative.endswith((".parquet", ".json")) and file.uri not in kept:
+            delete(file.uri)
     if is_remote(folder):
         return
     with local_files.errors(folder, "written"):

@@ -218,7 +218,7 @@ def _no_stderr() -> Iterator[None]:
 
 def _check_nodes() -> None:
     """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
-    job, remote = build(), ray.remote(build)
+    job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
     alive = [node for node in ray.nodes() if node["Alive"]]
     builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
     for node, its_build in zip(alive, builds, strict=True):
@@ -332,16 +332,12 @@ _SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
 Build = dict[str, str]
 
 
+@cache
 def build() -> Build:
     """Return what determines this process's answers: a hash of dupq's source, and the versions of Python and libraries.
 
     Builds of torch for CPUs and for GPUs count as the same version, as nodes of both kinds work together.
     """
-    return _build()
-
-
-@cache  # a task cannot be a cached function
-def _build() -> Build:
     public = {name: version.partition("+")[0] for name, version in versions().items()}
     return {"dupq": f"{dupq.__version__} (source {_source_hash(Path(dupq.__file__).parent)})", **public}
 

@@ -172,7 +172,7 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
     WORKERS.end()  # of an earlier trial, on other nodes: an idle process would keep its GPU from this one
-    return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}
+    return {WORKERS.start(system.trouble_with, system.GPU, node=node): (node, address) for node, address in nodes}
 
 
 @functools.lru_cache(maxsize=1)
@@ -195,10 +195,6 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
         if trouble is not None and node in alive:
             troubles.append(f"torch cannot use the GPUs of the node {address}: {trouble}")
     return next(iter(troubles), None)
-
-
-def _trial() -> str | None:  # a task cannot be a cached function
-    return system.trouble_with(system.GPU)
 
 
 @functools.lru_cache(maxsize=1)
