@@ -54,13 +54,6 @@ def temporary(path: str) -> Iterator[str]:
             os.unlink(name)
 
 
-def write(path: str, content: bytes) -> None:
-    """Write a file durably."""
-    with open(path, "wb") as stream:
-        stream.write(content)
-    make_durable(path)
-
-
 def make_durable(path: str) -> None:
     """Flush a file to the disk, so that it survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -76,7 +69,10 @@ def own_folder(parents: Iterable[str | Path] | None = None, make: bool = True) -
     It is made if it is missing, unless `make` is False. Returns None if no parent allows it, or if the folder belongs
     to another user or others may write to it: the folder holds compiled code that is run.
     """
-    for parent in _temporary_folders() if parents is None else parents:
+    if parents is None:
+        with contextlib.suppress(OSError):  # Python finds no folder that can be written
+            parents = [tempfile.gettempdir()]
+    for parent in parents or ():
         folder = Path(parent, f"dupq-{os.geteuid()}")
         with contextlib.suppress(OSError):
             if make:
@@ -102,14 +98,6 @@ def can_write(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _temporary_folders() -> list[str]:
-    """Return the folder for temporary files; none if Python finds none that can be written."""
-    try:
-        return [tempfile.gettempdir()]
-    except OSError:
-        return []
 
 
 LOST = "a link to nothing, or in a circle"

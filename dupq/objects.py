@@ -16,7 +16,6 @@ cluster needs it, and it is not part of a run's identity.
 
 import functools
 import io
-import itertools
 import logging
 import math
 import os
@@ -54,6 +53,7 @@ _PAGE = 1000  # objects per list request
 _DELETES_AT_ONCE = 64
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an invalid endpoint
 _processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
+_PATIENCE = {"DUPQ_S3_PATIENCE_SECONDS": "600", "DUPQ_S3_CONNECT_SECONDS": "10", "DUPQ_S3_READ_SECONDS": "60"}
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
 
 
@@ -316,7 +316,7 @@ def delete(uri: str) -> None:
         try:
             obstore.delete(store, key)
         except FileNotFoundError as error:
-            if _code(error) in _NO_BUCKET:
+            if _code(error) in _NO_BUCKET.split():
                 raise
 
     patiently(uri, "delete", remove)
@@ -363,21 +363,15 @@ class _Object:
         return answer.bytes().to_bytes(), size, etag
 
     def read(self, count: int = -1) -> bytes:
-        start = self._position
-        end = self._size if count < 0 else min(start + count, self._size)
-        if end <= start:
-            return b""
-        tail_from = self._size - len(self._tail)
-        content = []
-        if start < tail_from:
-            stop = min(end, tail_from)
+        start, tail_from = self._position, self._size - len(self._tail)
+        end = max(start, self._size if count < 0 else min(start + count, self._size))
+        content, stop = b"", min(end, tail_from)
+        if start < stop:
             options: Any = {"range": (start, stop), "if_match": self._etag}
             ask = functools.partial(obstore.get, self._store, self._key, options=options)
-            content.append(patiently(self._uri, "read", lambda: ask().bytes().to_bytes()))
-        if end > tail_from:
-            content.append(self._tail[max(0, start - tail_from) : end - tail_from])
+            content = patiently(self._uri, "read", lambda: ask().bytes().to_bytes())
         self._position = end
-        return b"".join(content)
+        return content + self._tail[max(0, start - tail_from) : max(0, end - tail_from)]
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
@@ -392,26 +386,19 @@ class _Object:
 
 def patience() -> Patience:
     """Return the timeouts in the environment. Raises SettingError for one that is not a number of seconds."""
-    return Patience(
-        _seconds("DUPQ_S3_PATIENCE_SECONDS", 600),
-        _seconds("DUPQ_S3_CONNECT_SECONDS", 10),
-        _seconds("DUPQ_S3_READ_SECONDS", 60),
-    )
-
-
-def _seconds(name: str, default: float) -> float:
-    text = os.environ.get(name)
-    try:
-        seconds = default if text is None else float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
-    return seconds
+    seconds = []
+    for name, default in _PATIENCE.items():
+        text = os.environ.get(name, default)
+        try:
+            seconds.append(float(text))
+        except ValueError:
+            seconds.append(math.nan)
+        if not 0 < seconds[-1] < math.inf:
+            raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
+    return Patience(*seconds)
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
-_DOUBLINGS = 8  # from the first to the longest
 _WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
 _RANDOM = random.Random()  # workers that fail together must not retry together
 _warned = {"last": -math.inf}  # shared by all threads of a process
@@ -423,8 +410,8 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
     Waits are drawn between zero and a bound that grows from 0.1 to 20 seconds (full jitter). `work` must be idempotent.
     Raises StorageError that says what is wrong, or DupqError if there is no such file.
     """
-    started = None
-    for attempt in itertools.count():
+    started, longest = None, _FIRST_WAIT
+    while True:
         try:
             return work()
         except DupqError:
@@ -434,60 +421,50 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
             now = time.monotonic()
             started = now if started is None else started
             left = started + patience().total - now
-            if not trouble.may_pass:
-                raise trouble.kind(f"{uri}: {trouble.text}") from error
-            if left <= 0:
-                tried = f"tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
-                raise trouble.kind(f"{uri}: {trouble.text}; {tried}") from error
+            if not trouble.may_pass or left <= 0:
+                tried = f"; tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
+                raise trouble.kind(f"{uri}: {trouble.text}{tried if trouble.may_pass else ''}") from error
         if now - started >= _WARN_AFTER and now - _warned["last"] >= _WARN_EVERY:
             _warned["last"] = now
             extra = {"is_progress": True, "waited": now - started}
             _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
-        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS))
         time.sleep(min(left, _RANDOM.uniform(0, longest)))
-    raise AssertionError("never reached: the loop has no end")
+        longest = min(_LONGEST_WAIT, 2 * longest)
 
 
 # the second is an answer within Azure's answer to several deletions
 _STATUS = re.compile(r"(?:status code: |Bulk delete request failed .* \(code: )(\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_THROTTLED = "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503"
-_PASSING = {
-    **dict.fromkeys(_THROTTLED.split(), "throttled"),
-    **dict.fromkeys(("RequestTimeout", "OperationAborted", "ConditionalRequestConflict"), "the server fails"),
-    **dict.fromkeys(
-        ("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"),
-        "damaged on its way",
-    ),
-}
-_WRONG_KEY = (
-    *("SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException", "401"),
-    *("AuthenticationRequired", "AuthenticationFailed", "InvalidAuthenticationInfo"),  # Google's, and Azure's
+_NO_BUCKET = "NoSuchBucket ContainerNotFound"
+# The meanings of codes and statuses: of errors that may pass, and of those that last.
+_PASSING, _LASTING = (
+    {code: meaning for meaning, codes in meanings.items() for code in codes.split()}
+    for meanings in (
+        {
+            "throttled": "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503",
+            "the server fails": "RequestTimeout OperationAborted ConditionalRequestConflict",
+            "damaged on its way": "BadDigest IncompleteBody XAmzContentSHA256Mismatch XAmzContentChecksumMismatch",
+        },
+        {
+            "wrong key ({code}); check {keys}": "401 SignatureDoesNotMatch InvalidAccessKeyId InvalidToken "
+            "UnrecognizedClientException AuthenticationRequired AuthenticationFailed InvalidAuthenticationInfo",
+            "expired token ({code}); get a new one, or give the machine a role": "TokenRefreshRequired ExpiredToken "
+            "ExpiredTokenException",
+            "no right to {doing} it ({code}); give the key or role that right": "403 AccessDenied AllAccessDisabled "
+            "AuthorizationFailure AuthorizationPermissionMismatch",
+            "wrong region ({code}); set AWS_REGION to that of the bucket": "301 AuthorizationHeaderMalformed "
+            "PermanentRedirect IllegalLocationConstraintException",
+            "damaged: it was replaced while it was read; start again": "412 416 PreconditionFailed ConditionNotMet "
+            "InvalidRange",
+            "no such bucket; correct the address or make the bucket": _NO_BUCKET,
+            "the clock of this machine is wrong ({code}); set it": "RequestTimeTooSkewed",
+        },
+    )
 )
-_WRONG_REGION = ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301")
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
-_REMEDIES = {
-    **dict.fromkeys(_WRONG_KEY, "wrong key ({code}); check {keys}"),
-    **dict.fromkeys(
-        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
-        "expired token ({code}); get a new one, or give the machine a role",
-    ),
-    **dict.fromkeys(
-        ("AccessDenied", "AllAccessDisabled", "AuthorizationFailure", "AuthorizationPermissionMismatch", "403"),
-        "no right to {doing} it ({code}); give the key or role that right",
-    ),
-    **dict.fromkeys(_WRONG_REGION, "wrong region ({code}); set AWS_REGION to that of the bucket"),
-    **dict.fromkeys(
-        ("PreconditionFailed", "ConditionNotMet", "412", "InvalidRange", "416"),
-        "damaged: it was replaced while it was read; start again",
-    ),
-    **dict.fromkeys(_NO_BUCKET, "no such bucket; correct the address or make the bucket"),
-    "RequestTimeTooSkewed": "the clock of this machine is wrong ({code}); set it",
 }
 
 
@@ -520,12 +497,12 @@ def _trouble(error: Exception, doing: Doing, keys: str) -> _Trouble:
     address = re.search(r"performing [A-Z]+ ([^\s?]+)", line)
     if "Error performing token request" in line and address:  # not to the store: without a key, the machine is asked
         return _Trouble(f"no token from {address[1]} ({status or 'no answer'}); set {keys}", may_pass=not status)
-    if code in _REMEDIES:
-        return _Trouble(_REMEDIES[code].format(code=code, doing=doing, keys=keys))
+    if code in _LASTING:
+        return _Trouble(_LASTING[code].format(code=code, doing=doing, keys=keys))
     if isinstance(error, FileNotFoundError):
         return _Trouble("no such file", kind=DupqError)
     if "indicates an incorrectly configured region" in text:
-        return _Trouble(_REMEDIES["301"].format(code="301"))
+        return _Trouble(_LASTING["301"].format(code="301"))
     if "body error" in line:
         return _Trouble(f"damaged or cut short on its way ({line})", may_pass=True)
     if "InvalidCertificate(" in text:

@@ -53,7 +53,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     original, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(uri, str):
         raise DupqError(f"{uri!r}: {type(uri).__name__}, no path or URI; a str or a pathlib.Path expected")
-    if "\0" in uri or not _is_utf8(uri):
+    if "\0" in uri or uri.encode(errors="ignore").decode() != uri:
         raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
     if is_remote(uri):
         if not is_remote(uri.rstrip("/")):  # "s3:" would be a local folder
@@ -74,14 +74,6 @@ def _not_read(uri: str, scheme: str, is_path: bool) -> str:
     if scheme in (*objects.SCHEMES, "file"):
         return f"{uri}: begin it with {scheme}://, in small letters and with two slashes"
     return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH, s3://, gs:// or az://BUCKET/KEY"
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def join(uri: str, *names: str) -> str:
@@ -198,14 +190,8 @@ def size(uri: str) -> int:
 
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file atomically; an existing one is replaced."""
-    if is_remote(uri):
-        system.note({uri: Written(size=len(content), checksum=objects.write(uri, content), rows=None)})
-        return
-    with local_files.temporary(uri) as temporary:
-        local_files.write(temporary, content)
-        os.replace(temporary, uri)
-    if system.is_recording():
-        system.note({uri: Written(size=len(content), checksum=xxhash.xxh3_128_hexdigest(content), rows=None)})
+    with open_output(uri) as sink:
+        sink.write(content)
 
 
 def move(source: str, target: str) -> None:
@@ -223,7 +209,8 @@ def create(uri: str, content: bytes) -> bool:
     if is_remote(uri):
         return objects.create(uri, content)
     with local_files.temporary(uri) as temporary:
-        local_files.write(temporary, content)
+        pathlib.Path(temporary).write_bytes(content)
+        local_files.make_durable(temporary)
         try:
             os.link(temporary, uri)
         except FileExistsError:
@@ -243,10 +230,9 @@ def delete(uri: str) -> None:
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
     """Remove all Parquet, JSON and temporary files below a folder, except those of the URIs `kept`."""
-    for suffix in (".parquet", ".json"):
-        for file in list_files(folder, suffix):
-            if file.uri not in kept:
-                delete(file.uri)
+    for file in list_files(folder):
+        if file.relative.endswith((".parquet", ".json")) and file.uri not in kept:
+            delete(file.uri)
     if is_remote(folder):
         return
     with local_files.errors(folder, "written"):
@@ -307,18 +293,16 @@ def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
         return None
 
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
+
+
 def checked(value: object, shape: type[Shape], source: str, remedy: str) -> Shape:
     """Return `value` if it holds at least what `shape` declares; raise DupqError as `read_as` does."""
     try:
-        _adapter(cast(Any, shape)).validate_json(json.dumps(value), strict=True)
+        _adapter(shape).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         raise DupqError(f"{source}: {_first_fault(error)}; {remedy}") from None
     return cast(Shape, value)  # pydantic's own result lacks undeclared entries
-
-
-@functools.cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
 
 
 def _first_fault(error: ValidationError) -> str:

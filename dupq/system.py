@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -143,40 +144,34 @@ class Written(TypedDict):
     rows: int | None  # of a table
 
 
-class _Recorders(threading.local):
-    """The open recorders of a thread. Other threads, which write progress or a heartbeat, record nothing."""
-
-    def __init__(self) -> None:
-        self.open: list[dict[str, Written]] = []
-
-
-_recorders = _Recorders()
+# The open recorders of a thread. Other threads, which write progress or a heartbeat, begin with none.
+_recorders: ContextVar[tuple[dict[str, Written], ...]] = ContextVar("recorders", default=())
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[dict[str, Written]]:
     """Record by URI the files that this thread writes, and does not delete again, within the block."""
     written: dict[str, Written] = {}
-    _recorders.open.append(written)
+    before = _recorders.set((*_recorders.get(), written))
     try:
         yield written
     finally:
-        _recorders.open.pop()
+        _recorders.reset(before)
 
 
 def is_recording() -> bool:
     """Return whether a recorder is open in this thread."""
-    return bool(_recorders.open)
+    return bool(_recorders.get())
 
 
 def note(written: Mapping[str, Written]) -> None:
     """Record files as written."""
-    for recorder in _recorders.open:
+    for recorder in _recorders.get():
         recorder.update(written)
 
 
 def forget(uri: str) -> None:
     """Remove a file, or all files of a folder, from the record."""
-    for recorder in _recorders.open:
+    for recorder in _recorders.get():
         for file in [file for file in recorder if file == uri or file.startswith(f"{uri}/")]:
             del recorder[file]

@@ -7,7 +7,10 @@ from dupq.job import cluster
 
 
 @contextmanager
-def without_ray() -> Iterator[None]:
-    """Run all tasks here, as if there were 16 CPUs. Also a decorator of a function, or of a fixture that returns."""
-    with cluster.in_process(16):
+def without_ray(cpus: int = 16) -> Iterator[None]:
+    """Run all tasks here, as if there were so many CPUs. Also a decorator of a function, or a fixture that returns."""
+    before, cluster._here = cluster._here, cpus
+    try:
         yield
+    finally:
+        cluster._here = before

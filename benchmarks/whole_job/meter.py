@@ -26,7 +26,6 @@ class Meter(logging.Handler):
 
     def _begin(self) -> None:
         self._then, self._start = usage(), time.monotonic()
-        tasks.give_back()
         tasks.reset_peak()
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -23,7 +23,7 @@ from dupq.dump.parsing import UNIQUE, is_last, order_of
 from dupq.dump.posts import SCHEMAS as READ_SCHEMAS
 from dupq.dump.reading import Batch, FileRange, Ingest, batches
 from dupq.dump.table_files import database, repeated_ids
-from dupq.job.tasks import give_back, peak_mb, reset_peak
+from dupq.job.tasks import peak_mb, reset_peak
 from dupq.runs.records import INGEST_VERSIONS
 from dupq.storage import read_or_none
 from dupq.system import ahead, side_by_side
@@ -101,7 +101,6 @@ def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[
 
     Unpacking goes on while threads parse. At most one batch more than there are threads is in memory.
     """
-    give_back()
     reset_peak()
     parsers = _PARSERS if file_range.member.is_packed else 1
     for written in ahead(lambda batch: read_batch(batch, work), batches(file_range, job), parsers):

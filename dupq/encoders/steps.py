@@ -309,7 +309,7 @@ def encode_texts(
     run `since` are copied from it.
     """
     shards = [file.relative for file in storage.list_files(job.texts, ".parquet")]
-    texts_of_shards, outputs = ([storage.join(at, name) for name in shards] for at in (job.texts, job.output))
+    texts_of_shards = [storage.join(job.texts, name) for name in shards]
     description = read_description(job.encoder)
     made_by = {"encoder": description["fingerprint"], "algorithm": DEDUP_VERSIONS["encode"]}
     made_by |= {"torch": importlib.metadata.version("torch")}
@@ -325,7 +325,7 @@ def encode_texts(
     pool = pool_for(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
     if pool is not None:
         calls = [(context, name) for name in shards]
-        report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
+        report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
         if report is not None:
             return report
     shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts, kind)

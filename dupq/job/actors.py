@@ -17,10 +17,9 @@ import ray
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import WORKERS, enough_memory
-from dupq.job.step import Counts, finished
+from dupq.job.step import Counts
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
-from dupq.system import side_by_side
 
 _log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
@@ -49,29 +48,25 @@ def run_in_actors(
     hold: Callable[[], Any],
     work: Callable[..., Counts],
     calls: Sequence[tuple[Any, ...]],
-    outputs: Sequence[str],
     pool: Pool,
 ) -> Report | None:
-    """Call `work` with each of `calls` and what an actor holds (`hold()`), unless its output is finished.
+    """Call `work` with each of `calls` and what an actor holds (`hold()`).
 
     `name` is the stage's. Returns None if actors died repeatedly: then tasks do the rest, whose errors name the shard.
     Raises the DupqError of a call unchanged.
     """
     cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
-    before = side_by_side(finished, outputs)
-    outcomes = [(mark["counts"], 0.0, mark["files"]) for mark in before if mark]
-    left = [call for call, done in zip(calls, before, strict=True) if done is None]
+    outcomes: list[Outcome] = []
     failure: BaseException | None = None
-    if left:
-        WORKERS.end()  # the actors need their GPUs
-        try:
-            outcomes += _run(name, _Job(hold, work, left, cluster.build()), pool)
-        except Exception as error:
-            failure = _cause(error)
-            if isinstance(failure, DupqError | ray.exceptions.RayError):
-                failure.__cause__ = failure.__context__ = failure.__traceback__ = None
-        # Frames of Ray Data, in cycles or in a traceback, keep its actors, and so CPUs that later tasks need
-        gc.collect()
+    WORKERS.end()  # the actors need their GPUs
+    try:
+        outcomes = _run(name, _Job(hold, work, calls, cluster.build()), pool)
+    except Exception as error:
+        failure = _cause(error)
+        if isinstance(failure, DupqError | ray.exceptions.RayError):
+            failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+    # Frames of Ray Data, in cycles or in a traceback, keep its actors, and so CPUs that later tasks need
+    gc.collect()
     if isinstance(failure, ray.exceptions.RayError) and not isinstance(failure, ray.exceptions.RayTaskError):
         _log.warning(f"{name}: an actor died; the rest is done by tasks, whose errors name the shard")
         return None

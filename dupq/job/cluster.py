@@ -36,7 +36,6 @@ from dupq.runs import progress
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-_LEAN: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
 _LEAST_STORE_BYTES = 300_000_000
 _STORE_BYTES_PER_CPU = 400_000_000  # for shards in Ray Data, which uses half of the store for blocks
 _STORE_SHARE = 0.3  # of the memory, and of the free space in /dev/shm, at most
@@ -51,17 +50,6 @@ _ENVIRONMENT = {
 
 
 _here: int | None = None  # the CPUs of this process if tasks run in it; None: tasks run on Ray
-
-
-@contextlib.contextmanager
-def in_process(cpus: int | None = None) -> Iterator[None]:
-    """Run tasks in this process within the block, one after the other and without Ray, as if it had `cpus`."""
-    global _here
-    before, _here = _here, cpus or _cpus_here()
-    try:
-        yield
-    finally:
-        _here = before
 
 
 def is_in_process() -> bool:
@@ -110,7 +98,8 @@ def connect(address: str | None = None) -> None:
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     ray._private.worker._worker_logs_enabled = False  # no last lines of a lost raylet: that is raised as well
-    watch_ray()
+    watched = ray.get_runtime_context().gcs_address, ray._private.worker._global_node
+    threading.Thread(target=_watch, args=watched, name="ray-watch", daemon=True).start()
     if may_grow():
         _check_nodes()
 
@@ -119,18 +108,13 @@ def _check_address(address: str, source: str) -> None:
     """Raise SettingError unless it is HOST:PORT. Ray itself prints several lines, or uses another address."""
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
-    if not is_port or not _is_host(host) or "/" in host or not host.isprintable() or " " in host:
-        raise SettingError(
-            f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
-            "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
-        )
-
-
-def _is_host(name: str) -> bool:
-    try:
-        return bool(name.encode("idna"))
-    except UnicodeError:  # two dots in a row, or more than 63 characters between dots
-        return False
+    with contextlib.suppress(UnicodeError):  # two dots in a row, or more than 63 characters between dots
+        if is_port and host.encode("idna") and host.isprintable() and not {"/", " "} & set(host):
+            return
+    raise SettingError(
+        f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
+        "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
+    )
 
 
 def _no_cluster(address: str, error: Exception) -> str:
@@ -202,22 +186,20 @@ def _for_one_machine() -> Iterator[None]:
     for the dashboard, and what sends the workers' logs to a driver that does not want them: a second of a CPU and
     140 MB for each start.
     """
-    with contextlib.ExitStack() as stack:
-        lean = partial(parameter.RayParams, **_LEAN)
-        stack.enter_context(_replaced(ray_constants, "ENABLE_RAY_CLUSTER", False))
-        stack.enter_context(_replaced(parameter, "RayParams", lean))
-        stack.enter_context(_replaced(services, "start_api_server", lambda *_, **__: (None, None)))
-        yield
-
-
-@contextlib.contextmanager
-def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
+    lean: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    replaced: list[tuple[ModuleType, str, object]] = [
+        (ray_constants, "ENABLE_RAY_CLUSTER", False),
+        (parameter, "RayParams", partial(parameter.RayParams, **lean)),
+        (services, "start_api_server", lambda *_, **__: (None, None)),
+    ]
+    before = [getattr(module, name) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        for (module, name, _), value in zip(replaced, before, strict=True):
+            setattr(module, name, value)
 
 
 @contextlib.contextmanager
@@ -235,12 +217,8 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _check_nodes() -> None:
-    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check it themselves.
-
-    A node that is lost meanwhile is ignored.
-    """
-    job = build()
-    remote = ray.remote(build)
+    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
+    job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
     alive = [node for node in ray.nodes() if node["Alive"]]
     builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
     for node, its_build in zip(alive, builds, strict=True):
@@ -252,7 +230,7 @@ def _check_nodes() -> None:
                 f"dupq is not installed on the node {name} of the Ray cluster, or is another one "
                 f"({error.__class__.__name__}); run `ray up`"
             ) from error
-        except ray.exceptions.RayError:
+        except ray.exceptions.RayError:  # the node was lost meanwhile
             continue
 
 
@@ -281,25 +259,21 @@ def widest(gpus: int = 0) -> float:
     return max((node.get("CPU", 0.0) for node in _node_resources() if node.get("GPU", 0) >= gpus), default=0.0)
 
 
-def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
-    """Return whether the nodes, if idle, can run `workers` side by side, each with these CPUs and GPUs."""
-    needs = {"CPU": cpus, "GPU": gpus}
-    return workers <= sum(
-        min(int(node.get(name, 0) // amount) for name, amount in needs.items() if amount) for node in _node_resources()
-    )
-
-
 def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
-    """Check that workers can be scheduled.
+    """Check that idle nodes can run `workers` side by side, each with these CPUs and GPUs.
 
     If not, raises ClusterError if no node may join the cluster, else logs what it waits for.
     """
-    if is_in_process() and workers > 1:
-        raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
-    if is_in_process() or fits(cpus, gpus, workers):
+    if is_in_process():
+        if workers > 1:
+            raise ClusterError(f"{label} needs {workers} processes side by side, and --ray none has one; leave it out")
+        return
+    nodes, needs = _node_resources(), {"CPU": cpus, "GPU": gpus}
+    rooms = (min(int(node.get(name, 0) // need) for name, need in needs.items() if need) for node in nodes)
+    if workers <= sum(rooms):
         return
     each = f"{cpus:g} CPU(s)" + (f" and {gpus:g} GPU(s)" if gpus else "")
-    has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _node_resources())
+    has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
     shortage = (
         f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
     )
@@ -331,14 +305,8 @@ def failure_at(address: str, timeout: float) -> OSError | None:
     return None
 
 
-def watch_ray() -> None:
-    """End the job with one line, from now on, if the cluster's head is lost or a Ray process started here ends."""
-    address = ray.get_runtime_context().gcs_address
-    node: Any = ray._private.worker._global_node
-    threading.Thread(target=_watch, args=(address, node), name="ray-watch", daemon=True).start()
-
-
 def _watch(address: str, node: Any) -> None:
+    """End the job with one line if the cluster's head is lost or a Ray process started here ends."""
     answered = time.monotonic()
     trouble = None
     while trouble is None:
@@ -364,16 +332,12 @@ _SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
 Build = dict[str, str]
 
 
+@cache
 def build() -> Build:
     """Return what determines this process's answers: a hash of dupq's source, and the versions of Python and libraries.
 
     Builds of torch for CPUs and for GPUs count as the same version, as nodes of both kinds work together.
     """
-    return _build()
-
-
-@cache  # a task cannot be a cached function
-def _build() -> Build:
     public = {name: version.partition("+")[0] for name, version in versions().items()}
     return {"dupq": f"{dupq.__version__} (source {_source_hash(Path(dupq.__file__).parent)})", **public}
 

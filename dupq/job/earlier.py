@@ -62,15 +62,13 @@ def texts_made_as(settings: TextSettings) -> dict[str, object]:
 
 
 def record_if_usable(
-    since: RunFiles | None, stage: str, record: str, made_as: Mapping[str, object], *uris: str
+    since: RunFiles, stage: str, record: str, made_as: Mapping[str, object], *uris: str
 ) -> dict[str, Any] | None:
     """Return the content of `record`, a file of a stage of the run `since`, if the stage's results can be used.
 
     They can if the record says all that `made_as` does, and it and `uris` (files, folders) are unchanged. If not, log
     why, and return None.
     """
-    if since is None:
-        return None
     kept = read_or_none(record, dict[str, Any])
     different = sorted(name for name, value in made_as.items() if kept and kept.get(name) != value)
     if not kept:
@@ -140,14 +138,12 @@ def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> tuple[
 
 def hashes_in(uris: Sequence[str]) -> ContentHashes:
     """Return the hashes in files of contents, all of one site, sorted by id."""
-    contents = [tuple(NO_HASHES)]
-    for uri in uris:
-        table = storage.read_table(uri, CONTENT_HASHES, CONTENT_HASHES.names)
-        hashes = np.stack([table[half].to_numpy() for half in ("high", "low")], axis=1)
-        contents.append((table["key"].to_numpy() & MAXIMUM_ID, hashes))
-    ids, hashes = (np.concatenate(column) for column in zip(*contents, strict=True))
+    tables = [storage.read_table(uri, CONTENT_HASHES, CONTENT_HASHES.names) for uri in uris]
+    contents = pa.concat_tables([CONTENT_HASHES.empty_table(), *tables])
+    ids = contents["key"].to_numpy() & MAXIMUM_ID
     order = np.argsort(ids, kind="stable")
-    return ContentHashes(ids[order], hashes[order])
+    hashes = np.stack([contents[half].to_numpy()[order] for half in ("high", "low")], axis=1)
+    return ContentHashes(ids[order], hashes)
 
 
 def make_texts_since(
@@ -192,8 +188,7 @@ def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
 
 def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> list[pa.Table]:
     """Return the rows of embeddings of the questions `ids` in each of these files; not all may have some."""
-    tables = []
-    for name in names:
-        table = storage.read_table(storage.join(earlier.embeddings, name)).replace_schema_metadata(None)
-        tables.append(table.filter(pc.is_in(table["question_id"], pa.array(ids))))
-    return tables
+    tables = (storage.read_table(storage.join(earlier.embeddings, name)) for name in names)
+    return [
+        table.replace_schema_metadata(None).filter(pc.is_in(table["question_id"], pa.array(ids))) for table in tables
+    ]

@@ -9,7 +9,6 @@ of Ray Data, or the workers of Ray Train. It holds no CPU, as CPU tasks run betw
 import contextlib
 import functools
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -173,7 +172,7 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
     WORKERS.end()  # of an earlier trial, on other nodes: an idle process would keep its GPU from this one
-    return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}
+    return {WORKERS.start(system.trouble_with, system.GPU, node=node): (node, address) for node, address in nodes}
 
 
 @functools.lru_cache(maxsize=1)
@@ -198,10 +197,6 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
     return next(iter(troubles), None)
 
 
-def _trial() -> str | None:  # a task cannot be a cached function
-    return system.trouble_with(system.GPU)
-
-
 @functools.lru_cache(maxsize=1)
 def _warn(message: str) -> None:
     """Log a warning once."""
@@ -211,9 +206,3 @@ def _warn(message: str) -> None:
 def has_gpu() -> bool:
     """Return whether this is a task or an actor with a GPU from Ray."""
     return ray.is_initialized() and bool(ray.get_runtime_context().get_accelerator_ids().get("GPU"))
-
-
-def hide_gpus_unless_assigned() -> None:
-    """Hide all GPUs from the libraries of a task without one; Ray never gives such a process a GPU later."""
-    if not has_gpu():
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -27,7 +27,7 @@ from dupq import __version__, storage
 from dupq.archive import Shard
 from dupq.job.cluster import versions
 from dupq.job.inputs import Input, copy_inputs
-from dupq.job.step import Step, as_is, call_step, inputs_of_task
+from dupq.job.step import Step, as_is, call_step
 from dupq.job.table import Partitioned, PerTask, Shards, Shuffled, Table, Whole
 from dupq.job.tasks import Report, run_tasks
 from dupq.runs import lease, progress, records
@@ -140,7 +140,8 @@ class Run:
         """
         if self._finished_before is None:
             self._finished_before = records.recover(self.uri)
-        self._check_lease()
+        if self._lease is not None:
+            self._lease.check()
         with progress.of_stage(self.uri, name, self._inputs):
             record, how = self._finished_before.get(name), "finished before"
             if record is None:
@@ -175,12 +176,10 @@ class Run:
 
     def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Written]:
         """Return the written files by path below the run, without dropped ones and those that people edit."""
-        outputs = {
-            uri.removeprefix(f"{self.uri}/"): file
-            for uri, file in written.items()
-            if uri.startswith(f"{self.uri}/") and not (dropped and uri.startswith(f"{dropped}/"))
-        }
-        return {path: output for path, output in outputs.items() if path not in EDITED}
+        run = f"{self.uri}/"
+        inside = {uri.removeprefix(run): file for uri, file in written.items() if uri.startswith(run)}
+        left_out = (f"{dropped.removeprefix(run)}/",) if dropped else ()
+        return {path: file for path, file in inside.items() if path not in EDITED and not path.startswith(left_out)}
 
     def make(
         self,
@@ -239,13 +238,10 @@ class Run:
             storage.write_json(self.path("manifest.json"), manifest)
         self._described = self._outputs(written)
 
-    def _check_lease(self) -> None:
-        if self._lease is not None:
-            self._lease.check()
-
     def mark(self) -> None:
         """Write `_SUCCESS`, after `describe`. Raises LeaseError if another job has taken over the run."""
-        self._check_lease()
+        if self._lease is not None:
+            self._lease.check()
         outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
         lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
@@ -253,11 +249,10 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json to this run, which succeeded, unless it names one that succeeded later."""
+        runs = storage.parent(self.uri)
         if self.is_to_be_latest:
-            storage.write_json(
-                storage.join(storage.parent(self.uri), "latest.json"), {"run_id": self.run_id, "run": self.uri}
-            )
-        elif latest_run(storage.parent(self.uri)) != self.uri:
+            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
+        elif latest_run(runs) != self.uri:
             _log.warning(f"{self.uri}: latest.json stays: it names a run that succeeded later, by that machine's clock")
 
     @property
@@ -319,10 +314,7 @@ class Run:
         return self.map(name, as_is, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
 
     def record(self, name: str, step: Step, *inputs: object, second: Table | None = None) -> Any:
-        """Return the dict that `step` makes in one call, from the JSON file that keeps it.
-
-        The step's count `rows_out` is added to the stage's.
-        """
+        """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
         return storage.read_json(self.write(name, step, *inputs, file=f"{name}.json", second=second))
 
     def write(self, name: str, step: Step, *inputs: object, file: str, second: Table | None = None) -> str:
@@ -343,14 +335,16 @@ class Run:
         partitions: int,
         by: str | None = None,
         to: str | None = None,
+        keys: Shuffled | None = None,
         second: Table | Shuffled | None = None,
         gpus: int = 0,
     ) -> Shuffled:
         """As `map`, with each row in the partition of its key in the column `by`, or of the number in the column `to`.
 
-        Columns that `into` lacks are left out.
+        With `keys`, a row goes to each task that made `keys` and asks for its `key`, as for `look_up`. Columns that
+        `into` lacks are left out.
         """
-        made = self.shuffled(name, into, _partitions_of(inputs), partitions, by, to)
+        made = self.shuffled(name, into, _partitions_of(inputs), partitions, by, to, keys)
         return self._make(name, step, inputs, second, made, gpus)
 
     def look_up(self, name: str, table: Table | Shuffled, keys: Shuffled) -> Shuffled:
@@ -358,20 +352,7 @@ class Run:
 
         So partition n of the answer is what the n-th task that made `keys` asked for.
         """
-        return self.look_up_made(name, as_is, table, keys=keys, into=table.read_schema)
-
-    def look_up_made(
-        self,
-        name: str,
-        step: Step,
-        *inputs: object,
-        keys: Shuffled,
-        into: pa.Schema,
-        second: Table | Shuffled | None = None,
-    ) -> Shuffled:
-        """As `look_up`, in rows that `step` makes of each partition and that are stored nowhere else."""
-        made = self.shuffled(name, into, keys.partitions, len(keys.files), keys=keys)
-        return self._make(name, step, inputs, second, made)
+        return self.shuffle(name, as_is, table, into=table.read_schema, partitions=len(keys.files), keys=keys)
 
     def discard_stale(self, made_by: Mapping[str, object], *names: str) -> None:
         """Remove the tables `names` if an earlier attempt made them by anything but `made_by` (JSON)."""
@@ -391,10 +372,10 @@ class Run:
         gpus: int = 0,
     ) -> _Kind:
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())
-        calls = [
-            (number, step, inputs_of_task(inputs, number), second, made, shards[number] if shards else None)
-            for number in range(_partitions_of(inputs))
-        ]
+        calls: list[tuple[object, ...]] = []
+        for number in range(_partitions_of(inputs)):  # only its own of `PerTask`: calls stay small if tasks are many
+            own = tuple(value.inputs[number] if isinstance(value, PerTask) else value for value in inputs)
+            calls.append((number, step, own, second, made, shards[number] if shards else None))
         return replace(made, rows=self._run(name, calls, gpus))
 
     def _run(self, name: str, calls: Sequence[tuple[object, ...]], gpus: int = 0) -> int:

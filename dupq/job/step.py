@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.archive import Shard, partition_of
-from dupq.job.table import Partitioned, PerTask, Readable, Shuffled, Table, one_batch, write_batches
+from dupq.job.table import Partitioned, Readable, Shuffled, Table, one_batch, write_batches
 from dupq.storage import read_or_none
 from dupq.system import Written, forget, note, recording
 from dupq.text.keys import indices_among
@@ -100,11 +100,6 @@ def call_step(
         return {"rows_out": len(made.table), **made.counts}
 
     return unless_finished(output if isinstance(output, str) else output.file(partition), make)
-
-
-def inputs_of_task(inputs: tuple[object, ...], partition: int) -> tuple[object, ...]:
-    """Return the inputs to send to a task: only its own of `PerTask`, so that calls stay small if tasks are many."""
-    return tuple(value.inputs[partition] if isinstance(value, PerTask) else value for value in inputs)
 
 
 def _read(value: object, partition: int) -> object:

@@ -248,14 +248,10 @@ class Partition(Readable):
 
 
 @dataclass(frozen=True)
-class Partitions(Readable):
+class Partitions:
     """Several partitions, also of different tables, that a step iterates over, with a few of them in memory."""
 
     partitions: tuple[Partition, ...]
-
-    def read(self) -> "Partitions":
-        """Return the partitions themselves; they are read when iterated over."""
-        return self
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield the rows of each."""
@@ -275,14 +271,10 @@ class Whole(Readable):
 
 
 @dataclass(frozen=True)
-class Each(Readable):
+class Each:
     """A table that a step can iterate over repeatedly, with a few partitions in memory."""
 
     table: Partitioned
-
-    def read(self) -> "Each":
-        """Return the table itself; it is read when iterated over."""
-        return self
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield the rows of each partition; some tables yield an iterator of batches for each."""

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import inspect
 import logging
+import os
 import resource
 import socket
 import time
@@ -19,7 +20,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, hide_gpus_unless_assigned
+from dupq.job.gpus import WORKERS, has_gpu
 from dupq.job.step import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
@@ -33,7 +34,6 @@ _SECONDS_BETWEEN_LINES = 60
 _POLL_SECONDS = 5
 _AHEAD = 2  # tasks per CPU that are submitted to Ray, so that no CPU is idle
 
-_STATUS = Path("/proc/self/status")
 _callbacks: list[Callable[[], None]] = []
 _step = ""  # of this process's last task
 
@@ -59,7 +59,10 @@ def begin(work: Callable[..., object], *arguments: object) -> None:
 
 
 def reset_peak() -> None:
-    """Restart the measurement of `peak_mb` (Linux only)."""
+    """Restart the measurement of `peak_mb` (Linux only), without the freed memory that allocators still hold."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -67,22 +70,14 @@ def reset_peak() -> None:
 def peak_mb() -> float:
     """Return the highest resident memory (MB) since `reset_peak`, or on other systems since the process began."""
     with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
+        for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def give_back() -> None:
-    """Return to the system the freed memory that allocators still hold."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def measured(work: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
     """Return the result of `work(*arguments)` and its peak memory in MB."""
-    give_back()
     reset_peak()
     result = work(*arguments)
     return result, peak_mb()
@@ -151,41 +146,38 @@ def run_tasks(
     if cluster.is_in_process():
         outcomes = [recorded(work, *call) for call in calls]
     else:
-        outcomes = _run_on_ray(label, work, calls, cpus, gpus, names)
+        if not cluster.may_grow():
+            cluster.check_fits(label, cpus, min(gpus, 1))
+        shards = [_shard_of(call) for call in calls]
+        names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
+        tasks = [_Task(name, call, cpus) for name, call in zip(names, calls, strict=True)]
+        outcomes = _run_on_ray(label, work, tasks, cpus, gpus)
     return replace(summarise(outcomes), steps={label: time.monotonic() - began})
 
 
 def _run_on_ray(
-    label: str,
-    work: Callable[..., Counts],
-    calls: Sequence[tuple[object, ...]],
-    cpus: float,
-    gpus: int,
-    names: Sequence[str] | None,
+    label: str, work: Callable[..., Counts], tasks: Sequence[_Task], cpus: float, gpus: int
 ) -> list[Outcome]:
-    gpus_per_task = min(gpus, 1)
-    if not cluster.may_grow():
-        cluster.check_fits(label, cpus, gpus_per_task)
-    shards = [_shard_of(call) for call in calls]
-    names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
-    waiting = deque(_Task(name, call, cpus) for name, call in zip(names, calls, strict=True))
-    running: dict[ray.ObjectRef[Outcome], _Task] = {}
-    outcomes: list[Outcome] = []
-    line = Line(label, len(calls))
+    waiting, running, outcomes = deque(tasks), dict[ray.ObjectRef[Outcome], _Task](), list[Outcome]()
+    line = Line(label, len(tasks))
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
-    window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())
+    window = gpus or (len(tasks) if cluster.may_grow() else _AHEAD * cluster.cpus())
     idle_seconds, largest_mb = 0, 0.0
     line.show(0)
     try:
         while waiting or running:
             while waiting and len(running) < window:
                 task = waiting.popleft()
-                running[_begin(task, work, has_gpu=gpus > 0)] = task
+                if gpus:
+                    call = WORKERS.start(_on_node, cluster.build(), recorded, work, *task.arguments)
+                else:
+                    call = start(recorded, work, *task.arguments, cpus=task.cpus)
+                running[call] = task
             ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
             if not ready:
                 idle_seconds += _POLL_SECONDS
                 if idle_seconds % _SECONDS_BETWEEN_LINES == 0:
-                    cluster.check_fits(label, cpus, gpus_per_task)
+                    cluster.check_fits(label, cpus, min(gpus, 1))
                 continue
             call = ready[0]
             task = running[call]
@@ -197,7 +189,7 @@ def _run_on_ray(
                 raise  # an error of the code would only be repeated
             except (ray.exceptions.RayError, MemoryError) as error:
                 WORKERS.ended(call, is_alive=False)
-                _try_again(label, task, gpus_per_task, error)
+                _try_again(label, task, min(gpus, 1), error)
                 waiting.append(task)
             del running[call]
             line.show(len(outcomes), largest_mb)
@@ -205,13 +197,6 @@ def _run_on_ray(
         for call in running:  # only after an error
             WORKERS.ended(call, is_alive=False)
     return outcomes
-
-
-def _begin(task: _Task, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":
-    """Start a task, in a process with a GPU if it `has_gpu`."""
-    if has_gpu:
-        return WORKERS.start(_on_node, cluster.build(), recorded, work, *task.arguments)
-    return start(recorded, work, *task.arguments, cpus=task.cpus)
 
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
@@ -294,7 +279,8 @@ def start_stream(
 def enter(job: cluster.Build) -> None:
     """Prepare a process of a node for the job. Raises ClusterError if the node's code differs from the job's."""
     cluster.check_node(socket.gethostname(), cluster.build(), job)
-    hide_gpus_unless_assigned()
+    if not has_gpu():  # Ray never gives this process a GPU later
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _on_node(job: cluster.Build, work: Callable[..., Result], *arguments: object) -> Result:

@@ -163,7 +163,7 @@ def find_near_duplicates(
     keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="shard", partitions=shards)
     titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
     inputs = texts.texts, texts.contents.only("signs"), keys, settings.shingle_size
-    sets = run.look_up_made("sets", sets_of, *inputs, keys=keys, into=SHINGLE_SETS, second=titled)
+    sets = run.shuffle("sets", sets_of, *inputs, into=SHINGLE_SETS, partitions=partitions, keys=keys, second=titled)
     common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
     tables = candidates, exact, in_batches(sets), Whole(common), Whole(rarities)

@@ -69,7 +69,7 @@ def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_pa
     second = run.table("second", KEYS, PARTITIONS)
     made = run.map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS, second=second)
     assert Whole(made).read().sort_by("key").to_pylist() == [{**row, "number": row["number"] * 2 + 5} for row in ROWS]
-    assert [some["key"] for some in Each(second).read()] == [some["key"] for some in Each(made).read()]
+    assert [some["key"] for some in Each(second)] == [some["key"] for some in Each(made)]
     report = run.report
     assert (made.rows, report.rows_in, report.tasks, report.counts["even"]) == (
         len(ROWS),
@@ -117,7 +117,7 @@ def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
     keys = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", partitions=PARTITIONS)
     second = run.shuffled("second", KEYS, PARTITIONS, 2, by="key")
-    found = run.look_up_made("found", twice, source, 1, keys=keys, into=NUMBERS, second=second)
+    found = run.shuffle("found", twice, source, 1, into=NUMBERS, partitions=len(wants), keys=keys, second=second)
     for number, some in enumerate(wants):
         expected = [{**ROWS[number], "number": 2 * number + 1} for number in sorted(some) if number < len(ROWS)]
         assert found.read(number).sort_by("key").to_pylist() == expected
@@ -197,7 +197,7 @@ def test_bytes_that_a_step_makes_are_a_file(tmp_path: Path) -> None:
 
 def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "any").map("marked", third, numbers(tmp_path), into=None)
-    assert [table.schema.names for table in Each(made).read()] == [["key", "number", "partition"]] * PARTITIONS
+    assert [table.schema.names for table in Each(made)] == [["key", "number", "partition"]] * PARTITIONS
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
@@ -218,8 +218,8 @@ def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
     assert [made.counts(number)["even"] for number in range(PARTITIONS)] == [
         made.read(number).num_rows for number in range(PARTITIONS)
     ]
-    again = Each(made).read()
-    assert [*again] == [*again] == [*Each(made).read()]
+    again = Each(made)
+    assert [*again] == [*again] == [*Each(made)]
 
 
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: P
         doubled = run.map("doubled", twice, source, 5, into=NUMBERS, second=run.table("second", KEYS, PARTITIONS))
         keys = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", partitions=PARTITIONS)
         shuffled = run.shuffled("third", KEYS, PARTITIONS, 2, by="key")
-        run.look_up_made("answered", twice, doubled, 1, keys=keys, into=NUMBERS, second=shuffled)
+        run.shuffle("answered", twice, doubled, 1, into=NUMBERS, partitions=PARTITIONS, keys=keys, second=shuffled)
         run.map(
             "looked",
             third,
@@ -311,7 +311,7 @@ def test_each_task_may_have_inputs_of_its_own(tmp_path: Path) -> None:
     rows = [[{"key": n, "number": n}] for n in (1, 2, 4)]
     first, second = (table(f"{tmp_path}/{name}", NUMBERS, *rows) for name in "ab")
     files = Files((second.file(2), second.file(0)), NUMBERS, ("number",))
-    assert [some.to_pydict() for some in Each(files).read()] == [{"number": [4]}, {"number": [1]}]
+    assert [some.to_pydict() for some in Each(files)] == [{"number": [4]}, {"number": [1]}]
     ones = PerTask((Partition(first, 2), Partition(first, 0)))
     several = PerTask((Partitions(()), Partitions((Partition(first, 1), Partition(second, 1)))))
     made = Run(str(tmp_path), "sums").map("sums", sums, ones, several, PerTask((7, 8)), 100, into=NUMBERS)

@@ -43,9 +43,9 @@ ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_
 context, shards = pickle.load(open(sys.argv[1], "rb"))
 from dupq.system import recording
 with recording() as written:
-    calls, outputs = [(context, shard) for shard in shards], [f"{context.files.output}/{shard}" for shard in shards]
+    calls = [(context, shard) for shard in shards]
     pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus)
-    report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs, pool)
+    report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
 
@@ -78,7 +78,7 @@ def outputs(context: EncodeContext) -> list[str]:
 
 def by_actors(context: EncodeContext, pool: Pool) -> Report:
     calls = [(context, name) for name in NAMES]
-    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, outputs(context), pool)
+    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
 
 
 @pytest.fixture(scope="module")

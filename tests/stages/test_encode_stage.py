@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from inline import without_ray
 
 from dupq import storage
 from dupq.encoders import steps
@@ -91,7 +92,7 @@ def test_without_ray_tasks_encode_however_many_shards_there_are(
     cpus: int, actors: int, ways: list[str], tmp_path: Path
 ) -> None:
     settings = EncodeSettings(actors=actors)
-    with cluster.in_process(cpus):
+    with without_ray(cpus):
         steps.check_room_to_encode(settings, 32, f"{tmp_path}/as.json", NO_GPUS)
         encode_empty_shards(32, settings, tmp_path)
     assert ways == ["tasks"]

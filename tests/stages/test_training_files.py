@@ -90,7 +90,7 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
         table, sentences_table = counted(run, made, [ALL] * 3, settings)
-        words = chosen_words(Each(table).read(), run.report.counts[FREQUENT], settings)
+        words = chosen_words(Each(table), run.report.counts[FREQUENT], settings)
         assert rows_of(words.table) == frequent[:most]
         assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
         assert run.report.counts["words"] == expected.total()
@@ -106,7 +106,7 @@ def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path)
     limits = [hash_limit(np.arange(5), 2)] * 2 + [0]
     run = Run(str(tmp_path), "prepare")
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), limits)
-    assert (-4, "bread") in rows_of(merge_counts(Each(words).read()))
+    assert (-4, "bread") in rows_of(merge_counts(Each(words)))
     assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) <= 2
     assert not reads_written_words(STEMS)
 
@@ -119,7 +119,7 @@ def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(t
     run = Run(str(tmp_path), "prepare")
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
-    assert rows_of(merge_counts(Each(words).read())) == expected
+    assert rows_of(merge_counts(Each(words))) == expected
     assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) == 0
 
 
@@ -175,7 +175,7 @@ def test_a_task_of_the_teacher_reads_the_partitions_that_have_its_questions(
         picked = archive(folder, *([("a", "b")] * size for size in sizes))
         some = Prepared(uses, uses, uses, uses, picked, uses, "")
         [taught] = teach.teach(Run(str(folder), "teach"), some, settings, NO_GPUS)
-        found.append([*Each(taught).read()])
+        found.append([*Each(taught)])
     assert found[0] == found[1]
     assert targets_of([taught]).left.tolist() == keys.tolist()
     firsts = {0: 0, 7: 1, 20: 3, 21: 4}

@@ -251,7 +251,7 @@ def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path, monkeypa
 def test_around_a_question_are_its_neighbours_of_all_parts(tmp_path: Path) -> None:
     archive, parts = archive_of(5), 3
     found, _, made, _ = score(archive, tmp_path, parts)
-    tables = [*Each(made).read()]
+    tables = [*Each(made)]
     around = {row["key"]: row for row in pa.concat_tables(tables).to_pylist()}
     assert {home_of(key, parts) == home for home, table in enumerate(tables) for key in table["key"].to_pylist()} == {
         True
