@@ -59,7 +59,7 @@ def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
     before = (tmp_path / "progress.json").read_bytes()
     progress.tell("encode", 1, 2)
     progress.end(str(tmp_path), "failed")
-    progress.end_as("failed")
+    progress.end(progress.current.uri, "failed")
     assert (tmp_path / "progress.json").read_bytes() == before
 
 
