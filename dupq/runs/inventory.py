@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
-from dupq.runs.progress import Progress, is_alive, read_progress, time_of
+from dupq.runs.progress import Progress, is_alive, read_progress
 from dupq.runs.reader import built_on, latest_run
 from dupq.runs.records import TEACHERS, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_or_none
@@ -266,14 +266,12 @@ def size_of(count: float) -> str:
 
 def status(uri: str, now: datetime) -> str:
     """Return the progress of the run at `uri`, or of the newest run below it. Raises DupqError if there is none."""
-    run = uri
-    progress = read_progress(run)
-    if progress is None and (runs := known_runs(uri, now)):
-        run = storage.join(uri, runs[-1].run_id)
-        progress = read_progress(run)
-    known = known_run(storage.parent(run), storage.name(run), now)
+    run, known = uri, known_run(storage.parent(uri), storage.name(uri), now)
+    if known is None and (runs := known_runs(uri, now)):
+        run, known = storage.join(uri, runs[-1].run_id), runs[-1]
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
+    progress = read_progress(run)
     lines = [f"run        {run}", f"state      {_state(known, progress, now)}"]
     if progress is not None and not known.is_whole and known.state is not State.DAMAGED:
         lines.append(f"stage      {progress['stage']}, for {age_of(now - datetime.fromisoformat(progress['since']))}")
@@ -287,7 +285,7 @@ def _state(known: KnownRun, progress: Progress | None, now: datetime) -> str:
         return f"{known.state}: {DAMAGED}"
     if progress is None:
         return str(known.state)
-    age = age_of(now - time_of(progress))
+    age = age_of(now - datetime.fromisoformat(progress["updated"]))
     if known.is_whole or is_alive(progress, now):
         return f"{known.state}, seen {age} ago"
     return f"{'cut off' if progress['state'] == 'running' else progress['state']} {age} ago"
@@ -304,10 +302,9 @@ def tidy(run: str, really: bool = True) -> int:
     `Run.at` reads the calibration and the rarities; look-ups with datasketch read the signatures.
     """
     files = RunFiles(run)
-    texts = (files.texts, files.contents, files.texts_made_as, files.encoded_as)
-    lists = (files.request, files.nearest)
-    others = (files.calibration, files.rarities, files.signatures)
-    return clear(files.path("work"), (*texts, *lists, *files.teacher, *others), really)
+    kept = [files.texts, files.contents, files.texts_made_as, files.encoded_as, files.request, files.nearest]
+    kept += [files.calibration, files.rarities, files.signatures, *files.teacher]
+    return clear(files.path("work"), kept, really)
 
 
 def tidy_at_end(run: str, really: bool = True) -> int:

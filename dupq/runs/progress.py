@@ -120,12 +120,7 @@ def read_progress(run: str) -> Progress | None:
 
 def is_alive(progress: Progress, now: datetime) -> bool:
     """Return whether the job that wrote this seems to be at work."""
-    return progress["state"] == "running" and now - time_of(progress) < ALIVE
-
-
-def time_of(progress: Progress) -> datetime:
-    """Return when it was written."""
-    return datetime.fromisoformat(progress["updated"])
+    return progress["state"] == "running" and now - datetime.fromisoformat(progress["updated"]) < ALIVE
 
 
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
@@ -159,7 +154,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-Kind = Literal["plain", "json"]
 _logger = logging.getLogger("dupq")
 
 
@@ -233,7 +227,7 @@ _logger.setLevel(logging.INFO)
 _logger.propagate = False
 
 
-def show_as(kind: Kind) -> None:
+def show_as(kind: Literal["plain", "json"]) -> None:
     """Show lines as text or as JSON from now on."""
     _shown.setFormatter(_Json() if kind == "json" else _Plain())
 
