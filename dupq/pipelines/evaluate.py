@@ -44,9 +44,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     settings = checked or job.check()
     shards, sites = question_shards(job.questions)
     shards = pinned(shards)  # an ingest may replace them at any moment
-    if settings.text.language == "auto":  # never with an encoder
-        settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
-    run = _open(job, settings, shards)
+    run, settings = _open(job, settings, shards)
     encoder, made_as, embeddings = run.copy_of("encoder"), run.path("encoded_as.json"), run.path("embeddings")
     gpus = gpus_for(0 if encoder is None else job.gpus)
     if encoder is not None and not run.has_record("encode"):
@@ -67,8 +65,11 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 
-def _open(job: EvaluationJob, settings: Settings, shards: list[Shard]) -> Run:
-    """Open the run. Raises DupqError if the encoder was replaced since the settings were checked."""
+def _open(job: EvaluationJob, settings: Settings, shards: list[Shard]) -> tuple[Run, Settings]:
+    """Open the run, and return its settings in the archive's language.
+
+    Raises DupqError if the encoder was replaced since the settings were checked.
+    """
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     made_from: dict[str, object] = {"questions": content_of(job.questions, shards)}
     copied = {}
@@ -77,8 +78,10 @@ def _open(job: EvaluationJob, settings: Settings, shards: list[Shard]) -> Run:
         if job.settings() != settings:  # read after the checksums: copies that match these have these settings
             raise DupqError(f"{job.encoder}: {storage.CHANGED}")
         made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
+    if settings.text.language == "auto":  # never with an encoder
+        settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
     work = storage.join(storage.absolute(job.output), "work")
-    return Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied)
+    return Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied), settings
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,6 @@ class Queries:
         with self._lock, self._errors():
             yield from self._database.sql(sql, params=list(values)).to_arrow_reader(_BATCH_ROWS)
 
-    def schema(self, sql: str) -> pa.Schema:
-        """Return the columns of a query's rows."""
-        return self.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
-
     def add(self, name: str, table: "ds.Dataset | pa.Table") -> None:
         """Make one more table available to queries."""
         self._database.register(name, table)
