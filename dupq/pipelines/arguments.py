@@ -127,26 +127,25 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
     settings = config.assign_free(config.load(preset), assignments, _TRAINING_READS, _NOT_READ)
     if settings.text.language != "auto":
         settings = config.in_language(settings, settings.text.language, assignments)
-    if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
+    vectors, teacher = settings.word_vectors, settings.teacher
+    if vectors.algorithm == "teacher" and not teacher.encoder:
         raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
-    teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
-    for teacher in teachers:
-        read_settings(teacher)
-    settings = settings.changed(teacher=settings.teacher.changed(encoder=teachers))
-    vectors = settings.word_vectors.file
-    if vectors:
-        if storage.kind(vectors) != "file":
-            raise DupqError(f"word_vectors.file={vectors}: no such file")
-        settings = settings.changed(word_vectors=settings.word_vectors.changed(file=storage.absolute(vectors)))
+    teacher = teacher.changed(encoder=tuple(map(encoder_at, teacher.encoder)))
+    for encoder in teacher.encoder:
+        read_settings(encoder)
+    if vectors.file:
+        if storage.kind(vectors.file) != "file":
+            raise DupqError(f"word_vectors.file={vectors.file}: no such file")
+        vectors = vectors.changed(file=storage.absolute(vectors.file))
+    if vectors.goes_on and vectors.start != "base":
+        vectors = vectors.changed(start=encoder_at(vectors.start))
     from dupq.encoders.encoding import network_settings  # loads torch
 
-    settings = settings.changed(encoder=network_settings(settings.encoder).resolved().to_section())
-    if settings.word_vectors.goes_on:
+    network = network_settings(settings.encoder).resolved().to_section()
+    settings = settings.changed(word_vectors=vectors, teacher=teacher, encoder=network)
+    if vectors.goes_on:
         from dupq.training.start import check_start
 
-        start = settings.word_vectors.start
-        if start != "base":
-            settings = settings.changed(word_vectors=settings.word_vectors.changed(start=encoder_at(start)))
         check_start(settings)
     return settings
 
