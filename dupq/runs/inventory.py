@@ -161,12 +161,6 @@ def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
     return [(info.path[len(path) :].lstrip("/"), info) for info in infos if info.type == pafs.FileType.File]
 
 
-def remove(run: str) -> None:
-    """Remove a run, its _SUCCESS first."""
-    storage.delete(storage.join(run, "_SUCCESS"))
-    storage.delete_folder(run)
-
-
 def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
     """Remove all files below a folder except the files and folders `kept` (URIs); return the freed bytes.
 
@@ -352,10 +346,12 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
 
 
 def _remove(folder: str, run: KnownRun, now: datetime) -> bool:
-    """Remove a run, unless it has changed since it was listed; return whether it was removed."""
+    """Remove a run, its _SUCCESS first, unless it has changed since it was listed; return whether it was removed."""
     if known_run(folder, run.run_id, now) != run:
         return False
-    remove(storage.join(folder, run.run_id))
+    uri = storage.join(folder, run.run_id)
+    storage.delete(storage.join(uri, "_SUCCESS"))
+    storage.delete_folder(uri)
     return True
 
 
