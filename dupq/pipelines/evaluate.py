@@ -80,7 +80,7 @@ def _open(job: EvaluationJob, settings: Settings, shards: list[Shard]) -> tuple[
         made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
     if settings.text.language == "auto":  # never with an encoder
         settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
-    work = storage.join(storage.absolute(job.output), "work")
+    work = storage.join(job.output, "work")
     return Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied), settings
 
 

@@ -121,8 +121,7 @@ def _open(job: TrainingJob, settings: Settings, shards: list[Shard], answers: li
     if settings.encoder.kind == "sentence_transformers":
         model = str(settings.encoder.model_dump().get("model", ""))
         made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
-    work = storage.join(storage.absolute(job.output), "work")
-    return Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)
+    return Run.open(storage.join(job.output, "work"), inputs, made_from, settings, TRAINING_VERSIONS, copied)
 
 
 def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
