@@ -123,7 +123,7 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     code = _run(arguments)
     ends.finish()
     if code:
-        progress.end_as("failed")
+        progress.end(progress.current.uri, "failed")
     with contextlib.suppress(DupqError):
         progress.write_run_log()
     if code == ClusterError.EXIT_CODE:
@@ -175,7 +175,7 @@ def _leave(code: int) -> None:
     """Write the state of a job that ends early, and give up its leases, so that no reader and no other job waits."""
     from dupq.runs import lease, progress
 
-    progress.end_as("cut off" if code in ends.CODES.values() else "failed")
+    progress.end(progress.current.uri, "cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         progress.write_run_log()

@@ -157,7 +157,7 @@ def _write_csv(selects: dict[str, str], run: Run, queries: Queries, output: str)
     """Write a file for each query, in UTF-8 by RFC 4180."""
     for name, sql in _titled(selects, run, queries).items():
         uri, rows, guards = storage.join(output, f"{name}.csv"), 0, 0
-        schema = queries.schema(sql)
+        schema = queries.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
         options = csv.WriteOptions(eol="\r\n")
         with storage.open_output(uri) as sink, csv.CSVWriter(sink, schema, write_options=options) as writer:
             for batch in queries.batches(sql):

@@ -16,145 +16,129 @@ def _required(name: str, data_type: pa.DataType) -> pa.Field:
     return pa.field(name, data_type, nullable=False)
 
 
+def _schema(*fields: pa.Field, **required: pa.DataType) -> pa.Schema:
+    """Return the schema of `fields`, and of `required` columns after them."""
+    return pa.schema([*fields, *(_required(name, data_type) for name, data_type in required.items())])
+
+
 _TIME = pa.timestamp("ms", tz="UTC")
 
-QUESTIONS = pa.schema(
-    [
-        _required("question_id", pa.int64()),  # its id on the site
-        _required("title", pa.string()),  # plain text; "" where the dump has none
-        _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
-        _required("tags", pa.list_(pa.string())),  # may be empty
-        pa.field("creation_date", _TIME),  # when it was asked; null: the dump has none
-        pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
-        pa.field("view_count", pa.int64()),  # how often it was read; null: the dump has none
-        pa.field("answer_count", pa.int32()),  # null: the dump has none
-        pa.field("accepted_answer_id", pa.int64()),  # the answer that its author accepted; null: none
-        pa.field("closed_date", _TIME),  # when it was closed; null: open
-        pa.field("owner", pa.string()),  # the author's user id, or the name of a deleted author
-        pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
-    ]
+QUESTIONS = _schema(
+    _required("question_id", pa.int64()),  # its id on the site
+    _required("title", pa.string()),  # plain text; "" where the dump has none
+    _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
+    _required("tags", pa.list_(pa.string())),  # may be empty
+    pa.field("creation_date", _TIME),  # when it was asked; null: the dump has none
+    pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
+    pa.field("view_count", pa.int64()),  # how often it was read; null: the dump has none
+    pa.field("answer_count", pa.int32()),  # null: the dump has none
+    pa.field("accepted_answer_id", pa.int64()),  # the answer that its author accepted; null: none
+    pa.field("closed_date", _TIME),  # when it was closed; null: open
+    pa.field("owner", pa.string()),  # the author's user id, or the name of a deleted author
+    pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
 )
 
-ANSWERS = pa.schema(
-    [
-        _required("answer_id", pa.int64()),  # its id on the site
-        _required("question_id", pa.int64()),  # what it answers
-        _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
-        pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
-        _required("is_accepted", pa.bool_()),  # by the author of the question, if that is in the dump
-    ]
+ANSWERS = _schema(
+    _required("answer_id", pa.int64()),  # its id on the site
+    _required("question_id", pa.int64()),  # what it answers
+    _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
+    pa.field("score", pa.int32()),  # votes for it minus votes against it; null: the dump has none
+    _required("is_accepted", pa.bool_()),  # by the author of the question, if that is in the dump
 )
 
-LINKS = pa.schema(
-    [
-        _required("question_id", pa.int64()),  # the question with the link; of a duplicate the closed one
-        _required("related_id", pa.int64()),  # the question it links to; of a duplicate the original
-        _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
-        pa.field("creation_date", _TIME),  # of the link; null: the dump has none
-    ]
+LINKS = _schema(
+    _required("question_id", pa.int64()),  # the question with the link; of a duplicate the closed one
+    _required("related_id", pa.int64()),  # the question it links to; of a duplicate the original
+    _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
+    pa.field("creation_date", _TIME),  # of the link; null: the dump has none
 )
 
-IDS = pa.schema(
-    [
-        _required("question_id", pa.int64()),  # the question's number in all other tables
-        _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
-        _required("source", pa.string()),  # the table's file, and the member inside an archive
-        _required("position", pa.int64()),  # the row there, from 1; in CSV the line
-    ]
+IDS = _schema(
+    _required("question_id", pa.int64()),  # the question's number in all other tables
+    _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
+    _required("source", pa.string()),  # the table's file, and the member inside an archive
+    _required("position", pa.int64()),  # the row there, from 1; in CSV the line
 )
 
-REJECTS = pa.schema(
-    [
-        _required("source", pa.string()),  # the file, and the member inside an archive
-        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a CSV file
-        _required("reason", pa.string()),  # why it was rejected
-        _required("excerpt", pa.string()),  # the first 200 characters of the row
-    ]
+REJECTS = _schema(
+    _required("source", pa.string()),  # the file, and the member inside an archive
+    _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a CSV file
+    _required("reason", pa.string()),  # why it was rejected
+    _required("excerpt", pa.string()),  # the first 200 characters of the row
 )
 
-PAIRS = pa.schema(
-    [
-        _required("site_left", pa.string()),  # of the question with the smaller key
-        _required("question_id_left", pa.int64()),  # its id
-        _required("site_right", pa.string()),  # of the other question
-        _required("question_id_right", pa.int64()),  # its id
-        _required("source", pa.string()),  # exact, near_duplicate, encoder; known_link or verdict: none of these
-        pa.field("jaccard", pa.float32()),  # Jaccard coefficient of the shingle sets; null for source encoder
-        pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
-        # that they are duplicates, calibrated for this archive; 1 for exact, known_link and verdict, jaccard for
-        # near_duplicate
-        _required("probability", pa.float32()),
-        pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
-        pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest; null: not among them
-        pa.field("rank_right", pa.int32()),  # of the left question among the right one's nearest; null: not among them
-        pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighted by rarity; encoder only
-        pa.field("text_overlap", pa.float32()),  # the same of title and body; encoder only
-        # Jaccard coefficient of the tags; encoder only; null also if neither question has tags
-        pa.field("tag_overlap", pa.float32()),
-        pa.field("teacher", pa.float32()),  # cosine by --teacher; null without one, and for unlikely pairs
-        _required("joined", pa.bool_()),  # whether both are in one cluster
-        # whether people linked them; null: the run had no links, or ignored them
-        pa.field("known_link", pa.bool_()),
-    ]
+PAIRS = _schema(
+    _required("site_left", pa.string()),  # of the question with the smaller key
+    _required("question_id_left", pa.int64()),  # its id
+    _required("site_right", pa.string()),  # of the other question
+    _required("question_id_right", pa.int64()),  # its id
+    _required("source", pa.string()),  # exact, near_duplicate, encoder; known_link or verdict: none of these
+    pa.field("jaccard", pa.float32()),  # Jaccard coefficient of the shingle sets; null for source encoder
+    pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
+    # that they are duplicates, calibrated for this archive; 1 for exact, known_link and verdict, jaccard for
+    # near_duplicate
+    _required("probability", pa.float32()),
+    pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
+    pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest; null: not among them
+    pa.field("rank_right", pa.int32()),  # of the left question among the right one's nearest; null: not among them
+    pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighted by rarity; encoder only
+    pa.field("text_overlap", pa.float32()),  # the same of title and body; encoder only
+    # Jaccard coefficient of the tags; encoder only; null also if neither question has tags
+    pa.field("tag_overlap", pa.float32()),
+    pa.field("teacher", pa.float32()),  # cosine by --teacher; null without one, and for unlikely pairs
+    _required("joined", pa.bool_()),  # whether both are in one cluster
+    pa.field("known_link", pa.bool_()),  # whether people linked them; null: the run had no links, or ignored them
 )
 
 # The likeliest pairs of a run that are in different clusters and that people have neither linked nor judged.
-WORKLIST = pa.schema(
-    [
-        _required("rank", pa.int64()),  # 1: the likeliest
-        _required("site_left", pa.string()),  # of the question with the smaller key
-        _required("question_id_left", pa.int64()),  # its id
-        _required("site_right", pa.string()),  # of the other question
-        _required("question_id_right", pa.int64()),  # its id
-        pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
-        pa.field("title_right", pa.string()),  # of the other question
-        pa.field("link_left", pa.string()),  # its address on the web; null: its site is not a host name
-        pa.field("link_right", pa.string()),  # of the other question
-        # that they are duplicates, given that nobody linked them: lower than in pairs, which ignores links
-        _required("probability", pa.float32()),
-        _required("expected_right", pa.float64()),  # the sum of the probabilities of this pair and those before it
-        _required("evidence", pa.string()),  # in words
-        _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
-    ]
+WORKLIST = _schema(
+    _required("rank", pa.int64()),  # 1: the likeliest
+    _required("site_left", pa.string()),  # of the question with the smaller key
+    _required("question_id_left", pa.int64()),  # its id
+    _required("site_right", pa.string()),  # of the other question
+    _required("question_id_right", pa.int64()),  # its id
+    pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
+    pa.field("title_right", pa.string()),  # of the other question
+    pa.field("link_left", pa.string()),  # its address on the web; null: its site is not a host name
+    pa.field("link_right", pa.string()),  # of the other question
+    # that they are duplicates, given that nobody linked them: lower than in pairs, which ignores links
+    _required("probability", pa.float32()),
+    _required("expected_right", pa.float64()),  # the sum of the probabilities of this pair and those before it
+    _required("evidence", pa.string()),  # in words
+    _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
 )
 
-CLUSTERS = pa.schema(
-    [
-        _required("site", pa.string()),  # of the question
-        _required("question_id", pa.int64()),  # its id
-        _required("cluster_id", pa.string()),  # kept from run to run with --previous: dupq/clusters/identity.py
-        _required("canonical_site", pa.string()),  # of the question that the others of the cluster duplicate
-        _required("canonical_id", pa.int64()),  # its id
-        _required("is_canonical", pa.bool_()),  # whether this row is that question
-        # the criterion that chose the canonical question (dupq/clusters/identity.py); null: alone
-        pa.field("canonical_reason", pa.string()),
-        _required("cluster_size", pa.int64()),  # questions of the cluster; 1: alone
-        _required("threshold", pa.float32()),  # the probability from which a pair may join
-    ]
+CLUSTERS = _schema(
+    _required("site", pa.string()),  # of the question
+    _required("question_id", pa.int64()),  # its id
+    _required("cluster_id", pa.string()),  # kept from run to run with --previous: dupq/clusters/identity.py
+    _required("canonical_site", pa.string()),  # of the question that the others of the cluster duplicate
+    _required("canonical_id", pa.int64()),  # its id
+    _required("is_canonical", pa.bool_()),  # whether this row is that question
+    # the criterion that chose the canonical question (dupq/clusters/identity.py); null: alone
+    pa.field("canonical_reason", pa.string()),
+    _required("cluster_size", pa.int64()),  # questions of the cluster; 1: alone
+    _required("threshold", pa.float32()),  # the probability from which a pair may join
 )
 
 # What became of clusters since the earlier run: new, gone, grown, shrunk, changed, merged or split.
-CHANGED_CLUSTERS = pa.schema(
-    [
-        _required("kind", pa.string()),  # new, gone, grown, shrunk, changed, merged or split
-        pa.field("cluster_id", pa.string()),  # in this run; null: gone
-        pa.field("previous_cluster_id", pa.string()),  # in the earlier run; null: new
-        _required("size", pa.int64()),  # questions in this run
-        _required("previous_size", pa.int64()),  # questions in the earlier run
-        _required("shared", pa.int64()),  # questions in both
-    ]
+CHANGED_CLUSTERS = _schema(
+    _required("kind", pa.string()),  # new, gone, grown, shrunk, changed, merged or split
+    pa.field("cluster_id", pa.string()),  # in this run; null: gone
+    pa.field("previous_cluster_id", pa.string()),  # in the earlier run; null: new
+    _required("size", pa.int64()),  # questions in this run
+    _required("previous_size", pa.int64()),  # questions in the earlier run
+    _required("shared", pa.int64()),  # questions in both
 )
 
-CLUSTER_STATS = pa.schema(
-    [
-        _required("cluster_id", pa.string()),  # as in clusters
-        _required("size", pa.int64()),  # questions
-        _required("edges", pa.int64()),  # joined pairs
-        _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
-        _required("weakest_link", pa.float32()),  # the lowest probability of its edges
-        _required("bridges", pa.int64()),  # edges whose loss would split the cluster
-        _required("mean_probability", pa.float32()),  # of its edges
-    ]
+CLUSTER_STATS = _schema(
+    _required("cluster_id", pa.string()),  # as in clusters
+    _required("size", pa.int64()),  # questions
+    _required("edges", pa.int64()),  # joined pairs
+    _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
+    _required("weakest_link", pa.float32()),  # the lowest probability of its edges
+    _required("bridges", pa.int64()),  # edges whose loss would split the cluster
+    _required("mean_probability", pa.float32()),  # of its edges
 )
 
 
@@ -167,82 +151,67 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
         _required("words", pa.list_(pa.int32())),  # ids of its words, ascending; only if the encoder has a lexical part
         _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, with length 1; likewise
     ]
-    return pa.schema(
-        [
-            _required("site", pa.string()),  # of the question
-            _required("question_id", pa.int64()),  # its id
-            _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),  # of length 1 if scored by cosine
-            *(bag if is_lexical else []),
-            # a hash of vector and bag, so that a later run sees changes; 0: empty
-            _required("fingerprint", pa.int64()),
-        ]
+    return _schema(
+        _required("site", pa.string()),  # of the question
+        _required("question_id", pa.int64()),  # its id
+        _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),  # of length 1 if scored by cosine
+        *(bag if is_lexical else []),
+        # a hash of vector and bag, so that a later run sees changes; 0: empty
+        _required("fingerprint", pa.int64()),
     )
 
 
 # Tables in a run's work folder. Keys are packed (dupq/text/keys.py).
 
-
-def _columns(**types: pa.DataType) -> list[pa.Field]:
-    """Return required columns."""
-    return [_required(name, data_type) for name, data_type in types.items()]
-
-
 # Title and text are tokens joined by single spaces; the text is title and body.
-TEXTS = pa.schema(_columns(key=pa.int64(), title=pa.string(), text=pa.string()))
+TEXTS = _schema(key=pa.int64(), title=pa.string(), text=pa.string())
 
 # Terms are hashes of stems, ascending, and how often each occurs; marks are hashes too (dupq/clusters/evidence.py).
-_LISTS = _columns(
+_LISTS = _schema(
     title_terms=pa.list_(pa.int32()),
     title_counts=pa.list_(pa.uint8()),
     text_terms=pa.list_(pa.int32()),
     text_counts=pa.list_(pa.uint8()),
     marks=pa.list_(pa.int32()),
 )
-QUESTION_TEXTS = pa.schema([*TEXTS, *_LISTS])  # the marks are without the asker's
+QUESTION_TEXTS = _schema(*TEXTS, *_LISTS)  # the marks are without the asker's
 
 # Hashes of questions' contents (dupq/text/questions.py): a later run reuses what has not changed.
-CONTENT_HASHES = pa.schema(_columns(key=pa.int64(), high=pa.int64(), low=pa.int64()))
+CONTENT_HASHES = _schema(key=pa.int64(), high=pa.int64(), low=pa.int64())
 
-CONTENTS = pa.schema(
-    [
-        *CONTENT_HASHES,
-        _required("signs", pa.string()),  # of the title: near_duplicates/asking.py
-        _required("tags", pa.list_(pa.int32())),  # hashes
-        pa.field("asker", pa.int32()),  # a mark
-    ]
+CONTENTS = _schema(
+    *CONTENT_HASHES,
+    _required("signs", pa.string()),  # of the title: near_duplicates/asking.py
+    _required("tags", pa.list_(pa.int32())),  # hashes
+    pa.field("asker", pa.int32()),  # a mark
 )
 
 
 def taught(dimensions: int) -> pa.Schema:
     """Return the schema of a teacher's vectors of questions, which have length 1."""
-    return pa.schema(_columns(key=pa.int64(), vector=pa.list_(EMBEDDING_TYPE, dimensions)))
+    return _schema(key=pa.int64(), vector=pa.list_(EMBEDDING_TYPE, dimensions))
 
 
-KEY_PAIRS = pa.schema(_columns(left=pa.int64(), right=pa.int64()))
+KEY_PAIRS = _schema(left=pa.int64(), right=pa.int64())
 
 # Pairs of representatives that join at any probability, and why: known_link or verdict.
-JOINED_PAIRS = pa.schema([*KEY_PAIRS, _required("source", pa.string())])
+JOINED_PAIRS = _schema(*KEY_PAIRS, source=pa.string())
 
-VERIFIED = pa.schema([*KEY_PAIRS, *_columns(source=pa.string(), jaccard=pa.float32())])
+VERIFIED = _schema(*KEY_PAIRS, source=pa.string(), jaccard=pa.float32())
 
 # Each question in a verified pair, with the question that represents it in the encoder's stages.
-REPRESENTATIVES = pa.schema(_columns(key=pa.int64(), representative=pa.int64()))
+REPRESENTATIVES = _schema(key=pa.int64(), representative=pa.int64())
 
-NEIGHBOURS = pa.schema(
-    [
-        *_columns(query=pa.int64(), neighbour=pa.int64(), similarity=pa.float32()),
-        pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
-        _required("lift", pa.float32()),  # clusters/evidence.py; 0 without a rank
-    ]
+NEIGHBOURS = _schema(
+    *_schema(query=pa.int64(), neighbour=pa.int64(), similarity=pa.float32()),
+    pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
+    _required("lift", pa.float32()),  # clusters/evidence.py; 0 without a rank
 )
 
 # Candidate pairs, with each side's rank among the other's neighbours: clusters/evidence.py, Listing.
-CANDIDATES = pa.schema(
-    [
-        *KEY_PAIRS,
-        _required("similarity", pa.float32()),
-        *_columns(rank_left=pa.int32(), lift_left=pa.float32(), rank_right=pa.int32(), lift_right=pa.float32()),
-    ]
+CANDIDATES = _schema(
+    *_schema(*KEY_PAIRS, similarity=pa.float32()),
+    *_schema(rank_left=pa.int32(), lift_left=pa.float32(), rank_right=pa.int32(), lift_right=pa.float32()),
 )
 
 # Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
@@ -250,121 +219,110 @@ _SHARED = (
     *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
     *("other_date", "other_asking", "same_asking", "other_formulas", "same_asker", "cites"),
 )
-COMPARED = pa.schema([*CANDIDATES, *(_required(name, pa.float32()) for name in _SHARED)])
+COMPARED = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 
 # How alike a question's title is to those of its neighbours: clusters/evidence.py, `around`.
-AROUND = pa.schema(_columns(key=pa.int64(), cosines=pa.int64(), listed=pa.int64()))
+AROUND = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
 
 # A teacher's cosines of the pairs of calibration; null: not read.
-COSINES = pa.schema([pa.field("teacher", pa.float32())])
+COSINES = _schema(pa.field("teacher", pa.float32()))
 
 # Candidate pairs with their evidence and probability.
-SCORED = pa.schema(
-    [
-        *KEY_PAIRS,
-        _required("similarity", pa.float32()),
-        pa.field("rank_left", pa.int32()),  # null: the left question does not list the right one
-        pa.field("rank_right", pa.int32()),
-        *_columns(title_overlap=pa.float32(), text_overlap=pa.float32()),
-        pa.field("tag_overlap", pa.float32()),  # null: neither has tags
-        _required("probability", pa.float32()),
-        pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, and for unlikely pairs
-    ]
+SCORED = _schema(
+    *_schema(*KEY_PAIRS, similarity=pa.float32()),
+    pa.field("rank_left", pa.int32()),  # null: the left question does not list the right one
+    pa.field("rank_right", pa.int32()),
+    *_schema(title_overlap=pa.float32(), text_overlap=pa.float32()),
+    pa.field("tag_overlap", pa.float32()),  # null: neither has tags
+    _required("probability", pa.float32()),
+    pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, and for unlikely pairs
 )
 
 # The nearest neighbours of each question, the best first by their exact scores, ties by key.
-NEAREST = pa.schema(_columns(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64())))
+NEAREST = _schema(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64()))
 
 # The blocks of the all-pairs search: the rows of embedding files that make up each, in order, and their site.
-BLOCKS = pa.schema(_columns(block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64()))
+BLOCKS = _schema(block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64())
 
 # Rows of a tile's left block, and their number of pairs above the floor; twice that for a block with itself.
-ROW_RANGES = pa.schema(_columns(start=pa.int64(), stop=pa.int64(), pairs=pa.int64()))
+ROW_RANGES = _schema(start=pa.int64(), stop=pa.int64(), pairs=pa.int64())
 
 # The questions of components, the group that a component is solved in, and whether all its pairs are scored.
 # A component is named by its smallest key.
-NODES = pa.schema(_columns(key=pa.int64(), component=pa.int64(), is_scored=pa.bool_(), group=pa.int64()))
+NODES = _schema(key=pa.int64(), component=pa.int64(), is_scored=pa.bool_(), group=pa.int64())
 
 # The cluster of each question of a component, as the cluster's smallest key.
-LABELS = pa.schema(_columns(key=pa.int64(), cluster=pa.int64()))
+LABELS = _schema(key=pa.int64(), cluster=pa.int64())
 
 # The questions of clusters of two and more.
-MEMBERS = pa.schema(
-    [
-        *LABELS,
-        _required("id", pa.int64()),  # dupq/clusters/identity.py
-        _required("canonical", pa.int64()),
-        _required("reason", pa.int8()),  # index in dupq.clusters.identity.REASONS
-        _required("size", pa.int64()),
-    ]
+MEMBERS = _schema(
+    *LABELS,
+    _required("id", pa.int64()),  # dupq/clusters/identity.py
+    _required("canonical", pa.int64()),
+    _required("reason", pa.int8()),  # index in dupq.clusters.identity.REASONS
+    _required("size", pa.int64()),
 )
 
 
 def signatures(permutations: int) -> pa.Schema:
     """Return the schema of MinHash signatures, of the questions with a text that are not copies of another."""
     signature = pa.list_(pa.uint32(), permutations)
-    return pa.schema(_columns(site=pa.string(), question_id=pa.int64(), signature=signature))
+    return _schema(site=pa.string(), question_id=pa.int64(), signature=signature)
 
 
 # All terms of a question. Its marks have the asker's.
-TERMS = pa.schema([_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags")])
+TERMS = _schema(_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags"))
 
 # Representatives with known duplicates: the set (its smallest key), and its part: train, development or test.
-KNOWN_SETS = pa.schema(_columns(key=pa.int64(), duplicates=pa.int64(), part=pa.string()))
+KNOWN_SETS = _schema(key=pa.int64(), duplicates=pa.int64(), part=pa.string())
 
 # The questions that a run is calibrated on.
-SAMPLE = pa.schema(_columns(key=pa.int64(), is_linked=pa.bool_()))
+SAMPLE = _schema(key=pa.int64(), is_linked=pa.bool_())
 
 # The sampled questions' pairs; `features` in the order of dupq.clusters.calibration.FEATURES.
-CALIBRATION_PAIRS = pa.schema(
-    [
-        *_columns(site_left=pa.string(), question_id_left=pa.int64()),
-        *_columns(site_right=pa.string(), question_id_right=pa.int64()),
-        _required("similarity", pa.float32()),
-        _required("is_linked", pa.bool_()),  # a known duplicate of the development part
-        _required("is_judged", pa.bool_()),  # people gave their verdict
-        _required("label", pa.bool_()),  # linked, or judged to be the same
-        _required("pairs", pa.float64()),  # number of pairs of the archive that this one represents
-        _required("weight", pa.float64()),  # in the likelihood
-        _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
-        _required("probability", pa.float64()),
-        _required("features", pa.list_(pa.float64(), 19)),
-    ]
+CALIBRATION_PAIRS = _schema(
+    *map(PAIRS.field, ("site_left", "question_id_left", "site_right", "question_id_right")),
+    _required("similarity", pa.float32()),
+    _required("is_linked", pa.bool_()),  # a known duplicate of the development part
+    _required("is_judged", pa.bool_()),  # people gave their verdict
+    _required("label", pa.bool_()),  # linked, or judged to be the same
+    _required("pairs", pa.float64()),  # number of pairs of the archive that this one represents
+    _required("weight", pa.float64()),  # in the likelihood
+    _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
+    _required("probability", pa.float64()),
+    _required("features", pa.list_(pa.float64(), 19)),
 )
 
 # A sample of pairs to be judged: dupq/evaluation/sampling.py.
-REVIEW = pa.schema(
-    [
-        *KEY_PAIRS,
-        *_columns(stratum=pa.int64(), joined=pa.bool_()),
-        *_columns(pairs=pa.int64(), drawn=pa.int64()),  # of the run, in the stratum
-        _required("probability", pa.float64()),  # mean of the stratum
-        _required("hash", pa.uint64()),
-    ]
+REVIEW = _schema(
+    *_schema(*KEY_PAIRS, stratum=pa.int64(), joined=pa.bool_()),
+    *_schema(pairs=pa.int64(), drawn=pa.int64()),  # of the run, in the stratum
+    _required("probability", pa.float64()),  # mean of the stratum
+    _required("hash", pa.uint64()),
 )
 
 # The number of questions that have a term.
-TERM_COUNTS = pa.schema(_columns(term=pa.int32(), questions=pa.int64()))
+TERM_COUNTS = _schema(term=pa.int32(), questions=pa.int64())
 
 # The weight of each term: the rarer, the higher. A row per bucket of the term hash.
-RARITIES = pa.schema(_columns(rarity=pa.float32()))
+RARITIES = _schema(rarity=pa.float32())
 
 # Tables that tasks of near_duplicates write for one another, as Arrow files (dupq/job/table.py).
 
-KEYS = pa.schema(_columns(key=pa.int64()))
+KEYS = _schema(key=pa.int64())
 
 # A 128-bit hash, in two halves, of each text that is not empty.
-TEXT_HASHES = pa.schema([*_columns(high=pa.uint64(), low=pa.uint64()), *KEYS])
+TEXT_HASHES = _schema(high=pa.uint64(), low=pa.uint64(), key=pa.int64())
 
 # The key of a band of a text, and the key of its next band, by which the texts of a bucket are ordered.
-BAND_KEYS = pa.schema([*_columns(bucket=pa.uint64(), order=pa.uint64()), *KEYS])
+BAND_KEYS = _schema(bucket=pa.uint64(), order=pa.uint64(), key=pa.int64())
 
-SHINGLE_SETS = pa.schema([*KEYS, *_columns(shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string())])
+SHINGLE_SETS = _schema(*KEYS, shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string())
 
 # A shingle of a compared text, and a hash of the text's title.
-TITLED_SHINGLES = pa.schema(_columns(shingle=pa.uint64(), title=pa.uint64()))
+TITLED_SHINGLES = _schema(shingle=pa.uint64(), title=pa.uint64())
 
-SHINGLES = pa.schema(_columns(shingle=pa.uint64()))
+SHINGLES = _schema(shingle=pa.uint64())
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:

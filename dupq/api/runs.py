@@ -280,7 +280,7 @@ def open_run(uri: str | os.PathLike[str]) -> Run:
 
     Raises DupqError if there is neither.
     """
-    return Run(reader.run_folder(uri))
+    return Run(reader.open_run(uri).uri)
 
 
 def open_runs(uri: str | os.PathLike[str]) -> list[Run]:

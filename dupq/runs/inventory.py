@@ -1,6 +1,8 @@
 """The runs below an output folder: their state, which of them may be removed, and how an operator sees them."""
 
+import itertools
 import logging
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -14,9 +16,9 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
-from dupq.runs.progress import Progress, is_alive, read_progress, time_of
-from dupq.runs.reader import latest_run
-from dupq.runs.records import TEACHERS, Manifest, RunFiles, Success, TrainingFiles
+from dupq.runs.progress import Progress, is_alive, read_progress
+from dupq.runs.reader import built_on, latest_run
+from dupq.runs.records import TEACHERS, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)
@@ -30,9 +32,7 @@ class State(StrEnum):
     GATE_MISSED = "gate missed"
     FINISHED = "finished"
     LATEST = "latest"  # finished, and latest.json points at it
-    DAMAGED = (
-        "damaged"  # it was finished, but `_SUCCESS` or a file that it names is damaged or gone; its job repairs it
-    )
+    DAMAGED = "damaged"  # `_SUCCESS`, or a file that it names, is damaged or gone; its job repairs it
 
 
 class KnownRun(NamedTuple):
@@ -48,6 +48,9 @@ class KnownRun(NamedTuple):
     def is_whole(self) -> bool:
         """Whether readers may use it."""
         return self.state in (State.FINISHED, State.LATEST)
+
+
+_order = operator.attrgetter("touched", "run_id")
 
 
 class Keep(NamedTuple):
@@ -66,23 +69,14 @@ def removable(runs: Sequence[KnownRun], keep: Keep, now: datetime) -> list[Known
     too.
     """
     whole = sorted((run for run in runs if run.is_whole), key=_order, reverse=True)
-    kept = {run.run_id for run in whole[: keep.newest]} | _newest_of_months(whole, keep.monthly)
+    months = itertools.groupby(whole, key=lambda run: (run.touched.year, run.touched.month))
+    kept = {run.run_id for run in whole[: keep.newest]}
+    kept |= {next(of_month).run_id for _, of_month in itertools.islice(months, keep.monthly)}
     heads = [run for run in runs if run.state is State.LATEST] or whole[:1]  # if latest.json is lost
     last = max((run.touched for run in heads), default=None)
     heads += [run for run in runs if not run.is_whole and _may_go_on(run, last, now)]
     kept |= {run.run_id for run in heads} | {run.previous for run in heads if run.previous}
     return sorted((run for run in runs if run.run_id not in kept), key=_order)
-
-
-def _order(run: KnownRun) -> tuple[datetime, str]:
-    return run.touched, run.run_id
-
-
-def _newest_of_months(newest_first: Sequence[KnownRun], months: int) -> set[str]:
-    by_month: dict[tuple[int, int], str] = {}
-    for run in newest_first:
-        by_month.setdefault((run.touched.year, run.touched.month), run.run_id)
-    return set(list(by_month.values())[:months])
 
 
 def _may_go_on(run: KnownRun, last: datetime | None, now: datetime) -> bool:
@@ -150,11 +144,9 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
         touched = datetime.fromisoformat(success["finished"])
     elif "_SUCCESS" in files and state is not State.RUNNING:
         state = State.DAMAGED
-    # the manifest is written when all stages are done
-    manifest = read_or_none(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
-    previous = (
-        manifest["inputs"].get("previous") if manifest else progress["inputs"].get("previous") if progress else None
-    )
+    previous = built_on(uri) if "manifest.json" in files else None  # which is written when all stages are done
+    if previous is None and progress is not None:
+        previous = progress["inputs"].get("previous")
     size = sum(info.size for info in files.values())
     return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None)
 
@@ -167,12 +159,6 @@ def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
     except OSError as error:
         raise StorageError(f"{folder}: cannot be listed ({' '.join(str(error).split())})") from error
     return [(info.path[len(path) :].lstrip("/"), info) for info in infos if info.type == pafs.FileType.File]
-
-
-def remove(run: str) -> None:
-    """Remove a run, its _SUCCESS first."""
-    storage.delete(storage.join(run, "_SUCCESS"))
-    storage.delete_folder(run)
 
 
 def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
@@ -274,14 +260,12 @@ def size_of(count: float) -> str:
 
 def status(uri: str, now: datetime) -> str:
     """Return the progress of the run at `uri`, or of the newest run below it. Raises DupqError if there is none."""
-    run = uri
-    progress = read_progress(run)
-    if progress is None and (runs := known_runs(uri, now)):
-        run = storage.join(uri, runs[-1].run_id)
-        progress = read_progress(run)
-    known = known_run(storage.parent(run), storage.name(run), now)
+    run, known = uri, known_run(storage.parent(uri), storage.name(uri), now)
+    if known is None and (runs := known_runs(uri, now)):
+        run, known = storage.join(uri, runs[-1].run_id), runs[-1]
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
+    progress = read_progress(run)
     lines = [f"run        {run}", f"state      {_state(known, progress, now)}"]
     if progress is not None and not known.is_whole and known.state is not State.DAMAGED:
         lines.append(f"stage      {progress['stage']}, for {age_of(now - datetime.fromisoformat(progress['since']))}")
@@ -295,7 +279,7 @@ def _state(known: KnownRun, progress: Progress | None, now: datetime) -> str:
         return f"{known.state}: {DAMAGED}"
     if progress is None:
         return str(known.state)
-    age = age_of(now - time_of(progress))
+    age = age_of(now - datetime.fromisoformat(progress["updated"]))
     if known.is_whole or is_alive(progress, now):
         return f"{known.state}, seen {age} ago"
     return f"{'cut off' if progress['state'] == 'running' else progress['state']} {age} ago"
@@ -312,10 +296,9 @@ def tidy(run: str, really: bool = True) -> int:
     `Run.at` reads the calibration and the rarities; look-ups with datasketch read the signatures.
     """
     files = RunFiles(run)
-    texts = (files.texts, files.contents, files.texts_made_as, files.encoded_as)
-    lists = (files.request, files.nearest)
-    others = (files.calibration, files.rarities, files.signatures)
-    return clear(files.path("work"), (*texts, *lists, *files.teacher, *others), really)
+    kept = [files.texts, files.contents, files.texts_made_as, files.encoded_as, files.request, files.nearest]
+    kept += [files.calibration, files.rarities, files.signatures, *files.teacher]
+    return clear(files.path("work"), kept, really)
 
 
 def tidy_at_end(run: str, really: bool = True) -> int:
@@ -363,10 +346,12 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
 
 
 def _remove(folder: str, run: KnownRun, now: datetime) -> bool:
-    """Remove a run, unless it has changed since it was listed; return whether it was removed."""
-    if not _is_unchanged(folder, run, now):
+    """Remove a run, its _SUCCESS first, unless it has changed since it was listed; return whether it was removed."""
+    if known_run(folder, run.run_id, now) != run:
         return False
-    remove(storage.join(folder, run.run_id))
+    uri = storage.join(folder, run.run_id)
+    storage.delete(storage.join(uri, "_SUCCESS"))
+    storage.delete_folder(uri)
     return True
 
 
@@ -377,10 +362,6 @@ def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
     """
     uri = storage.join(output, run.run_id)
     config = read_or_none(storage.join(uri, "config.json"), dict[str, dict[str, Any]]) or {}
-    if config.get("run", {}).get("keep_work") or not _is_unchanged(output, run, now):
+    if config.get("run", {}).get("keep_work") or known_run(output, run.run_id, now) != run:
         return 0
     return tidy(uri, really=not is_dry)
-
-
-def _is_unchanged(folder: str, run: KnownRun, now: datetime) -> bool:
-    return known_run(folder, run.run_id, now) == run

@@ -66,18 +66,6 @@ def _now() -> str:
 @contextlib.contextmanager
 def of_stage(run: str, stage: str, inputs: Mapping[str, object]) -> Iterator[None]:
     """Keep progress.json and run.log of `run` (URI) up to date during a stage."""
-    _enter(run, stage, inputs)
-    try:
-        with repeating(_write, SECONDS_BETWEEN):
-            yield
-    except BaseException:
-        current.progress["state"] = "failed"
-        raise
-    finally:
-        _write()
-
-
-def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
     is_new, now = run != current.uri, _now()
     began = now if is_new else current.progress["began"]
     step = {"state": "running", "stage": stage, "step": "", "done": 0, "total": 0, "inputs": dict(inputs)}
@@ -87,6 +75,14 @@ def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
         _close_run_log()
         with contextlib.suppress(DupqError):
             _logger.addHandler(_RunLog(storage.join(run, _LOG)))
+        _write()
+    try:
+        with repeating(_write, SECONDS_BETWEEN):
+            yield
+    except BaseException:
+        current.progress["state"] = "failed"
+        raise
+    finally:
         _write()
 
 
@@ -103,18 +99,12 @@ def tell(step: str, done: int, total: int) -> None:
         current.progress.update({"step": step, "done": done, "total": total})
 
 
-def end(run: str, state: str) -> None:
+def end(run: str | None, state: str) -> None:
     """Record that `run` (URI) ended in `state`. No effect if this process does not work on it."""
-    if run == current.uri:
+    if run is not None and run == current.uri:
         current.progress["state"] = state
         _write()
         current.uri = current.stage = None
-
-
-def end_as(state: str) -> None:
-    """Record that the run that this process works on, if any, ended in `state`."""
-    if current.uri is not None:
-        end(current.uri, state)
 
 
 def leave() -> None:
@@ -130,16 +120,10 @@ def read_progress(run: str) -> Progress | None:
 
 def is_alive(progress: Progress, now: datetime) -> bool:
     """Return whether the job that wrote this seems to be at work."""
-    return progress["state"] == "running" and now - time_of(progress) < ALIVE
-
-
-def time_of(progress: Progress) -> datetime:
-    """Return when it was written."""
-    return datetime.fromisoformat(progress["updated"])
+    return progress["state"] == "running" and now - datetime.fromisoformat(progress["updated"]) < ALIVE
 
 
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
-_START_OF_LINE = "\r\033[2K"  # also clears the line
 _drawing = threading.Lock()
 _is_drawn = False
 
@@ -154,7 +138,7 @@ def _draw(line: str) -> None:
     with _drawing:
         if line or _is_drawn:
             shown = line[: shutil.get_terminal_size().columns - 1]
-            print(_START_OF_LINE + shown, end="", file=sys.stderr, flush=True)
+            print(f"\r\033[2K{shown}", end="", file=sys.stderr, flush=True)  # which clears the line first
         _is_drawn = bool(line)
 
 
@@ -170,7 +154,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-Kind = Literal["plain", "json"]
 _logger = logging.getLogger("dupq")
 
 
@@ -244,7 +227,7 @@ _logger.setLevel(logging.INFO)
 _logger.propagate = False
 
 
-def show_as(kind: Kind) -> None:
+def show_as(kind: Literal["plain", "json"]) -> None:
     """Show lines as text or as JSON from now on."""
     _shown.setFormatter(_Json() if kind == "json" else _Plain())
 
@@ -263,9 +246,9 @@ def write_run_log() -> None:
 
 def _close_run_log() -> None:
     """Write run.log and stop collecting lines; a failure must not stop the next run."""
-    with contextlib.suppress(DupqError):
-        write_run_log()
     for handler in [handler for handler in _logger.handlers if isinstance(handler, _RunLog)]:
+        with contextlib.suppress(DupqError):
+            handler.write()
         _logger.removeHandler(handler)
 
 

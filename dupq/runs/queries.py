@@ -5,7 +5,7 @@ import csv
 import io
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -41,25 +41,20 @@ class Queries:
         """Return all rows of a query; `values` replace its question marks. Raises as `batches`."""
         return self.table(sql, *values).to_pylist()
 
-    def table(self, sql: str, *values: object) -> pa.Table:
+    def table(self, sql: str, *values: object, attempts: int = ATTEMPTS) -> pa.Table:
         """Return the same as a table. Asks again if a stream from an object store breaks off, as `TableView` does."""
-        for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(StorageError):
-                return self._table(sql, values)
-        return self._table(sql, values)
-
-    def _table(self, sql: str, values: Sequence[object]) -> pa.Table:
-        with self._lock, self._errors():
-            return self._database.sql(sql, params=list(values)).to_arrow_table()
+        try:
+            with self._lock, self._errors():
+                return self._database.sql(sql, params=list(values)).to_arrow_table()
+        except StorageError:
+            if attempts == 1:
+                raise
+        return self.table(sql, *values, attempts=attempts - 1)
 
     def batches(self, sql: str, *values: object) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query. Raises DupqError if a table cannot be read, StorageError if the disk is full."""
         with self._lock, self._errors():
             yield from self._database.sql(sql, params=list(values)).to_arrow_reader(_BATCH_ROWS)
-
-    def schema(self, sql: str) -> pa.Schema:
-        """Return the columns of a query's rows."""
-        return self.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
 
     def add(self, name: str, table: "ds.Dataset | pa.Table") -> None:
         """Make one more table available to queries."""
@@ -72,11 +67,11 @@ class Queries:
         try:
             yield
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            message = f"cannot be written or has no room ({_line(error)}); make room, or set TMPDIR"
+            message = f"cannot be written or has no room ({' '.join(str(error).split())}); make room, or set TMPDIR"
             raise StorageError(f"{tempfile.gettempdir()}: {message}") from error
         except (duckdb.Error, pa.ArrowException) as error:
             kind = StorageError if objects.is_of_server(error) else DupqError
-            raise kind(f"{self._run.uri}: cannot be read ({_line(error)})") from error
+            raise kind(f"{self._run.uri}: cannot be read ({' '.join(str(error).split())})") from error
 
 
 @contextlib.contextmanager
@@ -90,22 +85,13 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
         except OSError as error:
             message = f"cannot be written ({error.strerror}); make room, or set TMPDIR"
             raise StorageError(f"{tempfile.gettempdir()}: {message}") from error
-        database = stack.enter_context(
-            duckdb.connect(
-                config={"memory_limit": _MEMORY, "temp_directory": folder, "autoinstall_known_extensions": "false"}
-            )
-        )
+        limits = {"memory_limit": _MEMORY, "temp_directory": folder}
+        database = duckdb.connect(config={**limits, "autoinstall_known_extensions": "false"})
+        stack.enter_context(database)
         database.execute("SET enable_external_access = false")
         for name, table in tables.items():
             database.register(name, table)
         yield Queries(run, database)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-_WORDS = {code: word for word, code in VERDICTS.items()}
 
 
 class SampledPair(NamedTuple):
@@ -138,9 +124,10 @@ def sampled_pairs(run: Run) -> list[SampledPair]:
     sheet = storage.join(run.uri, "review.tsv")
     people = read_verdicts(sheet if storage.exists(sheet) else None, sites)
     codes, _ = sampling.verdicts_of(rows, people)
+    word_of = {code: word for word, code in VERDICTS.items()}
     sides = [sites.unpack(side) for side in pairs_in(rows).T]
     left, right = (list(zip(names, numbers.tolist(), strict=True)) for names, numbers in sides)
-    words = [_WORDS.get(code, "") for code in codes.tolist()]
+    words = [word_of.get(code, "") for code in codes.tolist()]
     joined, pairs = rows["joined"].to_pylist(), pc.divide(rows["pairs"].cast(pa.float64()), rows["drawn"]).to_pylist()
     order = sampling.asking_order(rows).tolist()
     return [SampledPair(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]
@@ -172,9 +159,8 @@ def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:
     if word not in VERDICTS or len(titles) != 2:
         raise DupqError(f"two questions and a verdict expected ({', '.join(VERDICTS)}); {word!r} on {[*titles]}")
     (left, title), (right, other) = sorted(titles.items())
-    add_verdict(
-        verdicts_file(run), Verdict(*left, *right, word), {"title_left": title or "", "title_right": other or ""}
-    )
+    shown = {"title_left": title or "", "title_right": other or ""}
+    add_verdict(verdicts_file(run), Verdict(*left, *right, word), shown)
 
 
 def estimated(uri: str, runs: str) -> dict[str, object] | None:
@@ -182,8 +168,10 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
 
     Keys are numbered by that run's own sites. Raises DupqError if its metrics.json is damaged.
     """
-    run_id = _run_of(storage.read_bytes(uri).decode())
-    sample = drawn_sample(Run(storage.join(runs, run_id))) if run_id else None
+    text = storage.read_bytes(uri).decode().removeprefix("\ufeff")
+    sheet = csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    run_id = (next(sheet, {}).get("run_id") or "").strip()
+    sample = drawn_sample(Run(storage.join(runs, run_id))) if run_id.isalnum() else None
     if sample is None:
         return None
     rows, sites = sample
@@ -193,10 +181,3 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
     values = {name: getattr(estimate, name) for name in ("precision", "recall", "duplicates")}
     counts = {"judged": estimate.judged, "unsure": estimate.unsure, "on_other_pairs": elsewhere}
     return {"run_id": run_id, **{name: value and value._asdict() for name, value in values.items()}, **counts}
-
-
-def _run_of(text: str) -> str | None:
-    """Return the run that a sheet names, if any."""
-    sheet = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), delimiter="\t", quoting=csv.QUOTE_NONE)
-    name = (next(sheet, {}).get("run_id") or "").strip()
-    return name if name.isalnum() else None

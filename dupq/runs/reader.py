@@ -65,12 +65,10 @@ class TableView:
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook; a question's title is its link."""
         rows = self._read(lambda: self.dataset.head(_ROWS_SHOWN)).to_pylist()
-        links = {name.replace("title", "link") for name in self.columns if name.startswith("title")}
-        names = [name for name in self.columns if name not in links]
+        links = {name: name.replace("title", "link") for name in self.columns if name.startswith("title")}
+        names = [name for name in self.columns if name not in links.values()]
         lines = [Markup("").join(Markup("<th>{}</th>").format(name) for name in names)]
-        lines += [
-            Markup("").join(_cell(row[name], row.get(name.replace("title", "link"))) for name in names) for row in rows
-        ]
+        lines += [Markup("").join(_cell(row[name], row.get(links.get(name))) for name in names) for row in rows]
         body = Markup("").join(Markup("<tr>{}</tr>").format(line) for line in lines)
         return Markup("<p>{}</p><table style='text-align: left'>{}</table>").format(self._size(), body)
 
@@ -128,23 +126,21 @@ class TableView:
             return self.schema
         if isinstance(columns, str):
             raise DupqError(f"{self.source}: columns={columns!r}; a list of names expected, such as [{columns!r}]")
-        for name in columns:
-            self._check(name)
+        self._check(columns)
         return pa.schema([self.schema.field(name) for name in columns])
 
-    def _check(self, name: str) -> None:
-        if name not in self.schema.names:
-            raise DupqError(f"{self.source}: no column {name!r}; it has {', '.join(self.schema.names)}")
+    def _check(self, columns: Iterable[str]) -> None:
+        for name in columns:
+            if name not in self.schema.names:
+                raise DupqError(f"{self.source}: no column {name!r}; it has {', '.join(self.schema.names)}")
 
     def _expression(self, filter: Filter | None) -> pc.Expression | None:
         if filter is None or isinstance(filter, pc.Expression):
             return filter
-        types = {field.name: field.type for field in self.schema}
         try:
-            for name, _, _ in filter:
-                self._check(name)
+            self._check(name for name, _, _ in filter)
             typed = [  # an empty list of values has no type of its own
-                (name, how, pa.array(list(value), types.get(name)) if how in ("in", "not in") else value)
+                (name, how, pa.array(list(value), self.schema.field(name).type) if how in ("in", "not in") else value)
                 for name, how, value in filter
             ]
             return pq.filters_to_expression(typed)
@@ -167,7 +163,7 @@ def _cell(value: object, link: object) -> Markup:
     """Return a value as a table cell; a long one is truncated."""
     shown = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    if isinstance(link, str) and link != value and link.startswith("https://"):
+    if isinstance(link, str) and link.startswith("https://"):
         return Markup('<td><a href="{}">{}</a></td>').format(link, shown)
     return Markup("<td>{}</td>").format(shown)
 
@@ -232,7 +228,6 @@ def run_at(uri: str | os.PathLike[str]) -> str:
 Key = tuple[str, int]
 KEY = ["site", "question_id"]  # its columns
 TableRow = dict[str, Any]  # a row of one of the tables, by its columns
-_SIDES = ("left", "right")
 _READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run with --previous
 _REMEDY = "the run is damaged; make it again in another --output"
 
@@ -380,8 +375,7 @@ def row_of(table: TableView, key: Key, columns: list[str]) -> TableRow:
 
 def ends_of(row: TableRow) -> tuple[Key, Key]:
     """Return the keys of the two questions of a row of `pairs`."""
-    left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in _SIDES)
-    return left, right
+    return (row["site_left"], row["question_id_left"]), (row["site_right"], row["question_id_right"])
 
 
 def read_metrics(run: str) -> Metrics:
@@ -425,24 +419,11 @@ def built_on(run: str) -> str | None:
     return manifest["inputs"].get("previous") if manifest else None
 
 
-def open_run(uri: str) -> Run:
+def open_run(uri: str | os.PathLike[str]) -> Run:
     """Return the run at `uri`, or the last one that succeeded if `uri` is a folder of runs.
 
     Raises DupqError if there is neither.
     """
-    return Run(run_folder(uri))
-
-
-def finished_run(uri: str) -> Run:
-    """Return the same as `open_run`. Raises DupqError for a run that has not ended or that a gate has refused."""
-    run = open_run(uri)
-    if not storage.exists(storage.join(run.uri, "_SUCCESS")):
-        raise DupqError(f"{run.uri}: not finished (it has no _SUCCESS); run its job again, which says why")
-    return run
-
-
-def run_folder(uri: str | os.PathLike[str]) -> str:
-    """Return the folder of the run that `open_run` opens."""
     folder = run_at(uri)
     # an archive has a manifest.json too, but neither of the others
     is_run = storage.exists(storage.join(folder, "manifest.json")) and any(
@@ -453,7 +434,15 @@ def run_folder(uri: str | os.PathLike[str]) -> str:
         has_runs = storage.exists(storage.join(runs, "latest.json"))
         remedy = f"give {runs}" if has_runs else "give a run's folder, or a folder of runs with its latest.json"
         raise DupqError(f"{folder}: no run is here; {remedy}")
-    return folder
+    return Run(folder)
+
+
+def finished_run(uri: str) -> Run:
+    """Return the same as `open_run`. Raises DupqError for a run that has not ended or that a gate has refused."""
+    run = open_run(uri)
+    if not storage.exists(storage.join(run.uri, "_SUCCESS")):
+        raise DupqError(f"{run.uri}: not finished (it has no _SUCCESS); run its job again, which says why")
+    return run
 
 
 _SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")

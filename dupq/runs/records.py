@@ -7,7 +7,7 @@ Files of another version's run may lack some entries.
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypeAlias
 
@@ -154,17 +154,26 @@ def record_of(run: str, name: str) -> str:
 
 
 def recover(run: str) -> dict[str, StageRecord]:
-    """Return the records of the finished stages of `run` (URI); remove damaged files and the records that name them."""
-    finished = read_records(run)
-    outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
-    lost = damaged(run, outputs)
+    """Return the records of the finished stages of `run` (URI); remove the others, and damaged files."""
+    finished: dict[str, StageRecord] = {}
+    for file in storage.list_files(storage.join(run, "stages"), ".json"):
+        record = read_or_none(file.uri, StageRecord)
+        if record is None:
+            storage.delete(file.uri)
+        else:
+            finished[record["name"]] = record
+    lost = damaged(run, {path: file for record in finished.values() for path, file in record["outputs"].items()})
     for path in [path for path, exists in lost.items() if exists]:
         storage.delete(storage.join(run, path))
-    while broken := [record for record in finished.values() if lost.keys() & _needed(record, finished.values())]:
-        for record in broken:
-            storage.delete(record_of(run, record["name"]))
-            del finished[record["name"]]
-    return finished
+    while True:
+        dropped = tuple(f"{record['dropped']}/" for record in finished.values() if record["dropped"])
+        needed = {path for path in lost if not path.startswith(dropped)}
+        broken = [name for name, record in finished.items() if needed & record["outputs"].keys()]
+        if not broken:
+            return finished
+        for name in broken:
+            storage.delete(record_of(run, name))
+            del finished[name]
 
 
 def is_intact(run: str, name: str, uris: Sequence[str]) -> bool:
@@ -172,32 +181,14 @@ def is_intact(run: str, name: str, uris: Sequence[str]) -> bool:
     record = read_or_none(record_of(run, name), StageRecord)
     if record is None:
         return False
-    paths = tuple(uri.removeprefix(f"{run}/") for uri in uris)
-    outputs = {output: file for output, file in record["outputs"].items() if _is_below(output, paths)}
-    is_complete = all(any(_is_below(output, (path,)) for output in outputs) for path in paths)
-    return is_complete and not damaged(run, outputs)
-
-
-def _is_below(output: str, paths: tuple[str, ...]) -> bool:
-    return output in paths or output.startswith(tuple(f"{path}/" for path in paths))
-
-
-def read_records(run: str) -> dict[str, StageRecord]:
-    """Return the readable records of `run` (URI) by stage, without a check of their files; remove the others."""
-    records = {}
-    for file in storage.list_files(storage.join(run, "stages"), ".json"):
-        record = read_or_none(file.uri, StageRecord)
-        if record is None:
-            storage.delete(file.uri)
-        else:
-            records[record["name"]] = record
-    return records
-
-
-def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
-    """Return the paths of a stage without those that a finished stage has removed."""
-    dropped = [other["dropped"] for other in finished if other["dropped"]]
-    return {path for path in record["outputs"] if not any(path.startswith(f"{folder}/") for folder in dropped)}
+    outputs: dict[str, Written] = {}
+    for uri in uris:
+        path = uri.removeprefix(f"{run}/")
+        below = {name: file for name, file in record["outputs"].items() if f"{name}/".startswith(f"{path}/")}
+        if not below:
+            return False
+        outputs |= below
+    return not damaged(run, outputs)
 
 
 def read_success(run: str) -> Success | None:
@@ -256,9 +247,7 @@ class RunFiles:
     uri: str  # of the run
     texts = _Below("work", "texts")  # tokens, terms and marks of the questions; a file per shard
     texts_made_as = _Below("work", "texts_made_as.json")  # what they were made by
-    contents = _Below(
-        "work", "contents"
-    )  # hashes, tags and askers of the questions, and signs of titles; a file per shard
+    contents = _Below("work", "contents")  # hashes, tags and askers, and signs of titles; a file per shard
     signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that are not copies
     representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
     rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
@@ -276,10 +265,8 @@ class RunFiles:
     @property
     def teacher(self) -> tuple[str, str, str]:
         """The URIs of what a teacher's vectors were made by, of the hashes of their questions, and of the vectors."""
-        made_as, contents, vectors = (
-            self.path("work", "teacher", name) for name in ("made_as.json", "contents", "vectors")
-        )
-        return made_as, contents, vectors
+        folder = self.path("work", "teacher")
+        return f"{folder}/made_as.json", f"{folder}/contents", f"{folder}/vectors"
 
 
 TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints

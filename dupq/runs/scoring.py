@@ -79,26 +79,21 @@ class EncoderPairs(NamedTuple):
         return rows, sides
 
 
-class Lists(NamedTuple):
-    """What questions list."""
+class Lists:
+    """What questions list: the scores of their neighbours, by rank."""
 
-    keys: np.ndarray  # int64, (n,), of the questions, ascending
-    scores: np.ndarray  # float64, (n, k), by rank; -inf where there are fewer
+    def __init__(self, queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> None:
+        """Take the `ranks`, at most `k`, and `scores` of what `queries` (keys, any order, repeated) list."""
+        self._keys, rows = np.unique(queries, return_inverse=True)
+        self._scores = np.full((len(self._keys), k), -np.inf)
+        self._scores[rows, ranks - 1] = scores
 
     def of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the scores in the lists of `keys` (float64, (len(keys), k)); -inf for a question without a list."""
-        rows, are_listing = indices_among(self.keys, keys)
-        scores = np.full((len(keys), self.scores.shape[1]), -np.inf)
-        scores[are_listing] = self.scores[rows[are_listing]]
+        """Return the scores in the lists of `keys` (float64, (len(keys), k)); -inf where there are fewer than k."""
+        rows, are_listing = indices_among(self._keys, keys)
+        scores = np.full((len(keys), self._scores.shape[1]), -np.inf)
+        scores[are_listing] = self._scores[rows[are_listing]]
         return scores
-
-
-def lists_of(queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> Lists:
-    """Return the lists of at most `k` of questions that list others at `ranks`, with `scores`."""
-    keys, rows = np.unique(queries, return_inverse=True)
-    by_rank = np.full((len(keys), k), -np.inf)
-    by_rank[rows, ranks - 1] = scores
-    return Lists(keys, by_rank)
 
 
 def inserted(lists: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +125,9 @@ class Scorer:
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
-        self._can_score = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
+        self._can_score = all(map(storage.exists, needed))
+        if self._can_score:  # and the run's model weighs the evidence that this version of dupq knows
+            self._can_score = storage.read_json(self._calibration)["model"]["features"] == list(FEATURES)
         self.is_complete = self._can_score  # and no question of a pair was missing
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
@@ -144,11 +141,9 @@ class Scorer:
         keys, view = np.unique(pairs), self._run.embeddings
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
         embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
-        evidence, are_there = self._compared(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
-        self.is_complete = bool(are_there.all())
-        probabilities = np.zeros(len(pairs), np.float32)
-        probabilities[are_there] = self._scored(evidence)
-        return probabilities
+        probabilities = self._scored(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
+        self.is_complete = not np.isnan(probabilities).any()
+        return np.nan_to_num(probabilities)
 
     def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
         """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
@@ -159,14 +154,11 @@ class Scorer:
         k, scores = self._k, nearest.similarities
         is_own = nearest.ranks <= k
         own = np.where(is_own, nearest.ranks, np.int32(UNLISTED))
-        lists = lists_of(nearest.queries[is_own], own[is_own], scores[is_own], k)
+        lists = Lists(nearest.queries[is_own], own[is_own], scores[is_own], k)
         lifts = self._lifts(lists.of(nearest.queries), own)
         theirs, with_new = inserted(self._lists.of(nearest.neighbours), scores)
         listing = own, lifts, theirs, self._lifts(with_new, theirs)
-        evidence, are_there = self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), new)
-        probabilities = np.full(len(pairs), np.nan, np.float32)
-        probabilities[are_there] = self._scored(evidence)
-        return probabilities
+        return self._scored(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), new)
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
@@ -212,10 +204,12 @@ class Scorer:
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
         return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
 
-    def _scored(self, evidence: pa.Table) -> np.ndarray:
-        """Return the probabilities of rows of COMPARED."""
+    def _scored(self, candidates: pa.Table, new: NewTexts | None = None) -> np.ndarray:
+        """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
+        evidence, are_there = self._compared(candidates, new)
         scored = scored_table(evidence, self._around(evidence), self._scale())
-        probabilities: np.ndarray = scored["probability"].to_numpy()
+        probabilities = np.full(len(are_there), np.nan, np.float32)
+        probabilities[are_there] = scored["probability"].to_numpy()
         return probabilities
 
     def _around(self, evidence: pa.Table) -> pa.Table:
@@ -226,29 +220,21 @@ class Scorer:
         keys = np.concatenate([queries[is_in], ends[is_new, 0]])
         return around(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
-    def _is_of_this_version(self) -> bool:
-        """Return whether the run's model weighs the evidence that this version of dupq knows."""
-        features: list[str] = storage.read_json(self._calibration)["model"]["features"]
-        return features == list(FEATURES)
-
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._k)
 
     @cached_property
     def _lists(self) -> Lists:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
-        return lists_of(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
+        return Lists(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
     def _words(self, archive: np.ndarray, new: NewTexts | None) -> tuple[np.ndarray, Words]:
-        """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
-        words, tags and marks of each.
-        """
+        """Return the keys of `new` texts and of what is left of the questions `archive`, with words, tags and marks."""
         questions, (names, numbers) = self._run.questions, self._sites.unpack(archive)
         rows = questions.arrow(_QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
-        rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
-        keys = np.sort(row_keys[is_one])
+        rows, keys = rows.filter(pa.array(is_one)), row_keys[is_one]
         if new is not None:
             rows, keys = pa.concat_tables([new.rows(), rows]), np.concatenate([np.arange(-len(new.titles), 0), keys])
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)

@@ -8,25 +8,8 @@ from importlib.resources.abc import Traversable
 from pydantic import model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.sections import (
-    BY_CONTENT,
-    ONLY_HOW,
-    CalibrationSettings,
-    ClusterSettings,
-    EncoderSettings,
-    EncodeSettings,
-    EvaluationSettings,
-    IngestSettings,
-    NearDuplicateSettings,
-    NeighbourSettings,
-    RunSettings,
-    Section,
-    TeacherSettings,
-    TextSettings,
-    TitleBodySettings,
-    TrainingSettings,
-    WordVectorSettings,
-)
+from dupq.settings import sections
+from dupq.settings.sections import BY_CONTENT, ONLY_HOW, Section
 from dupq.system import papers
 
 DEFAULT_PRESET = "dupq"
@@ -80,20 +63,20 @@ _OF_PAPERS: dict[str, dict[str, object]] = {
 class Settings(Section):
     """All settings of a job, by section."""
 
-    text: TextSettings = TextSettings()
-    near_duplicates: NearDuplicateSettings = NearDuplicateSettings()
-    word_vectors: WordVectorSettings = WordVectorSettings()
-    encoder: EncoderSettings = EncoderSettings()
-    title_body: TitleBodySettings = TitleBodySettings()
-    teacher: TeacherSettings = TeacherSettings()
-    training: TrainingSettings = TrainingSettings()
-    encode: EncodeSettings = EncodeSettings()
-    neighbours: NeighbourSettings = NeighbourSettings()
-    calibration: CalibrationSettings = CalibrationSettings()
-    clusters: ClusterSettings = ClusterSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
-    run: RunSettings = RunSettings()
-    ingest: IngestSettings = IngestSettings()
+    text: sections.TextSettings = sections.TextSettings()
+    near_duplicates: sections.NearDuplicateSettings = sections.NearDuplicateSettings()
+    word_vectors: sections.WordVectorSettings = sections.WordVectorSettings()
+    encoder: sections.EncoderSettings = sections.EncoderSettings()
+    title_body: sections.TitleBodySettings = sections.TitleBodySettings()
+    teacher: sections.TeacherSettings = sections.TeacherSettings()
+    training: sections.TrainingSettings = sections.TrainingSettings()
+    encode: sections.EncodeSettings = sections.EncodeSettings()
+    neighbours: sections.NeighbourSettings = sections.NeighbourSettings()
+    calibration: sections.CalibrationSettings = sections.CalibrationSettings()
+    clusters: sections.ClusterSettings = sections.ClusterSettings()
+    evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
+    run: sections.RunSettings = sections.RunSettings()
+    ingest: sections.IngestSettings = sections.IngestSettings()
 
     @model_validator(mode="before")
     @classmethod
@@ -125,10 +108,8 @@ def preset_names() -> list[str]:
 
 
 def _presets() -> dict[str, Traversable]:
-    folders = [
-        importlib.resources.files("dupq.settings") / "presets",
-        *map(importlib.resources.files, papers("presets")),
-    ]
+    own = importlib.resources.files("dupq.settings") / "presets"
+    folders = [own, *map(importlib.resources.files, papers("presets"))]
     files = (file for folder in folders for file in folder.iterdir())
     return {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
 
@@ -210,14 +191,14 @@ def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
     Settings that name files have their defaults: the files' contents are among a run's inputs, and their paths do not
     matter.
     """
-    kept = {name: _answer(section) for name, section in settings}
-    return {name: entries for name, entries in kept.items() if entries}
-
-
-def _answer(section: Section) -> dict[str, object]:
-    fields = type(section).model_fields
-    values = section.model_dump(exclude={name for name in fields if is_only_how(section, name)})
-    return values | {name: field.default for name, field in fields.items() if BY_CONTENT in field.metadata}
+    kept = {}
+    for name, section in settings:
+        fields = type(section).model_fields
+        values = section.model_dump(exclude={field for field in fields if is_only_how(section, field)})
+        values |= {field: info.default for field, info in fields.items() if BY_CONTENT in info.metadata}
+        if values:
+            kept[name] = values
+    return kept
 
 
 def is_only_how(section: Section | type[Section], name: str) -> bool:

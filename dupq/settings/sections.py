@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from dupq.errors import SettingError
 
@@ -20,7 +19,6 @@ Words = Annotated[int, Field(ge=1, le=1_000)]  # consecutive words
 Batch = Annotated[int, Field(ge=1, le=1_000_000)]
 Passes = Annotated[int, Field(ge=1, le=10_000)]
 PassesOrNone = Annotated[int, Field(ge=0, le=10_000)]
-Seed = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Negatives = Annotated[int, Field(ge=0, le=10_000)]  # per positive pair
 MoreThanZero = Annotated[float, Field(gt=0, le=1e9)]
@@ -48,14 +46,17 @@ class Section(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingError(_message(error.errors()[0], [section] if section else [])) from None
+            fault = error.errors()[0]
+            path = ".".join(map(str, (section, *fault["loc"]) if section else fault["loc"]))
+            rule = _RULES.get(fault["type"], fault["msg"]).format(**fault.get("ctx", {}))
+            raise SettingError(f"setting '{path}' is {fault['input']!r}; {rule}") from None
 
     def changed(self, **values: object) -> Self:
         """Return a copy with other values. Raises SettingError for a wrong one."""
         return type(self).read({**dict(self), **values}, type(self).__name__)
 
 
-_RULES = {
+_RULES = {  # what is said of a wrong value, by pydantic's type of the error
     "int_parsing": "a whole number expected",
     "int_type": "a whole number expected",
     "int_from_float": "a whole number expected",
@@ -75,13 +76,6 @@ _RULES = {
     "less_than_equal": "at most {le:,.15g} expected",
     "extra_forbidden": "there is no such setting",
 }
-
-
-def _message(error: ErrorDetails, sections: list[str]) -> str:
-    """Return an error of pydantic in dupq's words: which setting, its value, and what it may be."""
-    path = ".".join([*sections, *(str(name) for name in error["loc"])])
-    rule = _RULES.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
-    return f"setting '{path}' is {error['input']!r}; {rule}"
 
 
 Language = Literal[
@@ -242,17 +236,13 @@ class TrainingSettings(Section):
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(
         30.0, description="Seconds between two checkpoints, at least; 0: one per epoch."
     )
-    seed: Seed = Field(1, description="Of all random numbers in training.")
-
-
-Neighbours = Annotated[int, Field(ge=1, le=1_000)]
-Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
+    seed: Annotated[int, Field(ge=0, le=(1 << 32) - 1)] = Field(1, description="Of all random numbers in training.")
 
 
 class EncodeSettings(Section):
     """How embeddings are made."""
 
-    actors: Annotated[Workers, ONLY_HOW] = Field(
+    actors: Annotated[int, Field(ge=0, le=10_000), ONLY_HOW] = Field(
         0, description="Actors of Ray Data; 0: in large runs one per GPU or CPU."
     )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
@@ -265,7 +255,7 @@ class EncodeSettings(Section):
 class NeighbourSettings(Section):
     """The search for the nearest questions, over all pairs."""
 
-    k: Neighbours = Field(10, description="Neighbours kept of each question.")
+    k: Annotated[int, Field(ge=1, le=1_000)] = Field(10, description="Neighbours kept of each question.")
     scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
     sites: Names = Field((), description="The sites whose questions are searched; none: all.")
     block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(

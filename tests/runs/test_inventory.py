@@ -259,7 +259,7 @@ def test_a_removal_that_is_cut_off_leaves_no_run_that_looks_whole(
 
     monkeypatch.setattr(storage, "delete_folder", lost)
     with pytest.raises(KeyboardInterrupt):
-        inventory.remove(run)
+        inventory._remove(str(tmp_path), known_runs(str(tmp_path), NOW)[0], NOW)
     assert not storage.exists(f"{run}/_SUCCESS")
 
 
