@@ -25,41 +25,37 @@ import dataclasses
 import functools
 import logging
 import math
-from dataclasses import dataclass
 
-from dupq import storage
-from dupq.archive import Shard, partitions, pinned, question_shards
+from dupq.archive import partitions
 from dupq.clusters.decision import scale_of
 from dupq.clusters.steps import ask_teacher as teacher
 from dupq.clusters.steps.calibrate import calibrate
 from dupq.clusters.steps.decide import Candidates, Known, decide, make_terms, score_pairs
 from dupq.clusters.steps.make_clusters import Decided, Work, cluster
-from dupq.encoders.saved import FILES, encoder_at, read_description, read_measure, read_split
-from dupq.encoders.sentence_models import Teacher, teacher_at
+from dupq.encoders.saved import read_measure, read_split
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
-from dupq.errors import DupqError, LeaseError
+from dupq.errors import LeaseError
 from dupq.evaluation.sampling import judged
 from dupq.evaluation.steps import Facts, draw_review, measure_run
-from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
+from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
 from dupq.job.earlier import earlier_texts, make_texts_since, texts_made_as
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
-from dupq.job.inputs import content_of, encoder_content, input_files
 from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards, Table, Whole
-from dupq.job.tasks import Report, run_tasks
+from dupq.job.tasks import run_tasks
 from dupq.near_duplicates.steps import find_near_duplicates, groups_of, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_all import directed_in, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.neighbours.steps.search_changes import search
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
+from dupq.pipelines.opening import OpenedDedup, open_dedup
 from dupq.runs import inventory, progress
-from dupq.runs.reader import built_on, previous_run, read_metrics
-from dupq.runs.records import DEDUP_VERSIONS, TEACHER_VERSIONS, Encoding, RunFiles
+from dupq.runs.reader import read_metrics
+from dupq.runs.records import Encoding, RunFiles
 from dupq.settings.config import Settings
 from dupq.tables import CONTENT_HASHES, CONTENTS
-from dupq.text.keys import Sites
 from dupq.text.steps import AT_ONCE, COLUMNS
 
 _log = logging.getLogger(__name__)
@@ -71,7 +67,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     `checked` is what `job.check()` returned, if it was called before. The same job over the same data gives the same
     run, and resumes where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
-    opened = _open(job, checked)
+    opened = open_dedup(job, checked)
     run = opened.run
     if run.finished:
         _finish_again(opened)
@@ -93,72 +89,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     return run
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """An opened run, and its inputs as they were then.
-
-    An ingest, a training or another night may replace an input at any moment. So what `latest.json` names is resolved
-    once, shards are pinned, and the files that are read more than once are listed with their checksums, to be copied.
-    """
-
-    run: Run
-    settings: Settings
-    shards: tuple[Shard, ...]  # of the questions
-    sites: Sites
-    job: DedupJob  # with the folders that its encoder and earlier run resolve to
-    teacher: Teacher | None
-    verdicts: list[Verdict]  # the last one on each pair
-    contradicted: int  # verdicts that a later one on the same pair replaced
-
-    def copy_inputs(self) -> Report:
-        """Copy what is read more than once into the run, and write the verdicts. Raises as `Run.copy_inputs`."""
-        if self.verdicts:
-            storage.write_bytes(self.run.path(VERDICTS_FILE), format_verdicts(self.verdicts).encode())
-        return self.run.copy_inputs()
-
-
-def _open(job: DedupJob, checked: Settings | None) -> _Opened:
-    """Open the run of a nightly job. Raises DupqError if an input is missing or wrong."""
-    job = dataclasses.replace(job, encoder=encoder_at(job.encoder), previous=previous_run(job.previous))
-    settings = checked or job.check()
-    shards, sites = question_shards(job.questions, job.skipped)
-    shards = pinned(shards)
-    encoder, description = input_files(job.encoder, "encoder", FILES), read_description(job.encoder)
-    if job.settings() != settings:  # read after the checksums: copies that match these have these settings
-        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-    optional = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": settings.calibration.prior}
-    copied = {"encoder": encoder} | {name: input_files(uri, name) for name, uri in optional.items() if uri}
-    teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
-    verdicts, contradicted = last_verdicts(job.verdict_files(job.previous))
-    made_from: dict[str, object] = {
-        "encoder": encoder_content(description["fingerprint"], encoder),
-        "questions": content_of(job.questions, shards),
-    }
-    rest = {"skipped_shards": sorted(job.skipped), "teacher": teacher and teacher.fingerprint, "judged": verdicts}
-    made_from |= {name: value for name, value in rest.items() if value}
-    uris = {name: getattr(job, name) for name in ("questions", "links", "encoder", "truth", "verdicts")}
-    inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()}
-    inputs["language"] = description["metrics"].get("language")  # in words, with how training determined it
-    inputs |= {"teacher": job.teacher} if job.teacher else {}
-    inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
-    versions = DEDUP_VERSIONS | (TEACHER_VERSIONS if job.teacher else {})
-
-    def run_since(previous: str | None) -> Run:
-        since = {"previous": storage.absolute(previous) if previous else None}
-        content = {"previous": storage.name(previous) if previous else None}  # cluster ids and changes depend on it
-        return Run.open(job.output, inputs | since, made_from | content, settings, versions, copied)
-
-    run = run_since(job.previous)
-    if job.previous is not None:
-        # A job that is repeated after its run became the latest finds its own run as the earlier one, and resumes it.
-        before = built_on(job.previous)
-        own = run_since(before)
-        if own.uri == job.previous:
-            job, run = dataclasses.replace(job, previous=before), own
-    return _Opened(run, settings, tuple(shards), sites, job, teacher, verdicts, contradicted)
-
-
-def _make_tables(opened: _Opened, gpus: Gpus) -> None:
+def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     run, job, settings, sites = opened.run, opened.job, opened.settings, opened.sites
     encoder, truth, verdicts, links = map(run.copy_of, ("encoder", "truth", "verdicts", "links"))
     assert encoder is not None
@@ -237,7 +168,7 @@ def _write_report(run: str) -> Counts:
     return {}
 
 
-def _finish_again(opened: _Opened) -> None:
+def _finish_again(opened: OpenedDedup) -> None:
     """Do what a finished run lacks because its job was killed at the end. Takes no lease if it lacks nothing."""
     run = opened.run
     _log.info(f"run {run.run_id} is finished already")

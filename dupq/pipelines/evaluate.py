@@ -4,34 +4,31 @@ Memory of its last task: four shards of texts and embeddings, those of the pairs
 some 4 kB per question.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.archive import Shard, pinned, question_shards
-from dupq.encoders.saved import FILES, encoder_at, read_description, read_development_links, read_measure, read_split
+from dupq.encoders.saved import read_description, read_development_links, read_measure, read_split
 from dupq.encoders.steps import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known, usable
 from dupq.evaluation.measures import TABLES, Scorer, left_out
 from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
 from dupq.job.gpus import gpus_for, until_the_end
-from dupq.job.inputs import content_of, encoder_content, input_files
-from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Each, ReadWith, Table
 from dupq.job.tasks import run_tasks
 from dupq.links import known_duplicates, read_pairs
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
+from dupq.pipelines.opening import open_evaluation
 from dupq.runs import progress
-from dupq.runs.records import EVALUATION_VERSIONS, Encoding
-from dupq.settings import config
+from dupq.runs.records import Encoding
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sorted_keys
-from dupq.text.steps import language_of_shards, make_distinct_texts
+from dupq.text.steps import make_distinct_texts
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
@@ -39,21 +36,17 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
 
     `checked` is what `job.check()` returned, if it was called before. Raises DupqError if an input is missing or wrong.
     """
-    if job.encoder is not None:
-        job = replace(job, encoder=encoder_at(job.encoder))
-    settings = checked or job.check()
-    shards, sites = question_shards(job.questions)
-    shards = pinned(shards)  # an ingest may replace them at any moment
-    run, settings = _open(job, settings, shards)
+    opened = open_evaluation(job, checked)
+    run, settings, sites = opened.run, opened.settings, opened.sites
     encoder, made_as, embeddings = run.copy_of("encoder"), run.path("encoded_as.json"), run.path("embeddings")
     gpus = gpus_for(0 if encoder is None else job.gpus)
     if encoder is not None and not run.has_record("encode"):
-        check_room_to_encode(settings.encode, len(shards), made_as, gpus)
+        check_room_to_encode(settings.encode, len(opened.shards), made_as, gpus)
     metrics_uri = storage.join(storage.absolute(job.output), "metrics.json")
     with run.held(), until_the_end():
         if encoder is not None:
             run.stage("inputs", run.copy_inputs)
-        texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
+        texts = run.make("texts", make_distinct_texts, opened.shards, sites, settings.text)
         if encoder is not None:
             encoding = Encoding(texts.folder, "", encoder, None, made_as, embeddings)
             run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus))
@@ -63,25 +56,6 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         progress.end(run.uri, "finished")
     metrics = storage.read_json(metrics_uri)
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
-
-
-def _open(job: EvaluationJob, settings: Settings, shards: list[Shard]) -> tuple[Run, Settings]:
-    """Open the run, and return its settings in the archive's language.
-
-    Raises DupqError if the encoder was replaced since the settings were checked.
-    """
-    inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
-    made_from: dict[str, object] = {"questions": content_of(job.questions, shards)}
-    copied = {}
-    if job.encoder is not None:
-        copied["encoder"] = input_files(job.encoder, "encoder", FILES)
-        if job.settings() != settings:  # read after the checksums: copies that match these have these settings
-            raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-        made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
-    if settings.text.language == "auto":  # never with an encoder
-        settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
-    work = storage.join(job.output, "work")
-    return Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied), settings
 
 
 @dataclass(frozen=True)

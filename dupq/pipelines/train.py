@@ -14,21 +14,16 @@ Each stage makes tables from tables (dupq/job/run.py), except `fit`, which write
 import logging
 
 from dupq import storage
-from dupq.archive import Shard, answer_shards, pinned, question_shards
-from dupq.encoders.saved import read_description, read_settings
-from dupq.encoders.sentence_models import model_fingerprint, model_folder
 from dupq.job.gpus import gpus_for, until_the_end
-from dupq.job.inputs import content_of, input_files
 from dupq.job.run import Run
 from dupq.job.tasks import run_tasks
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
+from dupq.pipelines.opening import open_training
 from dupq.runs import progress
-from dupq.runs.records import TRAINING_VERSIONS, TrainingFiles
-from dupq.settings import config
+from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
-from dupq.training.start import base_fingerprint
+from dupq.text.steps import make_answer_texts, make_distinct_texts
 from dupq.training.steps.development import publish, save_encoder
 from dupq.training.steps.fit import check_room_to_fit, fit
 from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
@@ -44,23 +39,18 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     earlier attempt stopped. Raises DupqError if an input is missing or wrong, and ClusterError if the workers have no
     room.
     """
-    settings = checked or job.check()
-    shards, sites = question_shards(job.questions)
-    shards = pinned(shards)  # an ingest may replace them at any moment
-    # only word vectors are learned from answers
-    answered = [] if settings.word_vectors.file else pinned(answer_shards(job.questions, sites))
-    settings, language = _with_language(settings, shards, job.assignments)
-    run = _open(job, settings, shards, answered, language)
-    _log.info(f"language: {language}")
+    opened = open_training(job, checked)
+    _log.info(f"language: {opened.language}")
+    run, settings, sites = opened.run, opened.settings, opened.sites
     files, gpus = TrainingFiles(run.uri), gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
         run.stage("inputs", run.copy_inputs)
-        texts = run.make("texts", make_distinct_texts, shards, sites, settings.text)
+        texts = run.make("texts", make_distinct_texts, opened.shards, sites, settings.text)
         answers = pairs = None
-        if answered:
-            answers = run.make("answer_texts", make_answer_texts, answered, sites, settings.text)
+        if opened.answers:
+            answers = run.make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
         if job.pairs:
             uris = tuple(str(run.copy_of(f"pairs-{number}")) for number in range(len(job.pairs)))
             pairs = run.make("pairs", gather_pairs, uris, sites)
@@ -75,53 +65,13 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
             )
         taught = run.make("teach", teach, prepared, settings, gpus) if settings.teacher.encoder else []
         run.stage("fit", lambda: fit(run.uri, prepared, taught, settings, job.workers, gpus, questions, known))
-        saved = prepared, files, sites.names, settings, questions, language, run.run_id
+        saved = prepared, files, sites.names, settings, questions, opened.language, run.run_id
         run.stage("save", lambda: run_tasks("save", save_encoder, [saved]))
         publish(files, storage.absolute(job.output))
         run.describe()
         run.mark()
         progress.end(run.uri, "finished")
     return run
-
-
-def _with_language(settings: Settings, shards: list[Shard], assignments: tuple[str, ...]) -> tuple[Settings, str]:
-    """Return the settings with the archive's language, and that language in words, with how it was determined."""
-    vectors, named = settings.word_vectors, settings.text.language
-    if named != "auto":
-        return settings, f"{named}, named by text.language"
-    if vectors.goes_on and vectors.start != "base":
-        started = read_settings(vectors.start).text.language
-        how = f"{started}, as of the encoder that training goes on from"
-        return config.in_language(settings, started, assignments), how
-    language, in_words = language_of_shards(shards)
-    return config.in_language(settings, language, assignments), in_words
-
-
-def _open(job: TrainingJob, settings: Settings, shards: list[Shard], answers: list[Shard], language: str) -> Run:
-    """Open the run that is made from the present contents of these shards and of the job's other inputs."""
-    copied = {f"pairs-{number}": input_files(uri, f"pairs-{number}") for number, uri in enumerate(job.pairs)}
-    if job.links is not None:
-        copied["links"] = input_files(job.links, "links")
-    inputs = {
-        "language": language,
-        "questions": storage.absolute(job.questions),
-        "links": storage.absolute(job.links) if job.links is not None else None,
-        "pairs": [storage.absolute(uri) for uri in job.pairs],
-    }
-    vectors, start = settings.word_vectors, None
-    if vectors.goes_on:
-        start = base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
-    made_from: dict[str, object] = {
-        "questions": content_of(job.questions, shards),
-        "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
-        "word_vectors": storage.checksum(vectors.file) if vectors.file else None,
-        "start": start,
-        "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
-    }
-    if settings.encoder.kind == "sentence_transformers":
-        model = str(settings.encoder.model_dump().get("model", ""))
-        made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
-    return Run.open(storage.join(job.output, "work"), inputs, made_from, settings, TRAINING_VERSIONS, copied)
 
 
 def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:

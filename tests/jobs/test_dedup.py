@@ -529,7 +529,7 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
             raise InterruptedError
         return SimpleNamespace(uri="of no run")
 
-    monkeypatch.setattr("dupq.pipelines.dedup.question_shards", found_first)
+    monkeypatch.setattr("dupq.pipelines.opening.question_shards", found_first)
     monkeypatch.setattr("dupq.job.run.Run.open", opens)
     with pytest.raises(InterruptedError):
         dedup(job(trained_sample, tmp_path, questions=str(questions), previous=f"{tmp_path}/runs"))

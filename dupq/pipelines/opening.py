@@ -1,0 +1,187 @@
+"""Open the run of a job: pin the files that it reads, and name the run by their content.
+
+An ingest, a training or another night may replace an input at any moment. So what `latest.json` names is resolved once,
+shards are pinned, and the files that are read more than once are listed with their checksums, to be copied.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dupq import storage
+from dupq.archive import Shard, answer_shards, pinned, question_shards
+from dupq.encoders.saved import FILES, encoder_at, read_description, read_settings
+from dupq.encoders.sentence_models import Teacher, model_fingerprint, model_folder, teacher_at
+from dupq.errors import DupqError
+from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
+from dupq.job.inputs import Input, content_of, encoder_content, input_files
+from dupq.job.run import Run
+from dupq.job.tasks import Report
+from dupq.pipelines.arguments import DedupJob, EvaluationJob, TrainingJob
+from dupq.runs.reader import built_on, previous_run
+from dupq.runs.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, TEACHER_VERSIONS, TRAINING_VERSIONS
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.text.keys import Sites
+from dupq.text.steps import language_of_shards
+from dupq.training.start import base_fingerprint
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An opened run, and its inputs as they were then."""
+
+    run: Run
+    settings: Settings
+    shards: tuple[Shard, ...]  # of the questions
+    sites: Sites
+
+
+@dataclass(frozen=True)
+class OpenedDedup(Opened):
+    """An opened nightly run."""
+
+    job: DedupJob  # with the folders that its encoder and earlier run resolve to
+    teacher: Teacher | None
+    verdicts: list[Verdict]  # the last one on each pair
+    contradicted: int  # verdicts that a later one on the same pair replaced
+
+    def copy_inputs(self) -> Report:
+        """Copy what is read more than once into the run, and write the verdicts. Raises as `Run.copy_inputs`."""
+        if self.verdicts:
+            storage.write_bytes(self.run.path(VERDICTS_FILE), format_verdicts(self.verdicts).encode())
+        return self.run.copy_inputs()
+
+
+def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
+    """Open the run of a nightly job. Raises DupqError if an input is missing or wrong."""
+    job = dataclasses.replace(job, encoder=encoder_at(job.encoder), previous=previous_run(job.previous))
+    settings = checked or job.check()
+    shards, sites = question_shards(job.questions, job.skipped)
+    shards = pinned(shards)
+    encoder, description = _pinned_encoder(job, settings), read_description(job.encoder)
+    optional = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": settings.calibration.prior}
+    copied = {"encoder": encoder} | {name: input_files(uri, name) for name, uri in optional.items() if uri}
+    teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
+    verdicts, contradicted = last_verdicts(job.verdict_files(job.previous))
+    made_from: dict[str, object] = {
+        "encoder": encoder_content(description["fingerprint"], encoder),
+        "questions": content_of(job.questions, shards),
+    }
+    rest = {"skipped_shards": sorted(job.skipped), "teacher": teacher and teacher.fingerprint, "judged": verdicts}
+    made_from |= {name: value for name, value in rest.items() if value}
+    language = description["metrics"].get("language")  # in words, with how training determined it
+
+    def run_of(job: DedupJob) -> Run:
+        earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
+        versions = DEDUP_VERSIONS | (TEACHER_VERSIONS if job.teacher else {})
+        inputs = _dedup_inputs(job) | {"language": language}
+        return Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
+
+    run = run_of(job)
+    if job.previous is not None:
+        # A job that is repeated after its run became the latest finds its own run as the earlier one, and resumes it.
+        original = dataclasses.replace(job, previous=built_on(job.previous))
+        own = run_of(original)
+        if own.uri == job.previous:
+            job, run = original, own
+    return OpenedDedup(run, settings, tuple(shards), sites, job, teacher, verdicts, contradicted)
+
+
+def _dedup_inputs(job: DedupJob) -> dict[str, str | None]:
+    """Return the URIs of a job's inputs, for the manifest."""
+    uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
+    uris |= {"previous": job.previous, "verdicts": job.verdicts}
+    inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()}
+    inputs |= {"teacher": job.teacher} if job.teacher else {}
+    return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
+
+
+@dataclass(frozen=True)
+class OpenedTraining(Opened):
+    """An opened training."""
+
+    answers: list[Shard]
+    language: str  # in words, with how it was determined
+
+
+def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
+    """Open the run of a training, in the archive's language. Raises DupqError if an input is missing or wrong."""
+    settings = checked or job.check()
+    shards, sites = question_shards(job.questions)
+    shards, vectors = pinned(shards), settings.word_vectors.file
+    # only word vectors are learned from answers
+    answers = [] if vectors else pinned(answer_shards(job.questions, sites))
+    copied = {} if job.links is None else {"links": input_files(job.links, "links")}
+    for number, uri in enumerate(job.pairs):
+        copied[f"pairs-{number}"] = input_files(uri, f"pairs-{number}")
+    settings, language = _with_language(settings, shards, job.assignments)
+    inputs = {
+        "language": language,
+        "questions": storage.absolute(job.questions),
+        "links": storage.absolute(job.links) if job.links is not None else None,
+        "pairs": [storage.absolute(uri) for uri in job.pairs],
+    }
+    made_from: dict[str, object] = {
+        "questions": content_of(job.questions, shards),
+        "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
+        "word_vectors": storage.checksum(vectors) if vectors else None,
+        "start": _start_fingerprint(settings),
+        "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
+    }
+    if settings.encoder.kind == "sentence_transformers":
+        model = str(settings.encoder.model_dump().get("model", ""))
+        made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
+    work = storage.join(storage.absolute(job.output), "work")
+    run = Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)
+    return OpenedTraining(run, settings, tuple(shards), sites, answers, language)
+
+
+def _with_language(settings: Settings, shards: list[Shard], assignments: Sequence[str]) -> tuple[Settings, str]:
+    """Return the settings with the archive's language, and that language in words, with how it was determined."""
+    vectors, named = settings.word_vectors, settings.text.language
+    if named != "auto":
+        return settings, f"{named}, named by text.language"
+    if vectors.goes_on and vectors.start != "base":
+        started = read_settings(vectors.start).text.language
+        how = f"{started}, as of the encoder that training goes on from"
+        return config.in_language(settings, started, assignments), how
+    language, in_words = language_of_shards(shards)
+    return config.in_language(settings, language, assignments), in_words
+
+
+def _start_fingerprint(settings: Settings) -> str | None:
+    """Return the fingerprint of the encoder that training continues from; None if it starts from nothing."""
+    vectors = settings.word_vectors
+    if not vectors.goes_on:
+        return None
+    return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
+
+
+def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:
+    """Open the run of an evaluation, in the archive's language. Raises DupqError if an input is missing or wrong."""
+    if job.encoder is not None:
+        job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
+    settings = checked or job.check()
+    shards, sites = question_shards(job.questions)
+    shards = pinned(shards)
+    inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
+    made_from: dict[str, object] = {"questions": content_of(job.questions, shards)}
+    copied = {}
+    if job.encoder is not None:
+        copied["encoder"] = _pinned_encoder(job, settings)
+        made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
+    if settings.text.language == "auto":  # never with an encoder
+        settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
+    work = storage.join(storage.absolute(job.output), "work")
+    run = Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied)
+    return Opened(run, settings, tuple(shards), sites)
+
+
+def _pinned_encoder(job: DedupJob | EvaluationJob, checked: Settings) -> list[Input]:
+    """Return the files of a job's encoder. Raises DupqError if it was replaced since its settings were checked."""
+    assert job.encoder is not None
+    files = input_files(job.encoder, "encoder", FILES)
+    if job.settings() != checked:  # read after the checksums: copies that match these have these settings
+        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
+    return files
