@@ -1,29 +1,26 @@
 """The arguments of each job, and the checks of them before Ray is imported and any work begins."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, check_sites, in_scope, question_shards
-from dupq.clusters.calibration import read_prior
 from dupq.dump.files import BY_NAME, Columns
-from dupq.dump.reading import Ingest, check_columns
-from dupq.dump.sites import FoundSites, find_sites
-from dupq.encoders.saved import encoder_at, load, load_reader, read_settings, read_split
-from dupq.encoders.sentence_models import teacher_at
+from dupq.encoders.saved import encoder_at, load_reader, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
 from dupq.links import check_pairs
-from dupq.near_duplicates.minhash import bands_of
 from dupq.runs import progress
-from dupq.runs.queries import estimated
 from dupq.runs.reader import check_earlier, previous_run, read_metrics
 from dupq.runs.records import Metrics, check_output
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
-from dupq.training.start import check_start
+
+if TYPE_CHECKING:
+    from dupq.dump.reading import Ingest
+    from dupq.dump.sites import FoundSites
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
 # near_duplicates: what hard negatives must not be; encode: batches of the development measure
@@ -44,8 +41,8 @@ _WRITTEN = (
 class Checked(NamedTuple):
     """An ingest that can begin: the sites in its dumps, and how they are ingested."""
 
-    dumps: FoundSites
-    ingest: Ingest
+    dumps: "FoundSites"
+    ingest: "Ingest"
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,9 @@ class IngestJob:
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting."""
+        from dupq.dump.reading import Ingest, check_columns
+        from dupq.dump.sites import find_sites
+
         check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), _NOT_READ).ingest
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
@@ -106,6 +106,7 @@ class TrainingJob:
             )
         settings = training_settings(self.preset, self.assignments)
         from dupq.encoders.encoding import learns_without_links, presets_without_links
+        from dupq.encoders.saved import load
 
         if not links and not self.pairs and not learns_without_links(settings):
             missing = "neither --links nor --pairs" if self.links is None else f"{self.links}: no links in the tables"
@@ -143,6 +144,8 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
     network = network_settings(settings.encoder).resolved().to_section()
     settings = settings.changed(word_vectors=vectors, teacher=teacher, encoder=network)
     if vectors.goes_on:
+        from dupq.training.start import check_start
+
         check_start(settings)
     return settings
 
@@ -236,6 +239,8 @@ class DedupJob:
             check_earlier(earlier)
         last_verdicts(self.verdict_files(earlier))
         if self.verdicts is not None:
+            from dupq.runs.queries import estimated
+
             estimated(self.verdicts, self.output)  # raises if the run that drew them is damaged
         settings = self.settings()
         if settings.neighbours.sites:
@@ -259,14 +264,20 @@ class DedupJob:
 
 def check_free_settings(settings: Settings) -> None:
     """Raise SettingError if no bands fit near_duplicates.threshold, DupqError for a wrong file in calibration.prior."""
+    from dupq.near_duplicates.minhash import bands_of
+
     bands_of(settings.near_duplicates)
     if settings.calibration.prior:
+        from dupq.clusters.calibration import read_prior
+
         read_prior(settings.calibration.prior)
 
 
 def check_teacher(name: str | None) -> None:
     """Raise DupqError for a teacher that is missing or cannot be read."""
     if name is not None:
+        from dupq.encoders.sentence_models import teacher_at
+
         teacher_at(name, "--teacher ")
 
 
