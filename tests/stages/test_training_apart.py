@@ -46,7 +46,7 @@ def test_a_share_of_the_questions_is_set_apart_whatever_their_order(count: int) 
     assert len(asked) == min(len(keys) // 20, 120)
     assert sorted([*asked, *kept.keys.tolist()]) == keys
     assert set(asked) == {int(title[0]) for title in same.titles}
-    assert [-int(body[0]) for body in apart.bodies[: len(asked)]] == asked
+    assert [-int(body[0]) for body in list(apart.bodies)[: len(asked)]] == asked
     assert len({int(body[0]) for body in apart.bodies}) == min(len(keys), 120)
     assert {int(title[0]) for title in kept.titles} == {-int(body[0]) for body in kept.bodies} == set(kept.keys)
 
