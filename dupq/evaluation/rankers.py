@@ -16,6 +16,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.tiles import top_k
 from dupq.text.keys import RowsByKey, are_among, distinct
 from dupq.text.languages import is_stop_word, stems
+from dupq.text.questions import rarities
 from dupq.text.token_arrays import distinct_words
 
 K1, B = 1.5, 0.75
@@ -41,14 +42,13 @@ class BM25:
         order = np.argsort(all_keys)
         self._keys, self._counts = all_keys[order], sparse.vstack(counts, format="csr")[order]
         documents = np.bincount(self._counts.indices, minlength=len(numbers))
-        rarities = np.log1p((len(all_keys) - documents + 0.5) / (documents + 0.5)).astype(np.float32)
         lengths = self._counts.sum(axis=1, dtype=np.float64)
         mean = float(lengths.sum()) / max(len(all_keys), 1) or 1.0
         dampened = (K1 * (1 - B + B / mean * lengths)).astype(np.float32)
         # what each term of a question adds to the score of a query that has the term once
         self._weights = self._counts.copy()
         self._weights.data /= self._counts.data + np.repeat(dampened, np.diff(self._counts.indptr))
-        self._weights.data *= rarities[self._counts.indices]
+        self._weights.data *= rarities(documents, len(all_keys))[self._counts.indices]
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """Rank as Ranker says. A question that scores 0 is left out."""
