@@ -51,17 +51,13 @@ class Positives(NamedTuple):
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """Return the known duplicates of the training part: all pairs of each set, or links as `positives` says."""
-    train_links = split.links_of("train", links)
-    return closed(train_links, split, settings) if settings.positives == "closed" else Positives(train_links, 0)
-
-
-def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """Return every pair of every set of training questions.
+    """Return the known duplicates of the training part: its links, or every pair of every set, as settings say.
 
     A set with more than SET_PAIRS pairs is sampled, because a set of 10,000 questions has 50 million pairs.
     """
-    questions = split.questions_of("train")
+    links, questions = split.links_of("train", links), split.questions_of("train")
+    if settings.positives == "links":
+        return Positives(links, 0)
     sets = split.set_of(questions)
     order = np.argsort(sets, kind="stable")
     all_pairs, left_out = [_NO_PAIRS], 0
