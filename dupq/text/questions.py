@@ -138,6 +138,28 @@ def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tu
     return vocabulary.sequences(texts if times == 1 else pc.ascii_trim(texts, " "), settings.encoder.maximum_tokens)
 
 
+class TitlesAndBodies(NamedTuple):
+    """Questions with both a title and a body."""
+
+    keys: np.ndarray  # int64, (n,)
+    titles: TokenIds
+    bodies: TokenIds
+
+    def take(self, rows: np.ndarray) -> "TitlesAndBodies":
+        """Return the questions at some row numbers, or for which a mask is true."""
+        return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
+
+
+def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
+    """Return the rows of TEXTS with both a title and a body, in their order."""
+    table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
+    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+    bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
+    most = settings.encoder.maximum_tokens
+    sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
+    return TitlesAndBodies(table["key"].to_numpy(), *sides)
+
+
 # Texts as sets of terms, which are hashed stems, so that two texts are compared by merging sorted numbers.
 #
 # The table of document counts then has a fixed size, however many words an archive has. Two stems that share a bucket

@@ -26,9 +26,8 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS
 from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
-from dupq.text.questions import Vocabulary, token_ids
+from dupq.text.questions import TitlesAndBodies, Vocabulary, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds, distinct_words
-from dupq.training.pairs import TitlesAndBodies, titles_and_bodies
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start_words
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
