@@ -212,7 +212,7 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)[0]])
     network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
     copy_weights(start, network, vocabulary)
-    embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])
+    embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts))
     split = split_links(links, settings.training)
     queries = split.questions_of("train", "development", "test")
     sets = split.set_of(queries)

@@ -180,10 +180,9 @@ class Reader:
     vocabulary: Vocabulary
     settings: Settings
 
-    def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
-        """Return the embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
-        ids, truncated = token_ids(table, self.vocabulary, self.settings)
-        return self.encode_ids(ids, rows), truncated
+    def encode(self, table: pa.Table, rows: int | None = None) -> Encoded:
+        """Return the embeddings of rows of TEXTS; `rows` is the size of a batch."""
+        return self.encode_ids(token_ids(table, self.vocabulary, self.settings)[0], rows)
 
     def encode_ids(self, ids: TokenIds, rows: int | None = None) -> Encoded:
         """Return the embeddings of texts by the ids of their words; `rows` is the size of a batch."""

@@ -207,7 +207,7 @@ def _pair_threshold(texts: pa.Table, reader: saved.Reader, known: Known) -> tupl
     pool = np.union1d(sample_by_hash(keys, training.development_pool), known.split.questions_of("development"))
     if not len(links) or len(pool) < 3:
         return None, None
-    embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool))[0])
+    embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool)))
     ranker = EncoderRanker([embedded], reader.network.measure)
     pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
     return best_accuracy(ranker.score(pairs.left, pairs.right), pairs.labels)
