@@ -217,7 +217,8 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     queries = split.questions_of("train", "development", "test")
     sets = split.set_of(queries)
     relevant = [set(queries[sets == own].tolist()) - {query} for query, own in zip(queries.tolist(), sets, strict=True)]
-    systems: dict[str, Ranker] = {"bm25": BM25([(questions.keys, questions.texts)], questions.language)}
+    stored = pa.table({"key": questions.keys, "text": questions.texts})
+    systems: dict[str, Ranker] = {"bm25": BM25([stored], questions.language)}
     for weight in LEXICAL:
         systems[f"lexical {weight}"] = EncoderRanker([embedded], Measure("cosine", 1.0, weight))
     return {"questions": len(questions.keys), "queries": len(queries)} | {
