@@ -219,7 +219,7 @@ def compare(
         embedded, measure = Embeddings(rows, _vectors(encoder, texts, table)[rows]), Measure()
     else:
         used = encoder or TextEncoder(_learned(table, settings))
-        embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))[0]), used.measure
+        embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))), used.measure
     whole = block(embedded, measure)
     nearest = search_tile(whole, whole, Search(measure, k))[0]
     directed = ranked(whole.keys, nearest, measure)

@@ -16,7 +16,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ from dupq.neighbours.exact import fingerprints
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
-from dupq.system import Written, note, recording, side_by_side
+from dupq.system import Written, ahead, note, recording, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
 from dupq.text.questions import token_ids
@@ -256,10 +255,9 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
             return encode_shard(context, name, embedder), written
 
     total: Counter[str] = Counter()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for counts, written in pool.map(encode, names):
-            note(written)
-            total.update(counts)
+    for counts, written in ahead(encode, names, _AT_ONCE):
+        note(written)
+        total.update(counts)
     return dict(total)
 
 
