@@ -64,6 +64,7 @@ class Search(NamedTuple):
 
 # For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
+Found = tuple[Nearest, Nearest, "Pairs", np.ndarray]  # what `search_tile` returns
 
 
 class Pairs(NamedTuple):
@@ -84,10 +85,9 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
     return Block(chosen.keys, side_of(chosen, rule_of(measure)))
 
 
-def search_tile(
-    left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
-) -> tuple[Nearest, Nearest, Pairs]:
-    """Return the nearest of `left` among `right`, those of `right` among `left`, and the pairs above the threshold.
+def search_tile(left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)) -> Found:
+    """Return the nearest of `left` among `right`, those of `right` among `left`, the pairs above the threshold, and in
+    how many such pairs each question of `left` is (int64).
 
     For a block with itself (`left is right`) both lists are the same. Other blocks may have keys in common: a question
     is not its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known`
@@ -114,7 +114,7 @@ class _Tile:
         self._of_right = self._of_left
         if not self._is_diagonal:
             self._of_right = empty_candidates(len(right.keys), search.k if both else 0)
-        self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
+        self._above = np.zeros(len(left.keys), np.int64)
         self._pairs: list[Pairs] = []
         self._serves_right = both or self._is_diagonal
         self._margin = 0.0
@@ -140,19 +140,15 @@ class _Tile:
                 count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
                 self._add(hits.rows[:count] + rows.start, hits.columns[:count] + columns.start, hits.values[:count])
 
-    def finish(self) -> tuple[Nearest, Nearest, Pairs]:
-        """Return the lists of both sides, and the pairs above the threshold."""
+    def finish(self) -> Found:
+        """Return what was found."""
         k, left, right = self._search.k, self._left, self._right
         if k:
             finish(self._of_left, k, self._margin, self._sides)
             if self._serves_right and not self._is_diagonal:
                 finish(self._of_right, k, self._margin, self._swapped)
-        above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
-        return (
-            _nearest(self._of_left, k, right.keys, above[0]),
-            _nearest(self._of_right, k, left.keys, above[1]),
-            Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True))),
-        )
+        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
+        return _nearest(self._of_left, k, right.keys), _nearest(self._of_right, k, left.keys), pairs, self._above
 
     def _ranges(self) -> Iterator[tuple[slice, slice]]:
         """Yield the rows and columns that are scored at a time; on the diagonal those that reach above it."""
@@ -181,25 +177,23 @@ class _Tile:
             if self._serves_right:
                 push(self._of_right, columns, rows, values, k, margin, self._swapped)
         near = values >= self._lowest - margin
-        if near.any():
-            self._count(rows[near], columns[near])
-
-    def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Count the pairs that are above the threshold, and keep them if they are searched for."""
+        if not near.any():
+            return
+        rows, columns = rows[near], columns[near]
         scores = exact_scores(self._sides, rows, columns)
         similarities = self._rule.similarities(scores)
         above = similarities >= np.float32(self._search.threshold)
         rows, columns, similarities = rows[above], columns[above], similarities[above]
-        self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
-        self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
+        for ends in (rows, columns) if self._is_diagonal else (rows,):
+            self._above += np.bincount(ends, minlength=len(self._above))
         if self._search.keeps_pairs:
-            left, right = self._left.keys[rows], self._right.keys[columns]
+            left, right = left.keys[rows], right.keys[columns]
             self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities))
 
 
-def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
+def _nearest(best: Candidates, k: int, keys: np.ndarray) -> Nearest:
     """Return the lists of finished candidates; `keys` are those of the other side's rows."""
-    nearest = empty_nearest(len(best.sizes), k)._replace(above=above)
+    nearest = empty_nearest(len(best.sizes), k)
     if best.values.shape[1]:  # 0 for a side that gets no neighbours
         inside = np.arange(k) < best.sizes[:, None]
         nearest.others[inside] = keys[best.others[:, :k][inside]]

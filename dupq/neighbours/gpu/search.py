@@ -132,8 +132,7 @@ def _rows_of(keys_of_blocks: Iterable[np.ndarray]) -> list[slice]:
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
     """Return the lists with keys in place of row numbers."""
     key_of_row = torch.from_numpy(np.append(keys, -1)).to(lists.others.device)  # row -1, no neighbour, has key -1
-    others, scores = key_of_row[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy()
-    return Nearest(others, scores, np.zeros(len(others), np.int64))
+    return Nearest(key_of_row[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy())
 
 
 class _Search:

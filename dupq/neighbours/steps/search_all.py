@@ -260,7 +260,7 @@ def search_tile(
     from dupq.neighbours.tiles import Search, search_tile
 
     known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
-    in_right, in_left, _ = search_tile(left, right, Search(measure, k), known=known)
+    in_right, in_left, *_ = search_tile(left, right, Search(measure, k), known=known)
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 

@@ -85,7 +85,7 @@ def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -
     """
     from dupq.neighbours.tiles import Search, search_tile
 
-    counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[0].above
+    counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[3]
     starts = np.flatnonzero(np.diff((np.cumsum(counts) - counts) // _AT_ONCE, prepend=-1))
     sums = np.add.reduceat(counts, starts) if len(starts) else starts
     ranges = pa.table([starts, np.append(starts[1:], len(counts))[: len(starts)], sums], schema=ROW_RANGES)
