@@ -291,9 +291,10 @@ def nearest_in(table: pa.Table, k: int) -> tuple[np.ndarray, Nearest]:
     return table["key"].to_numpy(), nearest
 
 
-def merged(lists: pa.Table, tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
-    """Return the keys of `lists` (NEAREST, by key), and their lists with those of the same keys in `tables` merged."""
-    keys, nearest = nearest_in(lists, k)
+def merged(tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
+    """Return the keys in the first of `tables` (NEAREST, by key), and their lists in all of them, merged."""
+    tables = iter(tables)
+    keys, nearest = nearest_in(next(tables), k)
     for table in tables:
         own_keys, more = nearest_in(table, k)
         merge(nearest, more, np.searchsorted(keys, own_keys))

@@ -26,7 +26,7 @@ from dupq.errors import DupqError
 from dupq.job.earlier import record_if_usable
 from dupq.job.run import Run
 from dupq.job.step import Counted
-from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
+from dupq.job.table import Each, Files, ReadWith, Table, Whole
 from dupq.neighbours.candidates import nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import (
     FINGERPRINTS,
@@ -37,10 +37,10 @@ from dupq.neighbours.steps.blocks import (
 )
 from dupq.neighbours.steps.search_all import (
     TABLES_OF_PLAN,
-    Side,
     find_neighbours,
     finish,
     gpus_for_search,
+    partitions_of,
     plan_search,
     search_each,
     search_in_waves,
@@ -97,18 +97,18 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
 def _search_changes(
     run: Run, blocks: Sequence[Questions], request: SearchRequest, changes: Table, earlier: "EarlierLists"
 ) -> None:
-    queries = search_each(run, select(run, "tiles/queries", blocks, changes), request)
+    queries = select(run, "tiles/queries", blocks, changes)
+    own = search_each(run, queries, request)
     keys = ReadWith(_keys_of, (blocks,), len(blocks))
     kept = run.map("tiles/earlier", earlier_lists, keys, Whole(changes), earlier, request.settings.k, into=NEAREST)
-    rest = [Side(replace(block, excluded=changes), Partition(kept, number)) for number, block in enumerate(blocks)]
-    sides = [*queries, *rest]
+    sides = [*queries, *(replace(block, excluded=changes) for block in blocks)]
     tiles = [
         (left, right)
         for left in range(len(queries))
         for right in range(left + 1, len(sides))
-        if sides[left].questions.group == sides[right].questions.group
+        if sides[left].group == sides[right].group
     ]
-    search_in_waves(run, sides, [tiles], request)
+    search_in_waves(run, sides, [*own, *partitions_of(kept)], [tiles], request)
 
 
 def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:
