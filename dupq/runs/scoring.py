@@ -26,33 +26,23 @@ from dupq.neighbours.embeddings import Neighbours, embeddings_of, gathered
 from dupq.runs.reader import SITE, Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
-from dupq.text.keys import RowsByKey, Sites, indices_among, pairs_in
+from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
 from dupq.text.questions import tags_of, terms_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
 PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
+_NONE = _QUESTION.empty_table()
 
 
-class NewTexts(NamedTuple):
-    """Texts that are not questions of the archive."""
-
-    titles: list[str]
-    bodies: list[str] | None  # HTML
-
-    def rows(self) -> pa.Table:
-        """Return them as questions of no site and no owner, with negative ids, which no link names."""
-        count = len(self.titles)
-        columns = {
-            "site": [""] * count,
-            "question_id": range(-count, 0),
-            "title": self.titles,
-            "body_html": self.bodies or [""] * count,
-            "tags": [[]] * count,
-            "owner": [None] * count,
-        }
-        return pa.table(columns, schema=_QUESTION)
+def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
+    """Return new texts, with bodies in HTML, as questions of no site and no owner, with negative ids, which no link
+    names.
+    """
+    count = len(titles)
+    columns = [[""] * count, [*range(-count, 0)], titles, bodies or [""] * count, [[]] * count, [None] * count]
+    return pa.Table.from_arrays(columns, schema=_QUESTION)
 
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
@@ -73,32 +63,24 @@ class EncoderPairs(NamedTuple):
     ranks: np.ndarray  # int32, (m, 2), of the right question in the left one's list, and vice versa; UNLISTED
 
     @property
-    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+    def listed(self) -> tuple[np.ndarray, ...]:
         """The rows of pairs of which one side lists the other, and that side (0 or 1); twice if both do."""
-        rows, sides = np.nonzero(self.ranks != UNLISTED)
-        return rows, sides
+        return np.nonzero(self.ranks != UNLISTED)
 
 
-class Lists(NamedTuple):
-    """What questions list."""
+class Lists:
+    """The scores of what questions list."""
 
-    keys: np.ndarray  # int64, (n,), of the questions, ascending
-    scores: np.ndarray  # float64, (n, k), by rank; -inf where there are fewer
+    def __init__(self, queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> None:
+        """Take the scores of what `queries` list at `ranks`, up to `k`."""
+        self._keys, rows = np.unique(queries, return_inverse=True)
+        self._scores = np.full((len(self._keys) + 1, k), -np.inf)  # the last row is that of questions without a list
+        self._scores[rows, ranks - 1] = scores
 
     def of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the scores in the lists of `keys` (float64, (len(keys), k)); -inf for a question without a list."""
-        rows, are_listing = indices_among(self.keys, keys)
-        scores = np.full((len(keys), self.scores.shape[1]), -np.inf)
-        scores[are_listing] = self.scores[rows[are_listing]]
-        return scores
-
-
-def lists_of(queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> Lists:
-    """Return the lists of at most `k` of questions that list others at `ranks`, with `scores`."""
-    keys, rows = np.unique(queries, return_inverse=True)
-    by_rank = np.full((len(keys), k), -np.inf)
-    by_rank[rows, ranks - 1] = scores
-    return Lists(keys, by_rank)
+        """Return the scores in the lists of `keys` by rank (float64, (len(keys), k)); -inf where there are fewer."""
+        rows, are_listing = indices_among(self._keys, keys)
+        return self._scores[np.where(are_listing, rows, -1)]
 
 
 def inserted(lists: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +112,9 @@ class Scorer:
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
-        self._can_score = all(storage.exists(uri) for uri in needed) and self._is_of_this_version()
+        self._can_score = all(map(storage.exists, needed))
+        if self._can_score:  # and the run's model weighs the evidence that this version of dupq knows
+            self._can_score = storage.read_json(self._calibration)["model"]["features"] == list(FEATURES)
         self.is_complete = self._can_score  # and no question of a pair was missing
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
@@ -144,29 +128,24 @@ class Scorer:
         keys, view = np.unique(pairs), self._run.embeddings
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
         embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
-        evidence, are_there = self._compared(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
-        self.is_complete = bool(are_there.all())
-        probabilities = np.zeros(len(pairs), np.float32)
-        probabilities[are_there] = self._scored(evidence)
-        return probabilities
+        probabilities = self._scored(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
+        self.is_complete = not np.isnan(probabilities).any()
+        return np.nan_to_num(probabilities)
 
-    def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
-        """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
+    def score_new(self, nearest: Neighbours, new: pa.Table) -> np.ndarray:
+        """Return the probabilities (float32) of `new_questions` and their nearest questions, per row of `nearest`.
 
-        Text n has the key n - len(new.titles). The probability is NaN if the question has left the archive.
+        Text n has the key n - len(new). The probability is NaN if the question has left the archive.
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
         k, scores = self._k, nearest.similarities
         is_own = nearest.ranks <= k
         own = np.where(is_own, nearest.ranks, np.int32(UNLISTED))
-        lists = lists_of(nearest.queries[is_own], own[is_own], scores[is_own], k)
+        lists = Lists(nearest.queries[is_own], own[is_own], scores[is_own], k)
         lifts = self._lifts(lists.of(nearest.queries), own)
         theirs, with_new = inserted(self._lists.of(nearest.neighbours), scores)
         listing = own, lifts, theirs, self._lifts(with_new, theirs)
-        evidence, are_there = self._compared(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), new)
-        probabilities = np.full(len(pairs), np.nan, np.float32)
-        probabilities[are_there] = self._scored(evidence)
-        return probabilities
+        return self._scored(pa.table([*pairs.T, scores, *listing], schema=CANDIDATES), new)
 
     def weigh(self, pairs: np.ndarray) -> np.ndarray:
         """Return what each of WEIGHED adds to the log-odds of `pairs` of the encoder (int64 keys, shape (m, 2)):
@@ -175,17 +154,15 @@ class Scorer:
         Raises DupqError for a pair that the run does not have, and if the encoder, the questions or the calibration are
         gone.
         """
-        rows = {tuple(ends): row for row, ends in enumerate(self.pairs.keys.tolist())}
-        for ends in pairs.tolist():
-            if tuple(ends) not in rows:
-                named = ", ".join(map(self._sites.label, ends))
-                raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
+        own = pair_indices(self.pairs.keys, pairs)
+        if (own < 0).any():
+            named = ", ".join(map(self._sites.label, pairs[own < 0][0].tolist()))
+            raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
         if not self._can_score:
             raise DupqError(
                 f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone, or of another "
                 "version of dupq; run its job again"
             )
-        own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
         listing = []
         for side in (0, 1):
             ranks = self.pairs.ranks[own, side]
@@ -203,7 +180,7 @@ class Scorer:
         lifts = lifts_of(scores, read_measure(self._run.encoder_uri).highest)
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(ranks)), np.maximum(ranks, 1) - 1])
 
-    def _compared(self, candidates: pa.Table, new: NewTexts | None = None) -> tuple[pa.Table, np.ndarray]:
+    def _compared(self, candidates: pa.Table, new: pa.Table = _NONE) -> tuple[pa.Table, np.ndarray]:
         """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
         (bool). Negative keys are `new` texts.
         """
@@ -212,10 +189,11 @@ class Scorer:
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
         return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
 
-    def _scored(self, evidence: pa.Table) -> np.ndarray:
-        """Return the probabilities of rows of COMPARED."""
-        scored = scored_table(evidence, self._around(evidence), self._scale())
-        probabilities: np.ndarray = scored["probability"].to_numpy()
+    def _scored(self, candidates: pa.Table, new: pa.Table = _NONE) -> np.ndarray:
+        """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
+        evidence, are_there = self._compared(candidates, new)
+        probabilities = np.full(len(candidates), np.nan, np.float32)
+        probabilities[are_there] = scored_table(evidence, self._around(evidence), self._scale())["probability"]
         return probabilities
 
     def _around(self, evidence: pa.Table) -> pa.Table:
@@ -226,20 +204,15 @@ class Scorer:
         keys = np.concatenate([queries[is_in], ends[is_new, 0]])
         return around(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
-    def _is_of_this_version(self) -> bool:
-        """Return whether the run's model weighs the evidence that this version of dupq knows."""
-        features: list[str] = storage.read_json(self._calibration)["model"]["features"]
-        return features == list(FEATURES)
-
     def _scale(self) -> Scale:
         return scale_of(storage.read_json(self._calibration), self._k)
 
     @cached_property
     def _lists(self) -> Lists:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
-        return lists_of(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
+        return Lists(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
-    def _words(self, archive: np.ndarray, new: NewTexts | None) -> tuple[np.ndarray, Words]:
+    def _words(self, archive: np.ndarray, new: pa.Table) -> tuple[np.ndarray, Words]:
         """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
         words, tags and marks of each.
         """
@@ -248,9 +221,7 @@ class Scorer:
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
         rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
-        keys = np.sort(row_keys[is_one])
-        if new is not None:
-            rows, keys = pa.concat_tables([new.rows(), rows]), np.concatenate([np.arange(-len(new.titles), 0), keys])
+        rows, keys = pa.concat_tables([new, rows]), np.append(np.arange(-len(new), 0), np.sort(row_keys[is_one]))
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
         return keys, words_of_rows(rows, texts, self._text.language)
 
