@@ -1,8 +1,6 @@
 """The candidates of a search, and the lists of neighbours that they become.
 
 Compiled code scans a block of quick scores for those that reach a bound and keeps the best candidates of each question.
-The lists are here rather than in tiles.py so that a process that only reads them does not import torch, which takes
-seconds.
 """
 
 from collections.abc import Iterable
@@ -12,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.kernel_cache import Integer, numba
-from dupq.neighbours.exact import Scoring, score_row
+from dupq.neighbours.embeddings import Measure, Neighbours
+from dupq.neighbours.exact import Scoring, rule_of, score_row
 from dupq.tables import NEAREST
 
 # The scan reads a block once, while it is in the cache. It compares GROUP scores with their bounds at once, and single
@@ -263,6 +262,13 @@ def _merge_rows(nearest: Nearest, more: Nearest, rows: np.ndarray) -> None:
                 merged_others[rank], merged_scores[rank] = b, y
                 new += 1
         others[row], scores[row] = merged_others, merged_scores
+
+
+def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+    """Return the lists of the questions `keys` as rows, sorted by query and rank."""
+    rows, ranks = np.nonzero(nearest.others >= 0)
+    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))
 
 
 def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:

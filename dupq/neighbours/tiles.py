@@ -15,6 +15,7 @@ from dupq.neighbours.candidates import (
     Candidates,
     Hits,
     Nearest,
+    as_neighbours,
     empty_candidates,
     empty_nearest,
     finish,
@@ -94,10 +95,7 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
     scores of a side's questions may be missing from their lists. Memory: the blocks' rows to be multiplied (2 or 4
     bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40 bytes per pair that is kept.
     """
-    tile = _Tile(left, right, search, both)
-    if len(left.keys) and len(right.keys):
-        tile.search_all(known)
-    return tile.finish()
+    return _Tile(left, right, search, both).found(known)
 
 
 class _Tile:
@@ -108,6 +106,9 @@ class _Tile:
         self._rule = rule_of(search.measure)
         self._sides = scoring(left.side, right.side, self._rule)
         self._swapped = scoring(right.side, left.side, self._rule)
+        products = fastest_products() if self._rule.kind == COSINE else Distances
+        self._quick = products(left.side, right.side, self._rule)
+        self._margin = self._quick.margin
         self._is_diagonal = left is right
         self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
         self._of_left = empty_candidates(len(left.keys), search.k)
@@ -117,15 +118,12 @@ class _Tile:
         self._above = np.zeros(len(left.keys), np.int64)
         self._pairs: list[Pairs] = []
         self._serves_right = both or self._is_diagonal
-        self._margin = 0.0
 
-    def search_all(self, known: Known) -> None:
+    def found(self, known: Known) -> Found:
         """Search the whole tile."""
-        products = fastest_products() if self._rule.kind == COSINE else Distances
-        quick = products(self._left.side, self._right.side, self._rule)
-        self._margin = quick.margin
+        k, left, right, quick = self._search.k, self._left, self._right, self._quick
         for best, scores in zip((self._of_left, self._of_right), known, strict=True):
-            if scores is not None and self._search.k:
+            if scores is not None and k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
         for rows, columns in self._ranges():
@@ -139,10 +137,6 @@ class _Tile:
             while start < len(scores):
                 count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
                 self._add(hits.rows[:count] + rows.start, hits.columns[:count] + columns.start, hits.values[:count])
-
-    def finish(self) -> Found:
-        """Return what was found."""
-        k, left, right = self._search.k, self._left, self._right
         if k:
             finish(self._of_left, k, self._margin, self._sides)
             if self._serves_right and not self._is_diagonal:
@@ -212,18 +206,12 @@ def top_k(
     if device != CPU and gpu_can_search(measure):
         import torch
 
-        from dupq.neighbours.gpu.search import nearest_targets  # with Triton, which takes 70 MB
+        from dupq.neighbours.gpu.search import nearest_of_share  # with Triton, which takes 70 MB
 
-        return as_neighbours(*nearest_targets(queries, targets, measure, k, torch.device(device)), measure)
+        by_key, each = queries.take(np.argsort(queries.keys)), ([target] for target in targets)
+        return as_neighbours(*next(nearest_of_share([by_key], each, measure, k, torch.device(device))), measure)
     left, search = block(queries, measure), Search(measure, k)
     nearest = empty_nearest(len(left.keys), k)
     for target in targets:
         merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
     return as_neighbours(left.keys, nearest, measure)
-
-
-def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
-    """Return the lists of the questions `keys` as rows, sorted by query and rank."""
-    rows, ranks = np.nonzero(nearest.others >= 0)
-    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
-    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))

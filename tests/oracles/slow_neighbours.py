@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dupq.neighbours.candidates import Nearest, empty_nearest, merge
+from dupq.neighbours.candidates import Nearest, as_neighbours, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours, blocks
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
-from dupq.neighbours.tiles import Block, Pairs, Search, as_neighbours, block, search_tile
+from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
 def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:

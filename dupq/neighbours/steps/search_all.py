@@ -19,7 +19,6 @@ If a GPU is faster, it replaces all steps after the plan. With an earlier run on
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +31,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
+from dupq.neighbours import tiles
 from dupq.neighbours.candidates import Nearest, merged, nearest_in, nearest_table, nonempty_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
@@ -51,9 +51,6 @@ from dupq.neighbours.steps.blocks import (
 from dupq.runs.records import RunFiles
 from dupq.system import Written, ahead, note, recording, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
-
-if TYPE_CHECKING:
-    from dupq.neighbours.tiles import Block
 
 # Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
 # neighbours.scope=site, those of a site. Several GPUs search several sites, or three and more the shares of one. A
@@ -169,16 +166,17 @@ def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -
 
 
 def search_in_waves(
-    run: Run, blocks: Sequence[Questions], own: Sequence[Partition], tiles: Sequence[Tiles], request: SearchRequest
+    run: Run, blocks: Sequence[Questions], own: Sequence[Partition], plan: Sequence[Tiles], request: SearchRequest
 ) -> None:
-    """Compare blocks that have the lists `own` so far (NEAREST), and make `nearest`, a partition per block, and
-    `directed`.
+    """Compare the blocks of each wave's tiles, and make `nearest`, a partition per block, and `directed`.
+
+    `own` are the blocks' lists so far (NEAREST).
     """
     measure, k, lists = request.measure, request.settings.k, [[of_block] for of_block in own]
-    for wave, of_wave in enumerate(tiles, 1):
+    for wave, of_wave in enumerate(plan, 1):
         if wave > 1:
-            merged = run.map(f"tiles/lists-{wave - 1}", merged_lists, _per_task(lists), k, into=NEAREST)
-            lists = [[of_block] for of_block in partitions_of(merged)]
+            made = run.map(f"tiles/lists-{wave - 1}", merged_lists, _per_task(lists), k, into=NEAREST)
+            lists = [[of_block] for of_block in partitions_of(made)]
         sides = [[tile[side] for tile in of_wave] for side in (0, 1)]
         inputs = (PerTask(tuple(blocks[number] for number in side)) for side in sides)
         known = (PerTask(tuple(lists[number][0] for number in side)) for side in sides)
@@ -234,25 +232,21 @@ def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -
     return partitions_of(run.map("tiles/own", search_block, *inputs, into=NEAREST))
 
 
-def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
+def search_block(block: tiles.Block, measure: Measure, k: int) -> pa.Table:
     """Return the lists of a block's questions among themselves (NEAREST). Memory: the block and tiles.search_tile's."""
-    from dupq.neighbours.tiles import Search, search_tile
-
-    return nearest_table(block.keys, search_tile(block, block, Search(measure, k))[0])
+    return nearest_table(block.keys, tiles.search_tile(block, block, tiles.Search(measure, k))[0])
 
 
 def search_tile(
-    left: "Block", right: "Block", of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
+    left: tiles.Block, right: tiles.Block, of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
 ) -> Counted:
     """Return the neighbours of `left` in `right` (NEAREST), and those of `right` in `left` as second table.
 
     `of_left` and `of_right` are their lists so far: neighbours that are worse may be missing. Questions without
     neighbours have no row. Memory: two blocks, and their tile (tiles.search_tile).
     """
-    from dupq.neighbours.tiles import Search, search_tile
-
     known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
-    in_right, in_left, *_ = search_tile(left, right, Search(measure, k), known=known)
+    in_right, in_left, *_ = tiles.search_tile(left, right, tiles.Search(measure, k), known=known)
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 
