@@ -65,7 +65,6 @@ class Search(NamedTuple):
 
 # For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
-Found = tuple[Nearest, Nearest, "Pairs", np.ndarray]  # what `search_tile` returns
 
 
 class Pairs(NamedTuple):
@@ -76,6 +75,7 @@ class Pairs(NamedTuple):
     similarities: np.ndarray
 
 
+Found = tuple[Nearest, Nearest, Pairs, np.ndarray]  # what `search_tile` returns
 NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 

@@ -33,7 +33,6 @@ WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the te
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
 PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
-_NONE = _QUESTION.empty_table()
 
 
 def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
@@ -180,7 +179,7 @@ class Scorer:
         lifts = lifts_of(scores, read_measure(self._run.encoder_uri).highest)
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(ranks)), np.maximum(ranks, 1) - 1])
 
-    def _compared(self, candidates: pa.Table, new: pa.Table = _NONE) -> tuple[pa.Table, np.ndarray]:
+    def _compared(self, candidates: pa.Table, new: pa.Table | None = None) -> tuple[pa.Table, np.ndarray]:
         """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
         (bool). Negative keys are `new` texts.
         """
@@ -189,7 +188,7 @@ class Scorer:
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
         return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
 
-    def _scored(self, candidates: pa.Table, new: pa.Table = _NONE) -> np.ndarray:
+    def _scored(self, candidates: pa.Table, new: pa.Table | None = None) -> np.ndarray:
         """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
         evidence, are_there = self._compared(candidates, new)
         probabilities = np.full(len(candidates), np.nan, np.float32)
@@ -212,7 +211,7 @@ class Scorer:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
         return Lists(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
-    def _words(self, archive: np.ndarray, new: pa.Table) -> tuple[np.ndarray, Words]:
+    def _words(self, archive: np.ndarray, new: pa.Table | None) -> tuple[np.ndarray, Words]:
         """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
         words, tags and marks of each.
         """
@@ -221,6 +220,7 @@ class Scorer:
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
         rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
+        new = _QUESTION.empty_table() if new is None else new
         rows, keys = pa.concat_tables([new, rows]), np.append(np.arange(-len(new), 0), np.sort(row_keys[is_one]))
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
         return keys, words_of_rows(rows, texts, self._text.language)
