@@ -5,13 +5,14 @@ write are split at their quotes; lxml parses every other row alone, so that a br
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 from lxml import etree
 
 from dupq.dump.posts import REFERENCES, RawAttributes
+from dupq.dump.streams import UnpackedStream
 from dupq.errors import DupqError
 
 # Segments of whole rows, the same ones whether the file is read as a stream or in ranges.
@@ -27,11 +28,7 @@ _OVERLAP = len(b"<row ") - 1  # bytes that may hold an incomplete start of a row
 _CLOSING = 1 << 10  # bytes that hold the root's end tag, or the start of a row
 
 
-class Stream(Protocol):
-    """Bytes in order."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes, fewer only at the end."""
+Stream = UnpackedStream | IO[bytes]
 
 
 class Segment(NamedTuple):
