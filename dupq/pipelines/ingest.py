@@ -147,7 +147,8 @@ class _SiteIngest:
 
     def run(self) -> float:
         """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
-        with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
+        leases = storage.join(self._job.output, "ingest", "_at_work")
+        with lease.held(storage.join(leases, self._site.site), self._record) as self._lease:
             made_from = self._call(steps.inputs_of, self._site, self._job)
             if not self._is_done(made_from):
                 self._work = steps.begin(self._unfinished, made_from["parts"])
