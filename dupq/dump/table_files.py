@@ -22,7 +22,7 @@ import xxhash
 
 from dupq import storage
 from dupq.dump import files
-from dupq.dump.files import Columns, Form, Table, column_indices, without_compression
+from dupq.dump.files import BY_NAME, Columns, Form, Table, column_indices, without_compression
 from dupq.dump.parsing import WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.posts import dump_tags, reads_as_time
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
@@ -183,7 +183,7 @@ def _attribute_indices(
     names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
     """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
-    if table == "table" and not columns.any_named:
+    if table == "table" and columns == BY_NAME:
         if form == "json" and {"number", "title", "body"} <= set(names):
             return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
         if files.dump_table(names) == "posts":
@@ -304,13 +304,14 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
                 raise DupqError(f"{source}: {expected}; it has none, or others")
             types, columns = ", ".join(f"{column}: 'VARCHAR'" for column in quoted), quoted
             table = f"read_json(?, columns={{{types}}}{lines})"
-        yield names, lambda indices: _select(connection, [columns[index] for index in indices], table, path)
 
+        def read(indices: Sequence[int]) -> Values:
+            query = f"SELECT {', '.join(columns[index] for index in indices)} FROM {table}"
+            batches = connection.sql(query, params=[path]).to_arrow_reader(_ROWS)
+            rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+            return enumerate(itertools.chain.from_iterable(rows), 1)
 
-def _select(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], table: str, path: str) -> Values:
-    rows = connection.sql(f"SELECT {', '.join(columns)} FROM {table}", params=[path])
-    batches = ([column.to_pylist() for column in batch.columns] for batch in rows.to_arrow_reader(_ROWS))
-    yield from enumerate(itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches), 1)
+        yield names, read
 
 
 def _has_ending(source: str, *endings: str) -> bool:

@@ -68,7 +68,7 @@ class IngestJob:
         # what the job itself writes is not a dump: the whole output, or if a dump is below it the job's own folders
         has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
         own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
-        found = find_sites(dumps, self.site, self.columns.any_named, own)
+        found = find_sites(dumps, self.site, self.columns != BY_NAME, own)
         for site in found.sites:
             check_columns(site, self.columns)
         return Checked(found, Ingest(output, settings, self.answers, self.columns))
