@@ -51,11 +51,6 @@ def record_of(archive: str, site: str) -> str:
     return storage.join(archive, "ingest", f"{site}.json")
 
 
-def lease_of(archive: str, site: str) -> str:
-    """Return the folder of the lease for ingesting a site."""
-    return storage.join(archive, "ingest", "_at_work", site)
-
-
 def read_record(uri: str) -> SiteRecord:
     """Return the record at `uri`. Raises DupqError if it is damaged."""
     return read_as(uri, SiteRecord, "remove it, and the site is ingested anew")
@@ -63,8 +58,7 @@ def read_record(uri: str) -> SiteRecord:
 
 def all_counts(output: str) -> dict[str, dict[str, object]]:
     """Return the counts of each finished site of an archive: its sums, and `files` with the counts of each file."""
-    records = storage.list_files(storage.join(output, "ingest"), ".json")
-    return {file.relative.removesuffix(".json"): dict(read_record(file.uri)["counts"]) for file in records}
+    return {site: dict(record["counts"]) for site, record in _records(output).items()}
 
 
 def table_files(table: str) -> list[storage.File]:
@@ -80,7 +74,11 @@ def table_files(table: str) -> list[storage.File]:
     archive, kind = storage.parent(root), storage.name(root)
     if not archive.startswith("/") and not storage.is_remote(archive):
         return listed  # the table is a whole bucket, so there are no records next to it
-    records = _records(archive, kind, only)
+    records: dict[str, dict[str, int]] = {}  # the size of each of the table's files, by site and name
+    for site, record in _records(archive, only).items():
+        for path, size in record["tables"].items():
+            if path.startswith(f"{kind}/"):
+                records.setdefault(site, {})[path.removeprefix(f"{kind}/")] = size
     files = {file.uri: file for file in listed}
     sites = {file.uri: only or _site_of(file.relative.partition("/")[0]) for file in listed}
     unnamed = list(dict.fromkeys(site for site in sites.values() if site and site not in records))
@@ -106,17 +104,11 @@ def _site_of(folder: str) -> str:
     return folder.removeprefix("site=") if folder.startswith("site=") else ""
 
 
-def _records(archive: str, kind: str, only: str) -> dict[str, dict[str, int]]:
-    """Return the names and sizes of a table's files by site, for all sites with a record, or `only` for one."""
+def _records(archive: str, only: str = "") -> dict[str, SiteRecord]:
+    """Return the records of all sites of an archive, or that of the site `only`, if it has one."""
     listed = storage.list_files(storage.join(archive, "ingest"), ".json")
-    uris = {file.relative.removesuffix(".json"): file.uri for file in listed}
-    chosen = {site: uri for site, uri in uris.items() if only in ("", site)}
-    prefix = f"{kind}/"
-    tables = {
-        site: {path.removeprefix(prefix): size for path, size in record["tables"].items() if path.startswith(prefix)}
-        for site, record in zip(chosen, side_by_side(read_record, chosen.values()), strict=True)
-    }
-    return {site: files for site, files in tables.items() if files}
+    uris = {site: file.uri for file in listed if (site := file.relative.removesuffix(".json")) and only in ("", site)}
+    return dict(zip(uris, side_by_side(read_record, uris.values()), strict=True))
 
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
@@ -215,14 +207,15 @@ def _shards_site_of(uri: str) -> str:
     return str(sites[-1])
 
 
-def above_sites(table: str, files: Sequence[storage.File]) -> tuple[str, list[storage.File]]:
-    """Return the folder above the `site=NAME` folders of a table, and its `files` with paths below that folder.
+def above_sites(table: str) -> tuple[str, list[storage.File]]:
+    """Return the folder above the `site=NAME` folders of a table, and its `table_files` with paths below that folder.
 
     The folder is the table itself, unless the table is the folder of one site, or below one.
     """
+    files = table_files(table)
     root = f"{storage.absolute(table)}/".rpartition("/site=")[0]
     if not root or any(_SITE.search(file.relative) for file in files):
-        return table, list(files)
+        return table, files
     return root, [file._replace(relative=file.uri.removeprefix(f"{root}/")) for file in files]
 
 

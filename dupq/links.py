@@ -157,17 +157,17 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
 Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
 
 
-def parts_of(
+def split_by_seen(
     questions: np.ndarray, sets: np.ndarray, otherwise: np.ndarray | str, seen: dict[str, np.ndarray]
-) -> np.ndarray:
-    """Return the part (str) of each question: the last one in `seen` with a question of its set, else `otherwise`.
+) -> Split:
+    """Split `questions` (int64 keys) of `sets` (int64): the last part in `seen` with a key of a set has it.
 
-    `questions` (int64 keys) have the `sets` (int64); `seen` maps a part to keys.
+    A set that has no key in `seen` goes to the part `otherwise` (str).
     """
     parts = np.broadcast_to(np.asarray(otherwise, str), questions.shape)
     for part, keys in seen.items():
         parts = np.where(np.isin(sets, sets[np.isin(questions, keys)]), part, parts)
-    return parts
+    return Split(questions, sets, parts)
 
 
 def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
@@ -180,7 +180,7 @@ def run_split(links: np.ndarray, seen: dict[str, np.ndarray]) -> Split:
     questions, sets = components(links)
     names, indices = np.unique(sets, return_inverse=True)
     others = np.where(key_hashes(names)[indices] & np.uint64(1), "development", "test")
-    return Split(questions, sets, parts_of(questions, sets, others, {part: seen[part] for part in reversed(PARTS)}))
+    return split_by_seen(questions, sets, others, {part: seen[part] for part in reversed(PARTS)})
 
 
 def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representative_of: Represent) -> Split:
@@ -192,7 +192,7 @@ def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representa
     raw = run_split(links, seen)
     members, sets = components(proper_pairs(representative_of(links.ravel()).reshape(-1, 2)))
     reserved = {part: representative_of(raw.questions[raw.parts == part]) for part in ("test", "train")}
-    return Split(members, sets, parts_of(members, sets, "development", reserved))
+    return split_by_seen(members, sets, "development", reserved)
 
 
 def represented_by(representatives: pa.Table) -> Represent:

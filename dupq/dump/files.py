@@ -197,13 +197,8 @@ class Columns:
     date: str | None = None
     format: Markup = "auto"  # of the text
 
-    @property
-    def any_named(self) -> bool:
-        """Whether the user named any column, so that the input must be tables."""
-        return self != BY_NAME
 
-
-BY_NAME = Columns()
+BY_NAME = Columns()  # with any other columns, the input must be tables
 
 
 def dump_table(names: Sequence[str]) -> Literal["posts", "links"] | None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.dump.files import Member, Table
-from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttributes, escape, read_columns
+from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttributes, read_columns
 from dupq.dump.xml_files import BrokenRow, PlainRow, Row, excerpt
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
@@ -78,8 +78,10 @@ def read_rows(rows: Iterable[PlainRow | Row | BrokenRow], file_format: Format, s
         if isinstance(row, BrokenRow):
             rejects.append(row)
             continue
-        attributes = row.attributes if isinstance(row, PlainRow) else escape(row.attributes)
-        if isinstance(row, Row):
+        if isinstance(row, PlainRow):
+            attributes = row.attributes
+        else:
+            attributes = {name: value.replace("&", "&amp;").encode() for name, value in row.attributes.items()}
             counts[_FORBIDDEN] += row.forbidden
         table = file_format.table_of(attributes)
         if table is None:

@@ -80,11 +80,6 @@ _TAG_SEPARATORS = re.compile(r"[<>|]+")  # in both spellings of the dumps, `<a><
 _QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
-def escape(attributes: Mapping[str, str]) -> RawAttributes:
-    """Return attributes as a dump writes them."""
-    return {name: value.replace("&", "&amp;").encode() for name, value in attributes.items()}
-
-
 def read_columns(rows: Sequence[RawAttributes], table: str) -> tuple[pa.Table, dict[int, str]]:
     """Convert rows to a table of ATTRIBUTES. Return it without its broken rows, and their indices with the reasons."""
     faults: dict[int, str] = {}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dupq import storage
 from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
 from dupq.dump.parsing import Format, ParsedRows, read_rows
-from dupq.dump.streams import UnpackedStream, local_copy, open_member
+from dupq.dump.streams import UnpackedStream, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, segment_rows, segments
 from dupq.errors import DupqError
@@ -81,12 +81,7 @@ def _range_count(member: Member) -> int:
 def check_columns(site: DumpSite, columns: Columns) -> None:
     """Raise DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told."""
     if site.is_table:
-
-        def has_ids(member: Member) -> bool:
-            with local_copy(member) as path:
-                return check_table(path, member.source, member.form, columns)
-
-        with_ids = side_by_side(has_ids, site.posts)
+        with_ids = side_by_side(partial(check_table, columns=columns), site.posts)
         if any(with_ids) and not all(with_ids):
             without = site.posts[with_ids.index(False)].source
             raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")
@@ -127,11 +122,9 @@ def _table_batches(file_range: FileRange, columns: Columns, file_format: Format)
     if file_range.table == "table":
         read = partial(read_numbered, file=file_range.file, above=file_range.above)
     packed_bytes = storage.size(member.uri) * file_range.counts_size
-    with local_copy(member) as path:
-        rows = read_table(path, member.source, member.form, file_range.table, columns)
-        for number, batch in enumerate(_batched(rows)):
-            yield Batch(_name(file_range, number), packed_bytes, partial(read, batch, file_format, member.source))
-            packed_bytes = 0
+    for number, batch in enumerate(_batched(read_table(member, file_range.table, columns))):
+        yield Batch(_name(file_range, number), packed_bytes, partial(read, batch, file_format, member.source))
+        packed_bytes = 0
 
 
 def _batched(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]:

@@ -38,6 +38,7 @@ _EXPECTED = (
 
 
 Failure = tuple[str, DupqError]  # a site, by the name of its files, and why it cannot be read
+_Listing = tuple[list[str], list[str]]  # the files of a URI that --dump names, and its broken links
 
 
 class FoundSites(NamedTuple):
@@ -46,13 +47,6 @@ class FoundSites(NamedTuple):
     sites: list[DumpSite]  # sorted by name
     failed: list[Failure]  # likewise, each with the first reason
     passed_over: dict[str, str]  # files that look like a dump but are not read, with the reason and the remedy
-
-
-class _Listing(NamedTuple):
-    """What one of the URIs that --dump names holds."""
-
-    files: list[str]
-    broken_links: list[str]
 
 
 class _SiteTable(NamedTuple):
@@ -94,9 +88,9 @@ def find_sites(
         else:
             failures.setdefault(*table)
     used = {uri for uri, tables in dumps.items() if tables}
-    for uri, listing in listings.items():
-        if used.isdisjoint(listing.files):
-            for table in _question_tables(uri, listing.files, site):
+    for uri, (listed, _) in listings.items():
+        if used.isdisjoint(listed):
+            for table in _question_tables(uri, listed, site):
                 used.add(table.member.uri)
                 by_site.setdefault(table.site, []).append(table)
     _check_all_used(listings, used)
@@ -124,9 +118,10 @@ def _list(uri: str, left_out: tuple[str, ...]) -> _Listing:
     kind = storage.kind(uri)
     if kind == "missing":
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
-    files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
-    broken_links = [] if kind == "file" else storage.broken_links(uri)
-    return _Listing(*([path for path in paths if not path.startswith(left_out)] for paths in (files, broken_links)))
+    if kind == "file":
+        return [] if uri.startswith(left_out) else [uri], []
+    files = [file.uri for file in storage.list_files(uri) if not file.uri.startswith(left_out)]
+    return files, [link for link in storage.broken_links(uri) if not link.startswith(left_out)]
 
 
 def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
@@ -175,7 +170,7 @@ def _passed_over(listings: Iterable[_Listing], used: Collection[str]) -> dict[st
 def _check_all_used(listings: Mapping[str, _Listing], used: Collection[str]) -> None:
     """Raise DupqError for a named URI that adds nothing, which is usually a wrong path."""
     for uri, listing in listings.items():
-        if set(listing.files).isdisjoint(used):
+        if set(listing[0]).isdisjoint(used):
             reasons = _passed_over([listing], used)
             lines = [why if file == uri else f"passed over: {file} ({why})" for file, why in reasons.items()]
             raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(lines or [_EXPECTED]))

@@ -47,11 +47,6 @@ def begin(folder: str, inputs: object) -> str:
     return storage.join(folder, work)
 
 
-def was_begun(folder: str) -> bool:
-    """Tell whether an attempt was interrupted while it worked in `folder`."""
-    return storage.exists(storage.join(folder, archive.BEGUN))
-
-
 def inputs_of(site: DumpSite, job: Ingest) -> dict[str, object]:
     """Return what a site's tables depend on: the content of its files, settings, and the version of ingest.
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 import py7zr
 import pyarrow as pa
@@ -40,17 +40,16 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
 }
 
 
-class _Source(Protocol):
-    """What an UnpackedStream reads from."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill `buffer` as far as possible at once. Return the number of bytes, which is 0 only at the end."""
-
-
 class UnpackedStream:
     """The unpacked bytes of one file."""
 
-    def __init__(self, name: str, source: _Source, packed_bytes: int, share: Callable[[int], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: "io.RawIOBase | io.BufferedIOBase | _DecodedSource",
+        packed_bytes: int,
+        share: Callable[[int], float],
+    ) -> None:
         """`name` is for errors. `share` returns from the position which share of the file was read."""
         self.packed_bytes = packed_bytes
         self.position = 0  # unpacked bytes read
@@ -159,7 +158,8 @@ def _zip(uri: str) -> Iterator[zipfile.ZipFile]:
 def _open_zipped(uri: str, name: str, source: str) -> Iterator[UnpackedStream]:
     with _zip(uri) as opened, opened.open(name) as packed:
         size = max(1, opened.getinfo(name).file_size)
-        yield UnpackedStream(source, cast(_Source, packed), storage.size(uri), lambda position: position / size)
+        unpacked = cast(io.BufferedIOBase, packed)
+        yield UnpackedStream(source, unpacked, storage.size(uri), lambda position: position / size)
 
 
 @contextlib.contextmanager
@@ -170,7 +170,13 @@ def _open_archived(uri: str, name: str, source: str) -> Iterator[UnpackedStream]
     size, packed_bytes = sizes[name], storage.size(uri)
     # other files may have to be unpacked before this one, so the check is of the whole archive, before it is read
     _check_ratio(uri, sum(sizes.values()), packed_bytes)
-    with open_in_7z(uri, name, source) as pipe:
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    unpacking = _from_py7zr(uri, name, source)
+    if program is not None and not storage.is_remote(uri):
+        # -spd takes names literally, and -i! keeps a name like @x from being read as a list of names
+        command = [program, "e", "-so", "-spd", "-ssc", f"-i!{name}", "--", storage.absolute(uri)]
+        unpacking = _from_program(command, source)
+    with unpacking as pipe:
         stream = UnpackedStream(source, pipe, packed_bytes, lambda position: position / max(1, size))
         try:
             yield stream
@@ -264,20 +270,6 @@ def read_header(uri: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def open_in_7z(uri: str, name: str, source: str) -> Iterator[io.FileIO]:
-    """Yield a pipe with the unpacked bytes of the file `name` in an archive. Raises errors as `open_member` does."""
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None or storage.is_remote(uri):
-        with storage.open_input(uri) as archive, _from_py7zr(archive, name, source) as stream:
-            yield stream
-        return
-    # -spd takes names literally, and -i! keeps a name like @x from being read as a list of names
-    command = [program, "e", "-so", "-spd", "-ssc", f"-i!{name}", "--", storage.absolute(uri)]
-    with _from_program(command, source) as stream:
-        yield stream
-
-
-@contextlib.contextmanager
 def _from_program(command: list[str], source: str) -> Iterator[io.FileIO]:
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
@@ -299,9 +291,9 @@ def _from_program(command: list[str], source: str) -> Iterator[io.FileIO]:
 
 
 @contextlib.contextmanager
-def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileIO]:
+def _from_py7zr(uri: str, name: str, source: str) -> Iterator[io.FileIO]:
     failures: list[Exception] = []
-    packed = io.BufferedReader(cast(io.RawIOBase, archive), _BUFFER)
+    packed = io.BufferedReader(storage.open_input(uri), _BUFFER)
     receiver, sender = os.pipe()
     thread = threading.Thread(target=_unpack, args=(packed, name, sender, failures), daemon=True)
     thread.start()
@@ -315,6 +307,7 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
             packed.close()  # which makes the thread fail, and so end
         stream.close()
         thread.join()
+        packed.close()
         if failures and drained:
             [error] = failures
             raise error if isinstance(error, StorageError) else _damaged(source, error) from error

@@ -22,9 +22,10 @@ import xxhash
 
 from dupq import storage
 from dupq.dump import files
-from dupq.dump.files import Columns, Form, Table, column_indices, without_compression
+from dupq.dump.files import BY_NAME, Columns, Form, Member, Table, column_indices, without_compression
 from dupq.dump.parsing import WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
 from dupq.dump.posts import dump_tags, reads_as_time
+from dupq.dump.streams import local_copy
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
 from dupq.errors import DupqError
 from dupq.tables import IDS, LINKS, REJECTS
@@ -141,14 +142,13 @@ _FILE_ROWS = 10**9  # the distance between the row numbers of two files without 
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # by XML
 
 
-def read_table(path: str, source: str, form: Form, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
-    """Yield every row of the local file `path` in order.
+def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
+    """Yield every row of a file in order. Memory: some thousand rows.
 
-    Memory: some thousand rows. Raises DupqError naming `source` for a file that cannot be read, and for missing
-    columns.
+    Raises DupqError naming the file if it cannot be read, and for missing columns.
     """
-    with _open_table(path, source, form) as (names, read):
-        indices, is_github = _attribute_indices(names, source, form, table, columns)
+    with local_copy(member) as path, _open_table(path, member.source, member.form) as (names, read):
+        indices, is_github = _attribute_indices(names, member, table, columns)
         if is_github or "PostTypeId" in indices:  # which tell questions from other posts
             table = "posts"
         values = read(list(indices.values()))
@@ -172,23 +172,23 @@ def read_table(path: str, source: str, form: Form, table: Table, columns: Column
             yield _row(row[0], attributes, table, html)
 
 
-def check_table(path: str, source: str, form: Form, columns: Columns) -> bool:
+def check_table(member: Member, columns: Columns) -> bool:
     """Raise the errors of `read_table` for a table from elsewhere, except those of its rows. Tell if it has ids."""
-    with _open_table(path, source, form) as (names, _):
-        indices, is_github = _attribute_indices(names, source, form, "table", columns)
+    with local_copy(member) as path, _open_table(path, member.source, member.form) as (names, _):
+        indices, is_github = _attribute_indices(names, member, "table", columns)
     return is_github or "Id" in indices
 
 
 def _attribute_indices(
-    names: Sequence[str], source: str, form: Form, table: Table, columns: Columns
+    names: Sequence[str], member: Member, table: Table, columns: Columns
 ) -> tuple[dict[str, int], bool]:
     """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
-    if table == "table" and not columns.any_named:
-        if form == "json" and {"number", "title", "body"} <= set(names):
+    if table == "table" and columns == BY_NAME:
+        if member.form == "json" and {"number", "title", "body"} <= set(names):
             return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
         if files.dump_table(names) == "posts":
             table = "posts"
-    return column_indices(columns, names, table, source), False
+    return column_indices(columns, names, table, member.source), False
 
 
 def read_numbered(
@@ -304,13 +304,14 @@ def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
                 raise DupqError(f"{source}: {expected}; it has none, or others")
             types, columns = ", ".join(f"{column}: 'VARCHAR'" for column in quoted), quoted
             table = f"read_json(?, columns={{{types}}}{lines})"
-        yield names, lambda indices: _select(connection, [columns[index] for index in indices], table, path)
 
+        def read(indices: Sequence[int]) -> Values:
+            query = f"SELECT {', '.join(columns[index] for index in indices)} FROM {table}"
+            batches = connection.sql(query, params=[path]).to_arrow_reader(_ROWS)
+            rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+            return enumerate(itertools.chain.from_iterable(rows), 1)
 
-def _select(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], table: str, path: str) -> Values:
-    rows = connection.sql(f"SELECT {', '.join(columns)} FROM {table}", params=[path])
-    batches = ([column.to_pylist() for column in batch.columns] for batch in rows.to_arrow_reader(_ROWS))
-    yield from enumerate(itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches), 1)
+        yield names, read
 
 
 def _has_ending(source: str, *endings: str) -> bool:

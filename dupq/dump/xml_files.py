@@ -5,13 +5,14 @@ write are split at their quotes; lxml parses every other row alone, so that a br
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 from lxml import etree
 
 from dupq.dump.posts import REFERENCES, RawAttributes
+from dupq.dump.streams import UnpackedStream
 from dupq.errors import DupqError
 
 # Segments of whole rows, the same ones whether the file is read as a stream or in ranges.
@@ -27,11 +28,7 @@ _OVERLAP = len(b"<row ") - 1  # bytes that may hold an incomplete start of a row
 _CLOSING = 1 << 10  # bytes that hold the root's end tag, or the start of a row
 
 
-class Stream(Protocol):
-    """Bytes in order."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes, fewer only at the end."""
+Stream = UnpackedStream | IO[bytes]
 
 
 class Segment(NamedTuple):
@@ -162,7 +159,7 @@ EXCERPT = 200  # characters
 
 _ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
 _SUSPECT = re.compile(  # characters that XML forbids, and references that may be to one
-    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));"
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*[0-9a-fA-F]{1,9}|0*[0-9]{1,9});"
 )
 _OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
 _PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
@@ -324,23 +321,18 @@ def _without_forbidden(content: bytes) -> tuple[bytes, int]:
     """
     if b"\0\0" in content:
         return content, 0
-    forbidden = sum(map(_is_forbidden, _SUSPECT.finditer(content)))
-    return _SUSPECT.sub(lambda match: b"" if _is_forbidden(match) else match[0], content), forbidden
+    forbidden = sum(map(_is_forbidden, _SUSPECT.findall(content)))
+    return _SUSPECT.sub(lambda match: b"" if _is_forbidden(match[0]) else match[0], content), forbidden
 
 
 def _fault(content: bytes) -> str:
     """Return why `content` is not XML."""
     if not _is_utf8(content):
         return "not UTF-8"
-    return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.finditer(content))) else "not well-formed"
+    return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.findall(content))) else "not well-formed"
 
 
-def _is_forbidden(match: re.Match[bytes]) -> bool:
-    """Tell whether XML forbids the character that _SUSPECT matched."""
-    hexadecimal, decimal = match.groups()
-    if not (hexadecimal or decimal):
-        return True
-    code_point = int(hexadecimal, 16) if hexadecimal else int(decimal)
-    if code_point < 0x20:
-        return code_point not in (0x9, 0xA, 0xD)
-    return not (code_point < 0xD800 or 0xE000 <= code_point < 0xFFFE or 0x10000 <= code_point < 0x110000)
+@functools.lru_cache(maxsize=1 << 10)
+def _is_forbidden(character: bytes) -> bool:
+    """Tell whether XML forbids a character, raw or by reference."""
+    return _parse(b'<row character="%b" />' % character) is None

@@ -11,7 +11,7 @@ import numpy as np
 from dupq.clusters.components import components
 from dupq.evaluation import measures
 from dupq.evaluation.measures import TABLES, Known, Labelled, Ranker, Scorer
-from dupq.links import Split, parts_of, split_links
+from dupq.links import Split, split_by_seen, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import are_among, pairs_among, sample_by_hash
@@ -125,9 +125,7 @@ def split_by_use(links: np.ndarray, seen: Seen | None, settings: Settings) -> Sp
     """
     if seen is None:
         return split_links(links, settings.training)
-    questions, sets = components(links)
-    parts = parts_of(questions, sets, "test", {"development": seen.development, "train": seen.train})
-    return Split(questions, sets, parts)
+    return split_by_seen(*components(links), "test", {"development": seen.development, "train": seen.train})
 
 
 def retrieval(

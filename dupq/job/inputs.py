@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dupq import storage
-from dupq.archive import Shard, above_sites, table_files
+from dupq.archive import Shard, above_sites
 from dupq.job.step import Counts, unless_finished
 from dupq.job.tasks import Report, run_tasks
 from dupq.system import side_by_side
@@ -31,7 +31,7 @@ def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     if names:
         paths = [(storage.join(uri, name), storage.join(path, name)) for name in names]
     else:
-        _, files = above_sites(uri, table_files(uri))
+        _, files = above_sites(uri)
         paths = [(file.uri, storage.join(path, file.relative)) for file in files]
     checksums = side_by_side(storage.checksum, [source for source, _ in paths])
     return [Input(*of_file, checksum) for of_file, checksum in zip(paths, checksums, strict=True)]

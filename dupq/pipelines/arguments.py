@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, check_sites, in_scope, question_shards
 from dupq.dump.files import BY_NAME, Columns
-from dupq.encoders.saved import encoder_at, load_reader, read_settings, read_split
+from dupq.encoders.saved import encoder_at, load, load_reader, read_settings, read_split
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
@@ -68,7 +68,7 @@ class IngestJob:
         # what the job itself writes is not a dump: the whole output, or if a dump is below it the job's own folders
         has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
         own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
-        found = find_sites(dumps, self.site, self.columns.any_named, own)
+        found = find_sites(dumps, self.site, self.columns != BY_NAME, own)
         for site in found.sites:
             check_columns(site, self.columns)
         return Checked(found, Ingest(output, settings, self.answers, self.columns))
@@ -106,7 +106,6 @@ class TrainingJob:
             )
         settings = training_settings(self.preset, self.assignments)
         from dupq.encoders.encoding import learns_without_links, presets_without_links
-        from dupq.encoders.saved import load
 
         if not links and not self.pairs and not learns_without_links(settings):
             missing = "neither --links nor --pairs" if self.links is None else f"{self.links}: no links in the tables"

@@ -139,7 +139,7 @@ class _SiteIngest:
         self._rejects: set[str] = set()
         self._record = archive.record_of(job.output, site.site)
         self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
-        self._lease: lease.Lease | None = None
+        self._lease: lease.Lease  # which `run` holds
         self._work = ""
         self._repeated = 0  # rows of a table from elsewhere whose id a later row has
         self._peak = 0.0
@@ -147,7 +147,8 @@ class _SiteIngest:
 
     def run(self) -> float:
         """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
-        with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
+        leases = storage.join(self._job.output, "ingest", "_at_work")
+        with lease.held(storage.join(leases, self._site.site), self._record) as self._lease:
             made_from = self._call(steps.inputs_of, self._site, self._job)
             if not self._is_done(made_from):
                 self._work = steps.begin(self._unfinished, made_from["parts"])
@@ -164,7 +165,8 @@ class _SiteIngest:
         sizes = {path: file.size for path, file in files.items()}
         if record["made_from"] != made_from or not record["tables"].items() <= sizes.items():
             return False
-        if len(sizes) > len(record["tables"]) or steps.was_begun(self._unfinished):
+        was_interrupted = storage.exists(storage.join(self._unfinished, archive.BEGUN))
+        if was_interrupted or len(sizes) > len(record["tables"]):
             self._clear({files[path].uri for path in record["tables"]})
         counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
@@ -286,9 +288,8 @@ class _SiteIngest:
 
     def _check_held(self) -> None:
         """Raise LeaseError if another run has taken over the site, even since the last heartbeat."""
-        if self._lease is not None:
-            self._lease.beat()
-            self._lease.check()
+        self._lease.beat()
+        self._lease.check()
 
     def _table_files(self) -> dict[str, storage.File]:
         """Return the files of the site's tables, by TABLE/NAME."""

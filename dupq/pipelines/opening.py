@@ -75,7 +75,11 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
     def run_of(job: DedupJob) -> Run:
         earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
         versions = DEDUP_VERSIONS | (TEACHER_VERSIONS if job.teacher else {})
-        inputs = _dedup_inputs(job) | {"language": language}
+        uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
+        uris |= {"previous": job.previous, "verdicts": job.verdicts}
+        inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}
+        inputs |= {"teacher": job.teacher} if job.teacher else {}
+        inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
         return Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
 
     run = run_of(job)
@@ -86,15 +90,6 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
         if own.uri == job.previous:
             job, run = original, own
     return OpenedDedup(run, settings, tuple(shards), sites, job, teacher, verdicts, contradicted)
-
-
-def _dedup_inputs(job: DedupJob) -> dict[str, str | None]:
-    """Return the URIs of a job's inputs, for the manifest."""
-    uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
-    uris |= {"previous": job.previous, "verdicts": job.verdicts}
-    inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()}
-    inputs |= {"teacher": job.teacher} if job.teacher else {}
-    return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from dupq import objects, storage, tables
-from dupq.archive import above_sites, check_files, table_files
+from dupq.archive import above_sites, check_files
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.runs.records import Manifest, Metrics, damaged, read_success
@@ -312,7 +312,7 @@ class Run:
     def archive(self) -> TableView | None:
         """The archive's questions, as they are now; None if they are gone."""
         archive = self.manifest["inputs"]["questions"]
-        root, files = above_sites(archive, table_files(archive))
+        root, files = above_sites(archive)
         return stored(root, tables.QUESTIONS, files) if files else None
 
     @property
@@ -331,7 +331,7 @@ class Run:
         archive = self.manifest["inputs"].get("links")
         if archive is None:
             raise DupqError(f"{self.uri}: no links, because the run was made without --links")
-        root, files = above_sites(archive, table_files(archive))
+        root, files = above_sites(archive)
         return stored(root, tables.LINKS, files)
 
     def pairs_among(self, keys: Collection[Key]) -> pa.Table:

@@ -314,13 +314,16 @@ def test_an_archive_that_is_cut_short_is_named(kept: int, unpacker: str, tmp_pat
         read(Member(str(archive), "Posts.xml"))
 
 
-def test_an_archive_with_a_password_is_told_and_asks_nobody(unpacker: str, tmp_path: Path) -> None:
+def test_an_archive_with_a_password_is_told_and_asks_nobody(
+    unpacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS}, password="secret")
 
     with pytest.raises(DupqError, match=r"a\.7z: has a password"):
         read(Member(str(archive), "Posts.xml"))
-    with pytest.raises(DupqError, match=r"a: damaged"), streams.open_in_7z(str(archive), "Posts.xml", "a") as stream:
-        stream.read(1)  # had the header hidden it
+    monkeypatch.setattr(streams, "read_header", lambda _: {"Posts.xml": len(POSTS)})  # had the header hidden it
+    with pytest.raises(DupqError, match=r"Posts\.xml: damaged"):
+        read(Member(str(archive), "Posts.xml"))
 
 
 # Bombs

@@ -22,7 +22,7 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.archive import question_shards
+from dupq.archive import BEGUN, question_shards
 from dupq.dump import parsing, steps
 from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
 from dupq.pipelines import ingest as stage
@@ -318,7 +318,7 @@ def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Pa
 
 def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
     folder = str(tmp_path / "site")
-    assert not steps.was_begun(folder)
+    assert not Path(folder, BEGUN).exists()
     part = Path(steps.begin(folder, {"files": ["a"]})) / "part.arrow"
     part.parent.mkdir()
     part.touch()
@@ -326,7 +326,7 @@ def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(
     assert part.exists()
     assert steps.begin(folder, {"files": ["b"]}) != str(part.parent)
     assert not part.exists()
-    assert steps.was_begun(folder)
+    assert Path(folder, BEGUN).exists()
 
 
 def test_a_job_whose_site_another_one_took_over_replaces_no_table(
