@@ -11,7 +11,6 @@ from typing import NamedTuple
 from dupq import storage
 from dupq.archive import Shard, above_sites, table_files
 from dupq.job.step import Counts, unless_finished
-from dupq.job.tasks import Report, run_tasks
 from dupq.system import side_by_side
 
 
@@ -52,12 +51,9 @@ def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
     return [[uri.removeprefix(folder), checksum] for uri, checksum in zip(uris, checksums, strict=True)]
 
 
-def copy_inputs(inputs: Sequence[Input], folder: str) -> Report:
-    """Copy the files to `folder`. Raises DupqError if one has changed since the run was opened. A task holds one."""
-    return run_tasks("inputs", _copy, [(file, storage.join(folder, file.path)) for file in inputs])
+def copy_input(file: Input, copy: str) -> Counts:
+    """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
 
-
-def _copy(file: Input, copy: str) -> Counts:
     def make() -> Counts:
         with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
             content = storage.read_bytes(file.uri)
