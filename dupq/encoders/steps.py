@@ -16,7 +16,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ from dupq.neighbours.exact import fingerprints
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
-from dupq.system import Written, note, recording, side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
 from dupq.text.questions import token_ids
@@ -249,17 +248,9 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     Memory of the host: four shards, and the encoder. A task reads the encoder each time: kept in the process, it would
     take memory during later stages.
     """
-    embedder = Embedder(context)
-
-    def encode(name: str) -> tuple[Counts, dict[str, Written]]:
-        with recording() as written:  # by this thread
-            return encode_shard(context, name, embedder), written
-
-    total: Counter[str] = Counter()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for counts, written in pool.map(encode, names):
-            note(written)
-            total.update(counts)
+    embedder, total = Embedder(context), Counter[str]()
+    for counts in ahead(lambda name: encode_shard(context, name, embedder), names, _AT_ONCE):
+        total.update(counts)
     return dict(total)
 
 
