@@ -20,7 +20,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, has_gpu
+from dupq.job.gpus import ended, has_gpu, start_on_gpu
 from dupq.job.step import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
@@ -124,7 +124,7 @@ class _Task:
     name: str  # for errors
     shard: Shard | None
     arguments: tuple[object, ...]
-    cpus: float
+    cpus: float = 1
     deaths: int = 0  # attempts that ended with their worker
 
 
@@ -132,7 +132,6 @@ def run_tasks(
     label: str,
     work: Callable[..., Counts],
     calls: Sequence[tuple[object, ...]],
-    cpus: float = 1,
     gpus: int = 0,
     names: Sequence[str] | None = None,
 ) -> Report:
@@ -148,17 +147,15 @@ def run_tasks(
         outcomes = [recorded(work, *call) for call in calls]
     else:
         if not cluster.may_grow():
-            cluster.check_fits(label, cpus, min(gpus, 1))
+            cluster.check_fits(label, 1, min(gpus, 1))
         shards = [next((value for value in call if isinstance(value, Shard)), None) for call in calls]
         names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
-        tasks = [_Task(name, shard, call, cpus) for name, shard, call in zip(names, shards, calls, strict=True)]
-        outcomes = _run_on_ray(label, work, tasks, cpus, gpus)
+        tasks = [_Task(name, shard, call) for name, shard, call in zip(names, shards, calls, strict=True)]
+        outcomes = _run_on_ray(label, work, tasks, gpus)
     return replace(summarise(outcomes), steps={label: time.monotonic() - began})
 
 
-def _run_on_ray(
-    label: str, work: Callable[..., Counts], tasks: Sequence[_Task], cpus: float, gpus: int
-) -> list[Outcome]:
+def _run_on_ray(label: str, work: Callable[..., Counts], tasks: Sequence[_Task], gpus: int) -> list[Outcome]:
     waiting, running, outcomes = deque(tasks), dict[ray.ObjectRef[Outcome], _Task](), list[Outcome]()
     line = Line(label, len(tasks))
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
@@ -170,7 +167,7 @@ def _run_on_ray(
             while waiting and len(running) < window:
                 task = waiting.popleft()
                 if gpus:
-                    call = WORKERS.start(_on_node, cluster.build(), recorded, work, *task.arguments)
+                    call = start_on_gpu(_on_node, cluster.build(), recorded, work, *task.arguments)
                 else:
                     call = start(recorded, work, *task.arguments, cpus=task.cpus)
                 running[call] = task
@@ -178,25 +175,25 @@ def _run_on_ray(
             if not ready:
                 idle_seconds += _POLL_SECONDS
                 if idle_seconds % _SECONDS_BETWEEN_LINES == 0:
-                    cluster.check_fits(label, cpus, min(gpus, 1))
+                    cluster.check_fits(label, 1, min(gpus, 1))
                 continue
             call = ready[0]
             task = running[call]
             try:
                 outcomes.append(result_of(call))
-                WORKERS.ended(call)
+                ended(call)
                 largest_mb = max(largest_mb, outcomes[-1][1])
             except ray.exceptions.RayTaskError:
                 raise  # an error of the code would only be repeated
             except (ray.exceptions.RayError, MemoryError) as error:
-                WORKERS.ended(call, is_alive=False)
+                ended(call, is_alive=False)
                 _try_again(label, task, min(gpus, 1), error)
                 waiting.append(task)
             del running[call]
             line.show(len(outcomes), largest_mb)
     finally:
         for call in running:  # only after an error
-            WORKERS.ended(call, is_alive=False)
+            ended(call, is_alive=False)
     return outcomes
 
 
