@@ -24,10 +24,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dupq import __version__, storage
-from dupq.archive import Shard
+from dupq.archive import Input, Shard
 from dupq.job.cluster import versions
-from dupq.job.inputs import Input, copy_input
-from dupq.job.step import Step, as_is, call_step
+from dupq.job.step import Step, as_is, call_step, copy_input
 from dupq.job.table import Partitioned, PerTask, Shards, Shuffled, Table, Whole
 from dupq.job.tasks import Report, run_tasks
 from dupq.runs import lease, progress, records

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.job.inputs import copy_input, input_files
+from dupq.archive import input_files
+from dupq.job.step import copy_input
 from dupq.links import known_duplicates
 from dupq.tables import LINKS
 from dupq.text.keys import Sites
