@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
@@ -28,7 +29,7 @@ from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitnes
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
-from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in, read_embeddings
+from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished
@@ -228,7 +229,9 @@ def _reusable(context: EncodeContext, name: str, keys: np.ndarray) -> tuple[list
     site = Sites(context.sites).names[int(keys[0]) >> ID_BITS]
     files, earlier, left_out = find_contents(context.earlier, site, contents.ids)
     same = contents.ids[earlier.are_same(contents.ids, contents.hashes)]
-    return read_embeddings(context.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
+    ids = pa.array(np.intersect1d(same, keys & MAXIMUM_ID))
+    tables = (storage.read_table(storage.join(context.earlier.embeddings, file)) for file in files)
+    return [table.filter(pc.is_in(table["question_id"], ids)) for table in tables], left_out
 
 
 @lru_cache(maxsize=1)
