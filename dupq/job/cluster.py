@@ -205,7 +205,8 @@ def _check_nodes() -> None:
     """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
     job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
     alive = [node for node in ray.nodes() if node["Alive"]]
-    builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
+    strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+    builds = [remote.options(num_cpus=0, scheduling_strategy=strategy).remote() for strategy in strategies]
     for node, its_build in zip(alive, builds, strict=True):
         name = node["NodeManagerAddress"]
         try:
@@ -217,11 +218,6 @@ def _check_nodes() -> None:
             ) from error
         except ray.exceptions.RayError:  # the node was lost meanwhile
             continue
-
-
-def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
-    """Return the scheduling strategy that runs a task on this node or not at all."""
-    return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def gpus() -> int:

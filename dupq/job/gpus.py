@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq import system
 from dupq.errors import ClusterError, DupqError
@@ -64,7 +65,7 @@ def start_on_gpu(
     """Call `function` in a process with a GPU: an idle one, else a new one, on `node` if given."""
     actor: Any = None if node is not None or not _idle else _idle.pop()
     if actor is None:
-        where = {} if node is None else {"scheduling_strategy": cluster.only_on(node)}
+        where = {} if node is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
         actor = ray.remote(_Worker).options(num_cpus=0, num_gpus=1, **where).remote()
     started: ray.ObjectRef[Result] = actor.call.remote(function, *arguments)
     _busy[started] = actor
