@@ -174,6 +174,6 @@ def note(written: Mapping[str, Written]) -> None:
 def forget(uri: str) -> None:
     """Remove a file, or all files of a folder, from the record."""
     for recorder in _recorders.get():
-        files = [*recorder]  # to which another thread may add
-        for file in [file for file in files if file == uri or file.startswith(f"{uri}/")]:
-            del recorder[file]
+        for file in [*recorder]:  # to which another thread may add
+            if file == uri or file.startswith(f"{uri}/"):
+                recorder.pop(file, None)
