@@ -212,12 +212,13 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)[0]])
     network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
     copy_weights(start, network, vocabulary)
-    embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])
+    embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts))
     split = split_links(links, settings.training)
     queries = split.questions_of("train", "development", "test")
     sets = split.set_of(queries)
     relevant = [set(queries[sets == own].tolist()) - {query} for query, own in zip(queries.tolist(), sets, strict=True)]
-    systems: dict[str, Ranker] = {"bm25": BM25([(questions.keys, questions.texts)], questions.language)}
+    stored = pa.table({"key": questions.keys, "text": questions.texts})
+    systems: dict[str, Ranker] = {"bm25": BM25([stored], questions.language)}
     for weight in LEXICAL:
         systems[f"lexical {weight}"] = EncoderRanker([embedded], Measure("cosine", 1.0, weight))
     return {"questions": len(questions.keys), "queries": len(queries)} | {

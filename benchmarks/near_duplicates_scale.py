@@ -229,15 +229,15 @@ def find(folder: Path, name: str, output: str) -> dict:
     first, second = (Run(output, "near_duplicates") for _ in range(2))
     signed = make_signatures(first, made, questions, settings, Sites([SITE]), partitions(questions))
     rarities = Table(str(work / "terms" / "rarities"), RARITIES, 1)
-    near = find_near_duplicates(second, made, questions, signed, rarities, settings, "english")
+    verified, copies = find_near_duplicates(second, made, questions, signed, rarities, settings, "english")
     return {
         "task_peak_mb": round(max(first.report.peak_memory_mb, second.report.peak_memory_mb)),
         "tasks": first.report.tasks + second.report.tasks,
         "exact_copies": first.report.counts["exact copies"],
-        "verified_pairs": near.verified.rows,
+        "verified_pairs": verified.rows,
         "under_the_threshold": second.report.counts["candidates under the threshold"],
         "oversized_buckets": sum(second.report.caps.values()),
-        "joined": near.representatives.rows,
+        "joined": copies.rows,
     }
 
 

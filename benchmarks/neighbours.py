@@ -54,7 +54,7 @@ from dupq.neighbours.products import Bfloat16Products, fastest_products
 from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_per_question
 from dupq.neighbours.steps.search_all import stored_lists
-from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
+from dupq.neighbours.tiles import Block, Found, Pairs, Search, block, search_tile
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import embeddings
@@ -112,7 +112,7 @@ def search_all(archive: Embeddings, search: Search) -> tuple[list[Nearest], Pair
         for tiles in ([(number, number) for number in numbers], [*itertools.combinations(numbers, 2)]):
             known = [own.scores[:, -1].copy() if search.k else None for own in nearest]
             calls = [(made[left], made[right], search, True, (known[left], known[right])) for left, right in tiles]
-            for (left, right), (of_left, of_right, above) in zip(tiles, pool.map(_search, calls), strict=True):
+            for (left, right), (of_left, of_right, above, _) in zip(tiles, pool.map(_search, calls), strict=True):
                 merge(nearest[left], of_left)
                 if left != right:
                     merge(nearest[right], of_right)
@@ -120,7 +120,7 @@ def search_all(archive: Embeddings, search: Search) -> tuple[list[Nearest], Pair
     return nearest, Pairs(*(np.concatenate(columns) for columns in zip(*pairs, strict=True)))
 
 
-def _search(call: tuple[Block, Block, Search, bool, tuple[Any, Any]]) -> tuple[Nearest, Nearest, Pairs]:
+def _search(call: tuple[Block, Block, Search, bool, tuple[Any, Any]]) -> Found:
     return search_tile(*call)
 
 
@@ -241,13 +241,13 @@ def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], searc
     own = search_tile(ours, ours, search)[0]
 
     def against(some: Embeddings, lists: Nearest) -> tuple[Nearest, Nearest]:
-        among, back, _ = search_tile(ours, block(some, COSINE), search, known=(own.scores[:, -1], lists.scores[:, -1]))
+        among, back, *_ = search_tile(ours, block(some, COSINE), search, known=(own.scores[:, -1], lists.scores[:, -1]))
         merged = Nearest(*(column.copy() for column in lists))
         merge(merged, back)
         return among, merged
 
     with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(against, blocks(old, len(before[0].above)), before))
+        found = list(pool.map(against, blocks(old, len(before[0].others)), before))
     for among, _ in found:
         merge(own, among)
     return [*(merged.others for _, merged in found), own.others]

@@ -104,7 +104,7 @@ def rankers_of(run: Run, place: Path) -> tuple[np.ndarray, dict[str, Ranker]]:
     keys, vectors = ids.to_numpy(), np.load(place).astype(np.float16)
     stored = texts_table(ids, titles, bodies, TextSettings(language="english"))["text"].combine_chunks()
     minilm = EncoderRanker([Embeddings(keys, vectors)], Measure())
-    return keys, {"BM25": BM25([(keys, stored)], "english"), "MiniLM": minilm}
+    return keys, {"BM25": BM25([pa.table({"key": keys, "text": stored})], "english"), "MiniLM": minilm}
 
 
 def counted(pairs: np.ndarray, links: np.ndarray, said: dict[tuple[int, int], str]) -> dict[str, int]:

@@ -36,7 +36,7 @@ from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
 from dupq.report.summary import counted
 from dupq.runs.reader import TableView, in_memory
-from dupq.runs.scoring import NewTexts, words_of_rows
+from dupq.runs.scoring import new_questions, words_of_rows
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import Language
@@ -161,8 +161,7 @@ def find_duplicates(
 def _encoder(given: object) -> TextEncoder | Encode | None:
     """Return the encoder that `given` names or is. Raises SettingError for another type, DupqError if it is missing."""
     if isinstance(given, np.ndarray):
-        vectors = given
-        return lambda texts: vectors
+        return lambda texts: given
     if isinstance(given, (str, os.PathLike)):
         uri = os.fspath(given)
         is_path = os.path.isabs(uri) or uri.startswith((".", "~"))  # not the name of a model
@@ -200,7 +199,7 @@ def compare(
     if not isinstance(encoder, TextEncoder) and language == "auto":
         language = language_of(pa.array(titles[:_TITLES_FOR_LANGUAGE], pa.string()))
     settings = _settings(encoder, bodies is not None, language, k)
-    questions = NewTexts(titles, bodies).rows()
+    questions = new_questions(titles, bodies)
     table = texts_table(pa.array(np.arange(len(titles))), questions["title"], questions["body_html"], settings.text)
     if not pc.any(pc.not_equal(table["text"], "")).as_py():
         raise DupqError(f"find_duplicates: none of the {len(titles)} texts has a word")
@@ -219,7 +218,7 @@ def compare(
         embedded, measure = Embeddings(rows, _vectors(encoder, texts, table)[rows]), Measure()
     else:
         used = encoder or TextEncoder(_learned(table, settings))
-        embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))[0]), used.measure
+        embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))), used.measure
     whole = block(embedded, measure)
     nearest = search_tile(whole, whole, Search(measure, k))[0]
     directed = ranked(whole.keys, nearest, measure)
@@ -266,12 +265,12 @@ def _taught(scored: pa.Table, teacher: Teacher, texts: Texts, code: str) -> pa.T
     likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
     if not len(likely):
         return scored
-    left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
-    rows = np.unique(np.concatenate([left, right]))
+    pairs = pairs_in(scored)[likely]
+    rows = np.unique(pairs)
     titles, bodies = ([column[row] if column else "" for row in rows] for column in (texts.titles, texts.bodies))
     vectors = teacher_vectors(teacher, teacher_texts(titles, bodies, code), system.CPU)
     cosines = np.full(len(scored), np.nan, np.float32)
-    cosines[likely] = cosines_of(rows, vectors, left, right)
+    cosines[likely] = cosines_of(rows, vectors, *pairs.T)
     index = scored.schema.get_field_index("teacher")
     return scored.set_column(index, "teacher", pa.array(cosines, from_pandas=True))
 

@@ -65,7 +65,7 @@ class TextEncoder:
             raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; one of each per question expected")
         keys, shown = pa.array(np.arange(len(titles))), pa.array(titles, pa.string())
         table = texts_table(keys, shown, pa.array(bodies, pa.string()), self.reader.settings.text)
-        return self.reader.encode(table)[0]
+        return self.reader.encode(table)
 
     def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
         """Return the scores (float64, shape (n,)) of pairs of titles; higher is more alike."""

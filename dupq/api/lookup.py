@@ -42,19 +42,21 @@ class Explanation:
         Questions of one cluster have a chain: of all paths of joined pairs, the one with the highest product of
         probabilities. No rows mean that there is no evidence for the two.
         """
-        members = self._members()
+        clusters, members = self.run.clusters, set[Key]()
+        left, right = (row_of(clusters, key, ["cluster_id"])["cluster_id"] for key in (self.left, self.right))
+        if left == right:
+            rows_of_cluster = clusters.arrow(["site", "question_id"], pc.field("cluster_id") == left).to_pylist()
+            members = {(row["site"], row["question_id"]) for row in rows_of_cluster}
         pairs = self.run.pairs_among({self.left, self.right} | members)
-        graph = nx.Graph()
-        rows: dict[frozenset[Key], int] = {}
+        graph, both, chosen = nx.Graph(), {self.left, self.right}, []
         for row, pair in enumerate(pairs.to_pylist()):
-            rows[frozenset(ends_of(pair))] = row
+            if both == set(ends_of(pair)):
+                chosen = [row]
             if pair["joined"]:
-                graph.add_edge(*ends_of(pair), weight=-np.log(max(pair["probability"], 1e-9)))
-        direct = frozenset((self.left, self.right))
-        chosen = [rows[direct]] if direct in rows else []
-        if members and direct <= set(graph) and nx.has_path(graph, self.left, self.right):
+                graph.add_edge(*ends_of(pair), weight=-np.log(max(pair["probability"], 1e-9)), row=row)
+        if both <= set(graph) and nx.has_path(graph, self.left, self.right):
             chain = nx.shortest_path(graph, self.left, self.right, weight="weight")
-            chosen += [rows[frozenset(ends)] for ends in pairwise(chain)]
+            chosen += [graph.edges[ends]["row"] for ends in pairwise(chain)]
         return pairs.take(pa.array(list(dict.fromkeys(chosen)), pa.int64()))
 
     @cached_property
@@ -93,15 +95,6 @@ class Explanation:
         """The title and the body of both questions."""
         rows = [row_of(self.run.questions, key, ["title", "body_html"]) for key in (self.left, self.right)]
         return [(row["title"], row["body_html"]) for row in rows]
-
-    def _members(self) -> set[Key]:
-        """Return the questions of the cluster that both are in; none if they are in different clusters."""
-        clusters = self.run.clusters
-        left, right = (row_of(clusters, key, ["cluster_id"])["cluster_id"] for key in (self.left, self.right))
-        if left != right:
-            return set()
-        rows = clusters.arrow(["site", "question_id"], pc.field("cluster_id") == left).to_pylist()
-        return {(row["site"], row["question_id"]) for row in rows}
 
 
 def _shingles(text: str, size: int) -> dict[str, None]:

@@ -31,7 +31,7 @@ from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, TableView, in_memory, link, row_of
 from dupq.runs.records import Success
-from dupq.runs.scoring import ENDS, NewTexts, scorer_of
+from dupq.runs.scoring import ENDS, new_questions, scorer_of
 from dupq.storage import read_as
 from dupq.system import require
 from dupq.tables import CLUSTERS, PAIRS, WORKLIST
@@ -241,7 +241,7 @@ class Run(reader.Run):
         if len(numbers):
             scorer = scorer_of(self, sites, numbers.tolist())
             if scorer.is_complete:
-                scored = scorer.score_new(nearest, NewTexts(new.titles, new.bodies))
+                scored = scorer.score_new(nearest, new_questions(new.titles, new.bodies))
                 probabilities = pa.array(scored, from_pandas=True)
         keys = list(zip(names, numbers.tolist(), strict=True))
         titles = self.titles(keys)

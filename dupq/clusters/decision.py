@@ -11,7 +11,7 @@ COMPARED             ──scored_table──▶  rows of SCORED
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +23,13 @@ from dupq.clusters.calibration import Calibrated, Model, features_of
 from dupq.clusters.components import components, connected
 from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared
 from dupq.clusters.partition import partition
+from dupq.neighbours.candidates import Nearest, as_neighbours
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
-
-if TYPE_CHECKING:
-    from dupq.neighbours.candidates import Nearest
 
 _NO_RANK = np.iinfo(np.int32).max  # sorts last
 
@@ -44,14 +42,12 @@ class Scale(NamedTuple):
     k: int  # neighbours of a question
 
 
-def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure, kind: type = np.float32) -> pa.Table:
+def ranked(keys: np.ndarray, nearest: Nearest, measure: Measure, kind: type = np.float32) -> pa.Table:
     """Return the lists of the questions `keys` as rows of NEIGHBOURS. Lifts are calculated with floats of this kind."""
     is_listed = nearest.others >= 0
     scores = np.where(is_listed, rule_of(measure).similarities(nearest.scores).astype(kind), kind(-np.inf))
-    rows, ranks = np.nonzero(is_listed)
-    lists = nearest.others, scores, lifts_of(scores, measure.highest)
-    others, similarities, lifts = (column[rows, ranks] for column in lists)
-    return pa.table([keys[rows], others, similarities, (ranks + 1).astype(np.int32), lifts], schema=NEIGHBOURS)
+    lifts = lifts_of(scores, measure.highest)[is_listed]
+    return pa.table([*as_neighbours(keys, nearest, measure), lifts], schema=NEIGHBOURS)
 
 
 def undirected(directed: pa.Table) -> pa.Table:

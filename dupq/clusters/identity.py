@@ -12,8 +12,8 @@ in order:
 3. If rule 1 gave away all of its keys, its id is a key that is no cluster's id: the smallest among the questions of all
    clusters for the first such cluster by smallest key, the next one for the second. There are enough: every cluster has
    two questions and one id.
-4. A question in no cluster has its own key as id, with a suffix (see `written_ids`) if that is a cluster's id. Such an
-   id is not carried on.
+4. A question in no cluster has its own key as id, with a suffix if that is a cluster's id: `site/12~alone`. Such an id
+   is not carried on.
 
 Only the previous run matters: an id that no cluster has any more may be used again.
 
@@ -110,14 +110,6 @@ def cluster_ids(now: Clustering, earlier: Clustering) -> np.ndarray:
     if len(nameless):
         ids[nameless] = without(np.sort(now.keys), ids)[: len(nameless)]
     return ids[indices]
-
-
-def written_ids(labels: pa.StringArray, is_alone: np.ndarray) -> pa.StringArray:
-    """Return ids as the tables have them, from `labels` such as `site/12`.
-
-    Where `is_alone` (bool), a question in no cluster has the id of a cluster as its key: `site/12~alone`.
-    """
-    return pc.if_else(pa.array(is_alone), pc.binary_join_element_wise(labels, "~alone", ""), labels)
 
 
 def changes(now: Clustering, earlier: Clustering, sites: Sites) -> pa.Table:

@@ -35,7 +35,7 @@ from dupq.settings.config import Settings
 from dupq.storage import checked, read_as
 from dupq.system import require
 from dupq.text.keys import Sites
-from dupq.text.questions import UNKNOWN, Vocabulary, token_ids
+from dupq.text.questions import UNKNOWN, Vocabulary, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 
 if TYPE_CHECKING:
@@ -180,10 +180,9 @@ class Reader:
     vocabulary: Vocabulary
     settings: Settings
 
-    def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
-        """Return the embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
-        ids, truncated = token_ids(table, self.vocabulary, self.settings)
-        return self.encode_ids(ids, rows), truncated
+    def encode(self, table: pa.Table, rows: int | None = None) -> Encoded:
+        """Return the embeddings of rows of TEXTS; `rows` is the size of a batch."""
+        return self.encode_ids(token_ids(table, self.vocabulary, self.settings)[0], rows)
 
     def encode_ids(self, ids: TokenIds, rows: int | None = None) -> Encoded:
         """Return the embeddings of texts by the ids of their words; `rows` is the size of a batch."""
@@ -194,26 +193,26 @@ class Reader:
         return encode(self.network, ids, rows or self.settings.encode.batch_size)
 
 
-_FEWEST_BODIES = 50
+FEWEST_TITLES = 50  # with bodies: fewer measure nothing
 
 
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
-
-    def ids_of(texts: pa.StringArray | pa.ChunkedArray) -> TokenIds:
-        return reader.vocabulary.sequences(texts, reader.settings.encoder.maximum_tokens)[0]
-
-    ids, bodies_found = ids_of(texts["text"]).ids, None
-    rows = zip(texts["title"].to_pylist(), texts["text"].to_pylist(), strict=True)
-    both = [(title, text[len(title) + 1 :]) for title, text in rows if title and len(text) > len(title) + 1]
-    if len(both) >= _FEWEST_BODIES:
-        sides = (reader.encode_ids(ids_of(pa.array(column, pa.string()))) for column in zip(*both, strict=True))
-        # keys differ between titles and bodies because a question is never its own neighbour
-        titles, bodies = (Embeddings(2 * np.arange(len(both)) + side, *texts) for side, texts in enumerate(sides))
-        nearest = top_k(titles, [bodies], 1, reader.network.measure)
-        bodies_found = float((nearest.neighbours == nearest.queries + 1).sum() / len(both))
+    ids = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)[0].ids
+    both, bodies_found = titles_and_bodies(texts, reader.vocabulary, reader.settings), None
+    if len(both.keys) >= FEWEST_TITLES:
+        titles, bodies = (reader.encode_ids(side) for side in (both.titles, both.bodies))
+        bodies_found = len(ranks_of_bodies(titles, bodies, 1, reader.network.measure)) / len(both.keys)
     unknown = float((ids == UNKNOWN).sum() / max(1, len(ids)))
     return Fitness(questions=len(texts), unknown_words=unknown, bodies_found=bodies_found)
+
+
+def ranks_of_bodies(titles: Encoded, bodies: Encoded, k: int, measure: Measure) -> np.ndarray:
+    """Return the ranks of the titles' own bodies that are among the k nearest; these come first in `bodies`."""
+    numbers = np.arange(len(bodies.vectors))
+    queries = Embeddings(2 * numbers[: len(titles.vectors)], *titles)  # a key is never its own neighbour
+    nearest = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], k, measure)
+    return nearest.ranks[nearest.neighbours == nearest.queries + 1]
 
 
 # of types, in a file's order

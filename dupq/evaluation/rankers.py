@@ -16,6 +16,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.tiles import top_k
 from dupq.text.keys import RowsByKey, are_among, distinct
 from dupq.text.languages import is_stop_word, stems
+from dupq.text.questions import rarities
 from dupq.text.token_arrays import distinct_words
 
 K1, B = 1.5, 0.75
@@ -28,27 +29,26 @@ class BM25:
     Memory: 32 bytes per distinct term of each question.
     """
 
-    def __init__(self, texts: Iterable[tuple[np.ndarray, pa.StringArray]], language: str) -> None:
-        """Index an archive in batches of keys (int64, (n,)) and texts (tokens joined by single spaces)."""
+    def __init__(self, texts: Iterable[pa.Table], language: str) -> None:
+        """Index an archive in batches with the columns `key` and `text` of TEXTS."""
         numbers: dict[str, int] = {}
         keys, counts = [np.zeros(0, np.int64)], [sparse.csr_array((0, 0), dtype=np.float32)]
-        for batch_keys, strings in texts:
-            keys.append(batch_keys)
-            counts.append(_counts(strings, numbers, language))
+        for batch in texts:
+            keys.append(batch["key"].to_numpy())
+            counts.append(_counts(batch["text"].combine_chunks(), numbers, language))
         for matrix in counts:
             matrix.resize(matrix.shape[0], len(numbers))
         all_keys = np.concatenate(keys)
         order = np.argsort(all_keys)
         self._keys, self._counts = all_keys[order], sparse.vstack(counts, format="csr")[order]
         documents = np.bincount(self._counts.indices, minlength=len(numbers))
-        rarities = np.log1p((len(all_keys) - documents + 0.5) / (documents + 0.5)).astype(np.float32)
         lengths = self._counts.sum(axis=1, dtype=np.float64)
         mean = float(lengths.sum()) / max(len(all_keys), 1) or 1.0
         dampened = (K1 * (1 - B + B / mean * lengths)).astype(np.float32)
         # what each term of a question adds to the score of a query that has the term once
         self._weights = self._counts.copy()
         self._weights.data /= self._counts.data + np.repeat(dampened, np.diff(self._counts.indptr))
-        self._weights.data *= rarities[self._counts.indices]
+        self._weights.data *= rarities(documents, len(all_keys))[self._counts.indices]
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """Rank as Ranker says. A question that scores 0 is left out."""
@@ -107,20 +107,17 @@ SIZES = (1, 2, 3, 4)  # words of a shingle
 class ShingleJaccard:
     """A Scorer by the Jaccard coefficient of the sets of shingles of `size` words."""
 
-    texts: Iterable[tuple[np.ndarray, pa.StringArray]]  # an archive in batches of keys; each call reads them again
+    texts: Iterable[pa.Table]  # as BM25 takes them, at least one; each call reads them again
     size: int
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Score as Scorer says."""
         scored = distinct(np.concatenate([left, right]))
-        keys, strings = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
-        for batch_keys, texts in self.texts:
-            is_scored = are_among(scored, batch_keys)
-            keys.append(batch_keys[is_scored])
-            strings.append(texts.filter(pa.array(is_scored)))
-        index = RowsByKey(np.concatenate(keys))
+        own = (batch.filter(pa.array(are_among(scored, batch["key"].to_numpy()))) for batch in self.texts)
+        texts = pa.concat_tables(own)
+        index = RowsByKey(texts["key"].to_numpy())
         rows = (index.find(side) for side in (left, right))
-        return jaccard(shingle_sets(pa.concat_arrays(strings), self.size), *rows)
+        return jaccard(shingle_sets(texts["text"].combine_chunks(), self.size), *rows)
 
 
 _TARGET_ROWS = 65_536

@@ -15,7 +15,7 @@ from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import SHINGLE_SETS, VERIFIED
-from dupq.text.keys import are_among, distinct, distinct_pairs
+from dupq.text.keys import RowsByKey, are_among, distinct, distinct_pairs
 
 # Candidate pairs, in time and memory linear in the number of texts.
 #
@@ -144,21 +144,16 @@ def compare(
     coefficients, asks_same = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         rows = slice(start, start + _PAIRS_AT_ONCE)
-        batch = _sets_among(sets, distinct(pairs[rows]))
-        left, right = np.searchsorted(batch["key"].to_numpy(), pairs[rows]).T
-        lists, titles, signs = (batch[name].combine_chunks() for name in ("shingles", "title", "signs"))
+        keys = distinct(pairs[rows])
+        kept = (batch.filter(pa.array(are_among(keys, batch["key"].to_numpy()))) for batch in sets)
+        table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in kept], SHINGLE_SETS)
+        left, right = RowsByKey(table["key"].to_numpy()).find(pairs[rows]).T
+        lists, titles, signs = (table[name].combine_chunks() for name in ("shingles", "title", "signs"))
         shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
         coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
         alike = np.flatnonzero(coefficients[rows] >= threshold)
         asks_same[alike + start] = comparer.same_pairs(titles, signs, left[alike], right[alike])
     return coefficients, asks_same
-
-
-def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
-    """Return the rows of SHINGLE_SETS of `keys` (sorted), by their keys."""
-    kept = (batch.filter(pa.array(are_among(keys, batch["key"].to_numpy()))) for batch in sets)
-    table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in kept], SHINGLE_SETS)
-    return table.take(pa.array(np.argsort(table["key"].to_numpy())))
 
 
 def verified_pairs(exact: np.ndarray, near: np.ndarray, coefficients: np.ndarray) -> pa.Table:

@@ -17,7 +17,6 @@ A task takes a shard of texts, a partition of hashes or band keys, or a partitio
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +40,6 @@ from dupq.tables import (
     SHINGLE_SETS,
     SHINGLES,
     TEXT_HASHES,
-    TEXTS,
     TITLED_SHINGLES,
     VERIFIED,
     signatures,
@@ -57,15 +55,7 @@ _OVERSIZED = f"{CAP}buckets over {pairing.LIMIT} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
-_COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
 _CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
-
-
-class Near(NamedTuple):
-    """Near duplicates."""
-
-    verified: Table  # VERIFIED, by the left key
-    representatives: Table  # REPRESENTATIVES, in one partition
 
 
 def make_signatures(
@@ -151,11 +141,11 @@ def find_near_duplicates(
     settings: NearDuplicateSettings,
     language: str,
     apart: np.ndarray = _NO_PAIRS,
-) -> Near:
-    """Find the verified pairs and the representatives of texts in `language`; `signed` is from `make_signatures`.
+) -> tuple[Table, Table]:
+    """Return the verified pairs (VERIFIED, by the left key) and the representatives (REPRESENTATIVES, one partition).
 
-    Every pair has a Jaccard coefficient of at least the threshold, and titles that ask the same. No question represents
-    both of a pair `apart` (int64 keys, (m, 2)).
+    The texts are in `language`; `signed` is from `make_signatures`. Every pair has a Jaccard coefficient of at least
+    the threshold, and titles that ask the same. No question represents both of a pair `apart` (int64 keys, (m, 2)).
     """
     exact, bands = signed[0], in_batches(signed[1])
     partitions, shards = exact.partitions, texts.texts.partitions
@@ -172,7 +162,7 @@ def find_near_duplicates(
     joined = Each(forests), Each(verified), apart
     representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
     run.report.rows_in, run.report.rows_out = questions, verified.rows
-    return Near(verified, representatives)
+    return verified, representatives
 
 
 def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
@@ -201,7 +191,7 @@ def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> C
 
     `contents` are of the same questions as `texts`.
     """
-    rows = pa.table([*texts.columns, contents["signs"]], schema=_COMPARED)
+    rows = texts.append_column("signs", contents["signs"])
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
     table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))

@@ -1,8 +1,6 @@
 """The candidates of a search, and the lists of neighbours that they become.
 
 Compiled code scans a block of quick scores for those that reach a bound and keeps the best candidates of each question.
-The lists are here rather than in tiles.py so that a process that only reads them does not import torch, which takes
-seconds.
 """
 
 from collections.abc import Iterable
@@ -12,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.kernel_cache import Integer, numba
-from dupq.neighbours.exact import Scoring, score_row
+from dupq.neighbours.embeddings import Measure, Neighbours
+from dupq.neighbours.exact import Scoring, rule_of, score_row
 from dupq.tables import NEAREST
 
 # The scan reads a block once, while it is in the cache. It compares GROUP scores with their bounds at once, and single
@@ -219,34 +218,27 @@ class Nearest(NamedTuple):
     """The k best of each question of a block, the best first, ties by key.
 
     `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered, -inf after the
-    last; `above` (n,) int64: how many questions score above the threshold.
+    last.
     """
 
     others: np.ndarray
     scores: np.ndarray
-    above: np.ndarray
 
 
 def empty_nearest(questions: int, k: int) -> Nearest:
     """Return lists without neighbours."""
-    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
+    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf))
 
 
 def merge(nearest: Nearest, more: Nearest, rows: np.ndarray | None = None) -> None:
     """Merge lists `more` into those of the same questions: all of `nearest`, or its `rows` (int64, distinct)."""
-    rows = np.arange(len(nearest.above)) if rows is None else rows
-    _merge_rows(nearest.others, nearest.scores, rows, more.others, more.scores)
-    nearest.above[rows] += more.above
+    _merge_rows(nearest, more, np.arange(len(nearest.others)) if rows is None else rows)
 
 
 @numba.njit(nogil=True, cache=True)
-def _merge_rows(
-    others: np.ndarray, scores: np.ndarray, rows: np.ndarray, new_others: np.ndarray, new_scores: np.ndarray
-) -> None:
-    """Merge lists into `rows` of `others` and `scores` (n, k): the best first, ties by the smaller key.
-
-    -1 means no neighbour, and comes last. A neighbour in both lists counts once.
-    """
+def _merge_rows(nearest: Nearest, more: Nearest, rows: np.ndarray) -> None:
+    """Merge `more` into `rows` of `nearest`. A neighbour in both lists counts once."""
+    (others, scores), (new_others, new_scores) = nearest, more
     k = others.shape[1]
     merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
     for index in range(len(rows)):
@@ -272,16 +264,18 @@ def _merge_rows(
         others[row], scores[row] = merged_others, merged_scores
 
 
+def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+    """Return the lists of the questions `keys` as rows, sorted by query and rank."""
+    rows, ranks = np.nonzero(nearest.others >= 0)
+    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))
+
+
 def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     """Return the lists of the questions `keys` as rows of NEAREST."""
-    count, k = nearest.others.shape
     inside = nearest.others >= 0
-    if inside.all():  # the usual case, and ten times as fast
-        offsets, columns = np.arange(count + 1) * k, [column.ravel() for column in nearest[:2]]
-    else:
-        offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
-        columns = [column[inside] for column in nearest[:2]]
-    lists = [pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column)) for column in columns]
+    offsets = pa.array(np.append(0, np.cumsum(inside.sum(axis=1))), pa.int32())
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest]
     return pa.table([pa.array(keys), *lists], schema=NEAREST)
 
 
@@ -303,9 +297,10 @@ def nearest_in(table: pa.Table, k: int) -> tuple[np.ndarray, Nearest]:
     return table["key"].to_numpy(), nearest
 
 
-def merged(lists: pa.Table, tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
-    """Return the keys of `lists` (NEAREST, by key), and their lists with those of the same keys in `tables` merged."""
-    keys, nearest = nearest_in(lists, k)
+def merged(tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
+    """Return the keys in the first of `tables` (NEAREST, by key), and their lists in all of them, merged."""
+    tables = iter(tables)
+    keys, nearest = nearest_in(next(tables), k)
     for table in tables:
         own_keys, more = nearest_in(table, k)
         merge(nearest, more, np.searchsorted(keys, own_keys))

@@ -75,20 +75,21 @@ def side_of(embeddings: Embeddings, rule: Rule) -> Side:
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     if not np.isfinite(squares).all():
         raise DupqError(f"the embedding of key {embeddings.keys[~np.isfinite(squares)][0]} is not finite")
+    starts, words, weights = _bags(embeddings if rule.lexical else embeddings._replace(words=None))
     rows = len(vectors)
-    if not rule.lexical or embeddings.words is None:
-        empty = np.zeros(0, np.float32)
-        return Side(vectors, squares, np.zeros(rows + 1, np.int64), empty.astype(np.int32), empty, np.zeros(rows))
+    bag_squares = np.bincount(np.repeat(np.arange(rows), np.diff(starts)), weights.astype(np.float64) ** 2, rows)
+    # without any word they are integers, for which all would be recompiled
+    return Side(vectors, squares, starts, words, weights, bag_squares.astype(np.float64))
+
+
+def _bags(embeddings: Embeddings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the `starts`, `words` and `weights` of a Side."""
     bags = embeddings.words
-    if not bags.has_sorted_indices:
+    if bags is None:
+        bags = sparse.csr_array((len(embeddings.keys), 0), dtype=np.float32)
+    elif not bags.has_sorted_indices:
         bags = bags.sorted_indices()
-    weights = bags.data.astype(np.float32)
-    counts = np.diff(bags.indptr)
-    bag_squares = np.bincount(np.repeat(np.arange(rows), counts), weights.astype(np.float64) ** 2, minlength=rows)
-    bag_squares = bag_squares.astype(
-        np.float64
-    )  # without any word they are integers, for which all would be recompiled
-    return Side(vectors, squares, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights, bag_squares)
+    return bags.indptr.astype(np.int64), bags.indices.astype(np.int32), bags.data.astype(np.float32)
 
 
 class Scoring(NamedTuple):
@@ -223,14 +224,9 @@ def fingerprints(embeddings: Embeddings) -> np.ndarray:
     Among 24 million questions one pair collides with probability 2e-5. That matters only if the two are the embeddings
     of one question, of yesterday and of today.
     """
-    bags = embeddings.words
-    if bags is None:
-        bags = sparse.csr_array((len(embeddings.keys), 0), dtype=np.float32)
-    elif not bags.has_sorted_indices:
-        bags = bags.sorted_indices()
+    starts, words, weights = _bags(embeddings)
     vectors = np.ascontiguousarray(embeddings.vectors, np.float16).view(np.uint16)
-    weights = bags.data.astype(np.float32).view(np.uint32)
-    values = _hashes(vectors, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights).view(np.int64)
+    values = _hashes(vectors, starts, words, weights.view(np.uint32)).view(np.int64)
     return np.where(embeddings.is_empty, EMPTY, np.where(values == EMPTY, 1, values))
 
 

@@ -15,6 +15,7 @@ from dupq.neighbours.candidates import (
     Candidates,
     Hits,
     Nearest,
+    as_neighbours,
     empty_candidates,
     empty_nearest,
     finish,
@@ -74,6 +75,7 @@ class Pairs(NamedTuple):
     similarities: np.ndarray
 
 
+Found = tuple[Nearest, Nearest, Pairs, np.ndarray]  # what `search_tile` returns
 NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
@@ -84,20 +86,16 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
     return Block(chosen.keys, side_of(chosen, rule_of(measure)))
 
 
-def search_tile(
-    left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
-) -> tuple[Nearest, Nearest, Pairs]:
-    """Return the nearest of `left` among `right`, those of `right` among `left`, and the pairs above the threshold.
+def search_tile(left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)) -> Found:
+    """Return the nearest of `left` among `right`, those of `right` among `left`, the pairs above the threshold, and in
+    how many such pairs each question of `left` is (int64).
 
     For a block with itself (`left is right`) both lists are the same. Other blocks may have keys in common: a question
     is not its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known`
     scores of a side's questions may be missing from their lists. Memory: the blocks' rows to be multiplied (2 or 4
     bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40 bytes per pair that is kept.
     """
-    tile = _Tile(left, right, search, both)
-    if len(left.keys) and len(right.keys):
-        tile.search_all(known)
-    return tile.finish()
+    return _Tile(left, right, search, both).found(known)
 
 
 class _Tile:
@@ -108,24 +106,24 @@ class _Tile:
         self._rule = rule_of(search.measure)
         self._sides = scoring(left.side, right.side, self._rule)
         self._swapped = scoring(right.side, left.side, self._rule)
+        products = fastest_products() if self._rule.kind == COSINE else Distances
+        self._quick = products(left.side, right.side, self._rule)
+        self._margin = self._quick.margin
         self._is_diagonal = left is right
         self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
         self._of_left = empty_candidates(len(left.keys), search.k)
         self._of_right = self._of_left
         if not self._is_diagonal:
             self._of_right = empty_candidates(len(right.keys), search.k if both else 0)
-        self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
+        self._above = np.zeros(len(left.keys), np.int64)
         self._pairs: list[Pairs] = []
         self._serves_right = both or self._is_diagonal
-        self._margin = 0.0
 
-    def search_all(self, known: Known) -> None:
+    def found(self, known: Known) -> Found:
         """Search the whole tile."""
-        products = fastest_products() if self._rule.kind == COSINE else Distances
-        quick = products(self._left.side, self._right.side, self._rule)
-        self._margin = quick.margin
+        k, left, right, quick = self._search.k, self._left, self._right, self._quick
         for best, scores in zip((self._of_left, self._of_right), known, strict=True):
-            if scores is not None and self._search.k:
+            if scores is not None and k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
         for rows, columns in self._ranges():
@@ -139,20 +137,12 @@ class _Tile:
             while start < len(scores):
                 count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
                 self._add(hits.rows[:count] + rows.start, hits.columns[:count] + columns.start, hits.values[:count])
-
-    def finish(self) -> tuple[Nearest, Nearest, Pairs]:
-        """Return the lists of both sides, and the pairs above the threshold."""
-        k, left, right = self._search.k, self._left, self._right
         if k:
             finish(self._of_left, k, self._margin, self._sides)
             if self._serves_right and not self._is_diagonal:
                 finish(self._of_right, k, self._margin, self._swapped)
-        above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
-        return (
-            _nearest(self._of_left, k, right.keys, above[0]),
-            _nearest(self._of_right, k, left.keys, above[1]),
-            Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True))),
-        )
+        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
+        return _nearest(self._of_left, k, right.keys), _nearest(self._of_right, k, left.keys), pairs, self._above
 
     def _ranges(self) -> Iterator[tuple[slice, slice]]:
         """Yield the rows and columns that are scored at a time; on the diagonal those that reach above it."""
@@ -181,25 +171,23 @@ class _Tile:
             if self._serves_right:
                 push(self._of_right, columns, rows, values, k, margin, self._swapped)
         near = values >= self._lowest - margin
-        if near.any():
-            self._count(rows[near], columns[near])
-
-    def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Count the pairs that are above the threshold, and keep them if they are searched for."""
+        if not near.any():
+            return
+        rows, columns = rows[near], columns[near]
         scores = exact_scores(self._sides, rows, columns)
         similarities = self._rule.similarities(scores)
         above = similarities >= np.float32(self._search.threshold)
         rows, columns, similarities = rows[above], columns[above], similarities[above]
-        self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
-        self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
+        for ends in (rows, columns) if self._is_diagonal else (rows,):
+            self._above += np.bincount(ends, minlength=len(self._above))
         if self._search.keeps_pairs:
-            left, right = self._left.keys[rows], self._right.keys[columns]
+            left, right = left.keys[rows], right.keys[columns]
             self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities))
 
 
-def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
+def _nearest(best: Candidates, k: int, keys: np.ndarray) -> Nearest:
     """Return the lists of finished candidates; `keys` are those of the other side's rows."""
-    nearest = empty_nearest(len(best.sizes), k)._replace(above=above)
+    nearest = empty_nearest(len(best.sizes), k)
     if best.values.shape[1]:  # 0 for a side that gets no neighbours
         inside = np.arange(k) < best.sizes[:, None]
         nearest.others[inside] = keys[best.others[:, :k][inside]]
@@ -218,18 +206,12 @@ def top_k(
     if device != CPU and gpu_can_search(measure):
         import torch
 
-        from dupq.neighbours.gpu.search import nearest_targets  # with Triton, which takes 70 MB
+        from dupq.neighbours.gpu.search import nearest_of_share  # with Triton, which takes 70 MB
 
-        return as_neighbours(*nearest_targets(queries, targets, measure, k, torch.device(device)), measure)
+        by_key, each = queries.take(np.argsort(queries.keys)), ([target] for target in targets)
+        return as_neighbours(*next(nearest_of_share([by_key], each, measure, k, torch.device(device))), measure)
     left, search = block(queries, measure), Search(measure, k)
     nearest = empty_nearest(len(left.keys), k)
     for target in targets:
         merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
     return as_neighbours(left.keys, nearest, measure)
-
-
-def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
-    """Return the lists of the questions `keys` as rows, sorted by query and rank."""
-    rows, ranks = np.nonzero(nearest.others >= 0)
-    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
-    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))

@@ -109,7 +109,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     to_sign = made, rows, near, sites, partition_count, groups
     signed = run.make("signatures", make_signatures, *to_sign, folder="near_duplicates")
     to_compare = made, rows, signed, terms.rarities, near, language, people.of(DIFFERENT)
-    copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
+    verified, copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
 
     fitness = run.make("fitness", check_fitness, texts, encoder, calibration)
     outputs = files.representatives, files.encoded_as, files.embeddings
@@ -122,7 +122,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     lists = stored_lists(files)
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
-    known = Known(sites, links, joins_links, people, Whole(copies.representatives), seen, job.previous)
+    known = Known(sites, links, joins_links, people, Whole(copies), seen, job.previous)
     to_sample = lists, dataclasses.replace(lists, columns=("key",)), terms, known, fitness, request, calibration
     sampled, model = run.make("calibrate", calibrate, *to_sample, folder="calibration")
     floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
@@ -142,7 +142,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
     target = settings.calibration.precision, settings.clusters.threshold
     thresholds, labels, joined = run.make("partition", decide, candidates, target, texts, known, measure, scale)
-    decided = Decided(labels, scored, joined, copies.verified, thresholds["chosen"]["threshold"])
+    decided = Decided(labels, scored, joined, verified, thresholds["chosen"]["threshold"])
     linked = scale.model.linked_share if model["development_links"] else 0.0  # unknown without such links
     work = Work(settings.clusters.worklist, rows, k, language, linked)
     tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)

@@ -6,9 +6,6 @@ some 4 kB per question.
 
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
 from dupq import storage
 from dupq.encoders.saved import read_description, read_development_links, read_measure, read_split
 from dupq.encoders.steps import check_room_to_encode, encode_texts
@@ -98,7 +95,7 @@ def measure_archive(archive: Archive, settings: Settings, tables: tuple[str, ...
 
 def systems(archive: Archive, language: str) -> dict[str, Scorer]:
     """Return the systems to compare by name, first those that rank the archive."""
-    texts = Each(ReadWith(_read_texts, (archive.texts.only("key", "text"),), archive.texts.partitions))
+    texts = Each(archive.texts.only("key", "text"))
     rankers: dict[str, Scorer] = {}
     if archive.encoder is not None:
         arguments = archive.embeddings, Sites(archive.sites)
@@ -106,11 +103,6 @@ def systems(archive: Archive, language: str) -> dict[str, Scorer]:
         rankers["encoder"] = EncoderRanker(embedded, read_measure(archive.encoder))
     rankers["bm25"] = BM25(texts, language)
     return rankers | {f"shingle_jaccard_{size}": ShingleJaccard(texts, size) for size in SIZES}
-
-
-def _read_texts(texts: Table, partition: int) -> tuple[np.ndarray, pa.StringArray]:
-    table = texts.read(partition)
-    return table["key"].to_numpy(), table["text"].combine_chunks()
 
 
 def _read_embeddings(embeddings: Table, sites: Sites, partition: int) -> Embeddings:

@@ -26,7 +26,7 @@ from dupq.neighbours.embeddings import Neighbours, embeddings_of, gathered
 from dupq.runs.reader import SITE, Key, Run, may_be
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
-from dupq.text.keys import RowsByKey, Sites, indices_among, pairs_in
+from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
 from dupq.text.questions import tags_of, terms_of, texts_table
 
 WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
@@ -35,24 +35,13 @@ PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "
 _QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
 
 
-class NewTexts(NamedTuple):
-    """Texts that are not questions of the archive."""
-
-    titles: list[str]
-    bodies: list[str] | None  # HTML
-
-    def rows(self) -> pa.Table:
-        """Return them as questions of no site and no owner, with negative ids, which no link names."""
-        count = len(self.titles)
-        columns = {
-            "site": [""] * count,
-            "question_id": range(-count, 0),
-            "title": self.titles,
-            "body_html": self.bodies or [""] * count,
-            "tags": [[]] * count,
-            "owner": [None] * count,
-        }
-        return pa.table(columns, schema=_QUESTION)
+def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
+    """Return new texts, with bodies in HTML, as questions of no site and no owner, with negative ids, which no link
+    names.
+    """
+    count = len(titles)
+    columns = [[""] * count, [*range(-count, 0)], titles, bodies or [""] * count, [[]] * count, [None] * count]
+    return pa.Table.from_arrays(columns, schema=_QUESTION)
 
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
@@ -73,27 +62,24 @@ class EncoderPairs(NamedTuple):
     ranks: np.ndarray  # int32, (m, 2), of the right question in the left one's list, and vice versa; UNLISTED
 
     @property
-    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+    def listed(self) -> tuple[np.ndarray, ...]:
         """The rows of pairs of which one side lists the other, and that side (0 or 1); twice if both do."""
-        rows, sides = np.nonzero(self.ranks != UNLISTED)
-        return rows, sides
+        return np.nonzero(self.ranks != UNLISTED)
 
 
 class Lists:
-    """What questions list: the scores of their neighbours, by rank."""
+    """The scores of what questions list."""
 
     def __init__(self, queries: np.ndarray, ranks: np.ndarray, scores: np.ndarray, k: int) -> None:
-        """Take the `ranks`, at most `k`, and `scores` of what `queries` (keys, any order, repeated) list."""
+        """Take the scores of what `queries` list at `ranks`, up to `k`."""
         self._keys, rows = np.unique(queries, return_inverse=True)
-        self._scores = np.full((len(self._keys), k), -np.inf)
+        self._scores = np.full((len(self._keys) + 1, k), -np.inf)  # the last row is that of questions without a list
         self._scores[rows, ranks - 1] = scores
 
     def of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the scores in the lists of `keys` (float64, (len(keys), k)); -inf where there are fewer than k."""
+        """Return the scores in the lists of `keys` by rank (float64, (len(keys), k)); -inf where there are fewer."""
         rows, are_listing = indices_among(self._keys, keys)
-        scores = np.full((len(keys), self._scores.shape[1]), -np.inf)
-        scores[are_listing] = self._scores[rows[are_listing]]
-        return scores
+        return self._scores[np.where(are_listing, rows, -1)]
 
 
 def inserted(lists: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,10 +131,10 @@ class Scorer:
         self.is_complete = not np.isnan(probabilities).any()
         return np.nan_to_num(probabilities)
 
-    def score_new(self, nearest: Neighbours, new: NewTexts) -> np.ndarray:
-        """Return the probabilities (float32) of new texts and their nearest questions, per row of `nearest`.
+    def score_new(self, nearest: Neighbours, new: pa.Table) -> np.ndarray:
+        """Return the probabilities (float32) of `new_questions` and their nearest questions, per row of `nearest`.
 
-        Text n has the key n - len(new.titles). The probability is NaN if the question has left the archive.
+        Text n has the key n - len(new). The probability is NaN if the question has left the archive.
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
         k, scores = self._k, nearest.similarities
@@ -167,17 +153,15 @@ class Scorer:
         Raises DupqError for a pair that the run does not have, and if the encoder, the questions or the calibration are
         gone.
         """
-        rows = {tuple(ends): row for row, ends in enumerate(self.pairs.keys.tolist())}
-        for ends in pairs.tolist():
-            if tuple(ends) not in rows:
-                named = ", ".join(map(self._sites.label, ends))
-                raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
+        own = pair_indices(self.pairs.keys, pairs)
+        if (own < 0).any():
+            named = ", ".join(map(self._sites.label, pairs[own < 0][0].tolist()))
+            raise DupqError(f"{named}: no candidate pair of the encoder, so no evidence was weighed")
         if not self._can_score:
             raise DupqError(
                 f"{self._run.uri}: the encoder, the questions or the calibration of the run are gone, or of another "
                 "version of dupq; run its job again"
             )
-        own = np.array([rows[tuple(ends)] for ends in pairs.tolist()])
         listing = []
         for side in (0, 1):
             ranks = self.pairs.ranks[own, side]
@@ -195,7 +179,7 @@ class Scorer:
         lifts = lifts_of(scores, read_measure(self._run.encoder_uri).highest)
         return np.where(ranks == UNLISTED, np.float32(0), lifts[np.arange(len(ranks)), np.maximum(ranks, 1) - 1])
 
-    def _compared(self, candidates: pa.Table, new: NewTexts | None = None) -> tuple[pa.Table, np.ndarray]:
+    def _compared(self, candidates: pa.Table, new: pa.Table | None = None) -> tuple[pa.Table, np.ndarray]:
         """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
         (bool). Negative keys are `new` texts.
         """
@@ -204,12 +188,11 @@ class Scorer:
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
         return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
 
-    def _scored(self, candidates: pa.Table, new: NewTexts | None = None) -> np.ndarray:
+    def _scored(self, candidates: pa.Table, new: pa.Table | None = None) -> np.ndarray:
         """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
         evidence, are_there = self._compared(candidates, new)
-        scored = scored_table(evidence, self._around(evidence), self._scale())
-        probabilities = np.full(len(are_there), np.nan, np.float32)
-        probabilities[are_there] = scored["probability"].to_numpy()
+        probabilities = np.full(len(candidates), np.nan, np.float32)
+        probabilities[are_there] = scored_table(evidence, self._around(evidence), self._scale())["probability"]
         return probabilities
 
     def _around(self, evidence: pa.Table) -> pa.Table:
@@ -228,15 +211,17 @@ class Scorer:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
         return Lists(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
 
-    def _words(self, archive: np.ndarray, new: NewTexts | None) -> tuple[np.ndarray, Words]:
-        """Return the keys of `new` texts and of what is left of the questions `archive`, with words, tags and marks."""
+    def _words(self, archive: np.ndarray, new: pa.Table | None) -> tuple[np.ndarray, Words]:
+        """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
+        words, tags and marks of each.
+        """
         questions, (names, numbers) = self._run.questions, self._sites.unpack(archive)
         rows = questions.arrow(_QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
-        rows, keys = rows.filter(pa.array(is_one)), row_keys[is_one]
-        if new is not None:
-            rows, keys = pa.concat_tables([new.rows(), rows]), np.concatenate([np.arange(-len(new.titles), 0), keys])
+        rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
+        new = _QUESTION.empty_table() if new is None else new
+        rows, keys = pa.concat_tables([new, rows]), np.append(np.arange(-len(new), 0), np.sort(row_keys[is_one]))
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
         return keys, words_of_rows(rows, texts, self._text.language)
 

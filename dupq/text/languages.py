@@ -177,17 +177,20 @@ class Normaliser:
         """Return the form of each word; None if nothing is left of a word."""
         return [word if _is_mark(word) else (word and self._form(word)) or None for word in words]
 
+    def in_forms(self, texts: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
+        """Return what `distinct_words` does, with forms in place of words, and without words of which nothing is left.
+
+        Several words may have one form; a null is the form of words that are left out.
+        """
+        numbers, begins, words = distinct_words(texts)
+        forms = pa.array(self.each_form(words.to_pylist()), pa.large_string())
+        is_left = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
+        return numbers[is_left], np.concatenate([[0], np.cumsum(is_left)])[begins], forms
+
     def all_words(self, text: str) -> list[str]:
         """Return the words that word vectors learn from a stored text, in their forms."""
-        return self._in_form(self.learned(pa.array([text], pa.large_string())))
-
-    def words(self, text: str) -> list[str]:
-        """Return the words that an encoder reads of a stored text, in their forms."""
-        return self._in_form(self.read(pa.array([text], pa.large_string())))
-
-    def _in_form(self, single_text: pa.Array) -> list[str]:
-        text = single_text[0].as_py()
-        return [form for form in self.each_form(text.split(" ")) if form] if text else []
+        learned = self.learned(pa.array([text], pa.large_string()))[0].as_py()
+        return [form for form in self.each_form(learned.split(" ")) if form] if learned else []
 
 
 def _is_mark(token: str) -> bool:

@@ -55,7 +55,6 @@ def content_hashes(titles: pa.Array, bodies: pa.Array) -> np.ndarray:
 PADDING = 0
 UNKNOWN = 1
 FIRST_WORD = 2
-_NO_ID = -1  # of a word that normalisation drops
 
 
 class Vocabulary:
@@ -83,18 +82,12 @@ class Vocabulary:
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
-        numbers, begins, words = distinct_words(self._normaliser.read(texts))
-        forms = pa.array(self._normaliser.each_form(words.to_pylist()), pa.large_string())
+        numbers, offsets, forms = self._normaliser.in_forms(self._normaliser.read(texts))
         indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
-        word_ids = indices.to_numpy().astype(np.int32) + FIRST_WORD
-        word_ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
-        ids = word_ids[numbers]
-        owners = np.repeat(np.arange(len(texts)), np.diff(begins))
-        ids, owners = ids[ids != _NO_ID], owners[ids != _NO_ID]
-        lengths = np.bincount(owners, minlength=len(texts))
-        is_read = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < maximum
-        offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, maximum))])
-        return TokenIds(ids[is_read], offsets), int((lengths > maximum).sum())
+        word_ids, lengths = indices.to_numpy().astype(np.int32) + FIRST_WORD, np.diff(offsets)
+        is_read = np.arange(len(numbers)) - np.repeat(offsets[:-1], lengths) < maximum
+        ends = np.concatenate([[0], np.cumsum(np.minimum(lengths, maximum))])
+        return TokenIds(word_ids[numbers[is_read]], ends), int((lengths > maximum).sum())
 
     def to_bytes(self) -> bytes:
         """Return the words in UTF-8, one per line."""
@@ -136,6 +129,28 @@ def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tu
     for _ in range(times - 1):
         texts = pc.binary_join_element_wise(table["title"], texts, " ")
     return vocabulary.sequences(texts if times == 1 else pc.ascii_trim(texts, " "), settings.encoder.maximum_tokens)
+
+
+class TitlesAndBodies(NamedTuple):
+    """Questions with both a title and a body."""
+
+    keys: np.ndarray  # int64, (n,)
+    titles: TokenIds
+    bodies: TokenIds
+
+    def take(self, rows: np.ndarray) -> "TitlesAndBodies":
+        """Return the questions at some row numbers, or for which a mask is true."""
+        return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
+
+
+def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
+    """Return the rows of TEXTS with both a title and a body, in their order."""
+    table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
+    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+    bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
+    most = settings.encoder.maximum_tokens
+    sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
+    return TitlesAndBodies(table["key"].to_numpy(), *sides)
 
 
 # Texts as sets of terms, which are hashed stems, so that two texts are compared by merging sorted numbers.

@@ -7,6 +7,7 @@ split scripts that put no space between words. Only the tokens LINK and CODE_…
 This is the plain definition; `token_arrays.py` has a compiled one for whole columns.
 """
 
+import functools
 import html
 import re
 import unicodedata
@@ -146,11 +147,18 @@ def written_form(text: str) -> str:
         text = _ADDRESS.sub(LINK_MARK, text)
     runs = _UNSPACED_RUN.split(as_read(text))  # every second one is in a script without spaces between words
     if len(runs) > 1:
-        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
-
         # One call per text, as a call takes 10 µs. A word ends with its line; the rules are the same in every locale.
-        runs[1::2] = " ".join(WordBreaker("\n".join(runs[1::2]), "en")).split("\n")
+        runs[1::2] = " ".join(_words_breaker()("\n".join(runs[1::2]), "en")).split("\n")
     return " ".join(runs)
+
+
+@functools.cache
+def _words_breaker() -> Callable[[str, str], Iterable[str]]:
+    """Return ICU's, with its dictionaries read: until then a leading ー is split otherwise than ever after."""
+    from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+
+    list(WordBreaker("ーあ漢カกກកက", "en"))
+    return WordBreaker
 
 
 def as_read(text: str) -> str:

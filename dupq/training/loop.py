@@ -20,17 +20,15 @@ from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.tiles import top_k
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
-from dupq.text.questions import token_ids
+from dupq.text.questions import TitlesAndBodies, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
 from dupq.training.pairs import (
     DistillationTargets,
     Rankings,
     Sequences,
-    TitlesAndBodies,
     draw_negatives,
     title_body_examples,
-    titles_and_bodies,
     with_negatives,
 )
 from dupq.training.start import new_network

@@ -8,17 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from dupq.errors import DupqError
 from dupq.links import Split
-from dupq.settings.config import Settings
 from dupq.settings.sections import TitleBodySettings, TrainingSettings
 from dupq.text.keys import ID_BITS, are_pairs_among
-from dupq.text.questions import Vocabulary
-from dupq.text.token_arrays import TokenIds
+from dupq.text.questions import TitlesAndBodies
 
 NEGATIVE_POOL = 100_000  # questions to draw negatives from: of the training part, or without known duplicates
 SET_PAIRS = 1_000  # most pairs of one set; a larger set is sampled, and the other pairs are counted
@@ -51,17 +47,13 @@ class Positives(NamedTuple):
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """Return the known duplicates of the training part: all pairs of each set, or links as `positives` says."""
-    train_links = split.links_of("train", links)
-    return closed(train_links, split, settings) if settings.positives == "closed" else Positives(train_links, 0)
-
-
-def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """Return every pair of every set of training questions.
+    """Return the known duplicates of the training part: its links, or every pair of every set, as settings say.
 
     A set with more than SET_PAIRS pairs is sampled, because a set of 10,000 questions has 50 million pairs.
     """
-    questions = split.questions_of("train")
+    links, questions = split.links_of("train", links), split.questions_of("train")
+    if settings.positives == "links":
+        return Positives(links, 0)
     sets = split.set_of(questions)
     order = np.argsort(sets, kind="stable")
     all_pairs, left_out = [_NO_PAIRS], 0
@@ -237,18 +229,6 @@ def targets_in_order(
 _SPAN = 12  # words of a span; the spans of a body are divided between its halves
 
 
-class TitlesAndBodies(NamedTuple):
-    """Questions with both a title and a body."""
-
-    keys: np.ndarray  # int64, (n,)
-    titles: TokenIds
-    bodies: TokenIds
-
-    def take(self, rows: np.ndarray) -> "TitlesAndBodies":
-        """Return the questions at some row numbers, or for which a mask is true."""
-        return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
-
-
 def title_body_examples(
     texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int, bucket: int = 0
 ) -> tuple[Sequences, Rankings]:
@@ -278,13 +258,3 @@ def _views(title: np.ndarray, body: np.ndarray, generator: np.random.Generator) 
     middle = len(spans) // 2
     first, second = (np.concatenate([spans[index] for index in half]) for half in (order[:middle], order[middle:]))
     return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second
-
-
-def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
-    """Return the rows of TEXTS with both a title and a body, in their order."""
-    table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
-    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
-    bodies = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
-    most = settings.encoder.maximum_tokens
-    sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
-    return TitlesAndBodies(table["key"].to_numpy(), *sides)

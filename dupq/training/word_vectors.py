@@ -47,13 +47,6 @@ class WordVectors(NamedTuple):
     caps: dict[str, int]
 
 
-class FileVectors(NamedTuple):
-    """Vectors of words in a file: a table (float32), and which rows were found; the other rows are zero."""
-
-    table: np.ndarray
-    is_found: np.ndarray
-
-
 class FrequentWords(NamedTuple):
     """The words that get vectors, the most frequent first, then in the order of the words."""
 
@@ -105,7 +98,7 @@ def vectors_for(
     settings: WordVectorSettings,
     seed: int,
     ask_teacher: Callable[[list[str]], np.ndarray] | None = None,
-    read_file: Callable[[list[str]], FileVectors] | None = None,
+    read_file: Callable[[list[str]], tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> WordVectors:
     """Return the vectors of counted words; only word2vec reads the `sentences`.
 
@@ -115,9 +108,9 @@ def vectors_for(
     words = frequent.words
     caps = {"cap: words over word_vectors.words": frequent.over}
     if settings.file:
-        from_file = read_file(words) if read_file else read_vectors(settings.file, words, settings.dimensions)
-        vectors, absent = _filled(from_file, words, settings, seed)
-        caps["words absent from word_vectors.file"] = absent
+        vectors, is_found = read_file(words) if read_file else read_vectors(settings.file, words, settings.dimensions)
+        caps["words absent from word_vectors.file"] = int((~is_found).sum())
+        _fill(vectors, is_found, words, settings, seed)
     elif settings.algorithm == "random":
         vectors = _random_vectors(len(words), settings.dimensions, seed)
     elif settings.goes_on:
@@ -209,26 +202,20 @@ def _word2vec(
     return model.wv.vectors.astype(np.float32)
 
 
-def _filled(
-    from_file: FileVectors, words: list[str], settings: WordVectorSettings, seed: int
-) -> tuple[np.ndarray, int]:
-    """Return the vectors of a file, and the number of `words` that it lacks.
+def _fill(table: np.ndarray, is_found: np.ndarray, words: list[str], settings: WordVectorSettings, seed: int) -> None:
+    """Give absent words normal vectors, with the mean and standard deviation of all values in the file.
 
-    An absent word gets a random vector: normal, with the mean and standard deviation of all values in the file. It is
-    the same for the same word and seed in every archive.
+    A word has the same vector with the same seed in every archive.
     """
-    table, is_found = from_file
     if not is_found.any():
         raise DupqError(
             f"{settings.file}: none of the {len(words):,} words of the archive is in it; is it of another language, "
             "or are its words in other forms than text.word_form gives?"
         )
-    absent = np.flatnonzero(~is_found)
     mean, deviation = float(table[is_found].mean()), float(table[is_found].std())
-    for row in absent.tolist():
+    for row in np.flatnonzero(~is_found).tolist():
         generator = np.random.default_rng(xxhash.xxh3_64_intdigest(words[row].encode(), seed))
         table[row] = generator.normal(mean, deviation, settings.dimensions)
-    return table, len(absent)
 
 
 def untrained_reader(texts: pa.Table, settings: Settings) -> Reader:
@@ -269,10 +256,11 @@ _LONGEST_LINE, _BUFFER = 1 << 20, 1 << 20  # bytes
 _NUMBER_AT_END = re.compile(rb" [-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$", re.IGNORECASE)
 
 
-def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors:
-    """Return the vectors of `words` in the file `uri`. If a word occurs twice, its first row counts.
+def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of `words` in the file `uri` (float32, one row each), and which it has (bool).
 
-    Words are compared unchanged. Raises DupqError naming a damaged line.
+    The other rows are zero. If a word occurs twice, its first row counts. Words are compared unchanged. Raises
+    DupqError naming a damaged line.
     """
     rows = {word: row for row, word in enumerate(words)}
     table, is_found = np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool)
@@ -290,7 +278,7 @@ def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FileVectors
                     table[row], is_found[row] = _parsed(values, line), True
         except (OSError, EOFError) as error:  # gzip
             raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
-    return FileVectors(table, is_found)
+    return table, is_found
 
 
 def _parsed(values: list[bytes], line: str) -> np.ndarray:
@@ -363,12 +351,14 @@ def mean_vectors(spelt: list[Spelling], vectors: np.ndarray, size: int) -> np.nd
     return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
 
 
-def read_spelt_vectors(words: list[str], written: Mapping[str, int], settings: Settings) -> FileVectors:
-    """Return the vectors of words in `word_vectors.file` by their spellings, or by their form if these are absent."""
+def read_spelt_vectors(
+    words: list[str], written: Mapping[str, int], settings: Settings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `read_vectors` does, by the spellings of words, or by their form if these are absent."""
     spelt = spellings(words, written, settings)
     names = sorted({*words, *(spelling.word for spelling in spelt)})
-    vectors = read_vectors(settings.word_vectors.file, names, settings.word_vectors.dimensions).table
+    vectors = read_vectors(settings.word_vectors.file, names, settings.word_vectors.dimensions)[0]
     rows = {name: row for row, name in enumerate(names)}
     means = mean_vectors(spelt, vectors[[rows[spelling.word] for spelling in spelt]], len(words))
     table = np.where(means.any(axis=1, keepdims=True), means, vectors[[rows[word] for word in words]])
-    return FileVectors(table, np.asarray(table.any(axis=1)))
+    return table, np.asarray(table.any(axis=1))

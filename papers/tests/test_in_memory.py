@@ -51,7 +51,7 @@ def embeddings(epochs: int, qualities: list[float], *assignments: str) -> tuple[
         return {"quality": next(told)}
 
     reader, curve = train(texts, known, settings, vectors, measured)
-    return reader.encode(texts)[0].vectors, curve
+    return reader.encode(texts).vectors, curve
 
 
 def test_the_best_epoch_is_kept_the_first_of_equal_ones() -> None:

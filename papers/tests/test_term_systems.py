@@ -108,7 +108,7 @@ def test_bm25_is_that_of_bm25s_and_with_the_default_that_of_an_archive(
         rows = np.repeat(np.arange(len(texts)), np.diff(counts.counts.indptr))
         scores = np.bincount(rows, weights=entries, minlength=len(texts))
         np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
-    of_archive = BM25([(collection.keys, collection.texts)], "english")
+    of_archive = BM25([pa.table({"key": collection.keys, "text": collection.texts})], "english")
     ours, theirs = (system.rank(collection.keys, 4) for system in (bm25.BM25(counts), of_archive))
     assert [*map(len, ours)] == [*map(len, theirs)]  # which of two that are tied comes first, rounding tells
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.identity import KINDS, NONE, Clustering, changes, cluster_ids, written_ids
+from dupq.clusters.identity import KINDS, NONE, Clustering, changes, cluster_ids
 from dupq.text.keys import ID_BITS, Sites
 
 Night = list[frozenset[int]]  # the clusters of two and more of a run
@@ -300,9 +300,6 @@ class TestTheQuestionThatNamesACluster:
 
     def test_may_come_back_alone(self) -> None:
         assert found_ids([frozenset({2, 3})], {1: frozenset({2, 3})}) == {1: frozenset({2, 3})}
-        labels = Sites(["cs.stackexchange.com"]).labels(np.array([1, 1]))
-        written = written_ids(labels, np.array([True, False])).to_pylist()
-        assert written == ["cs.stackexchange.com/1~alone", "cs.stackexchange.com/1"]
 
     def test_may_come_back_in_another_cluster(self) -> None:
         now = [frozenset({2, 3}), frozenset({1, 9})]

@@ -60,7 +60,7 @@ def test_what_is_counted_is_what_a_training_begins_with() -> None:
         actual, expected = untrained_reader(table, settings), train_on_texts(table, settings)
         assert actual.vocabulary.words == expected.vocabulary.words
         assert actual.network.measure == expected.network.measure
-        np.testing.assert_allclose(actual.encode(table)[0].vectors, expected.encode(table)[0].vectors, atol=1e-3)
+        np.testing.assert_allclose(actual.encode(table).vectors, expected.encode(table).vectors, atol=1e-3)
 
 
 def test_a_saved_bag_is_read_without_its_network(tmp_path: Path) -> None:

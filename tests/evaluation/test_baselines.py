@@ -20,11 +20,11 @@ def keys_of(texts: list[str]) -> np.ndarray:
     return 10 * np.arange(1, len(texts) + 1)
 
 
-def parts(texts: list[str], cuts: list[int]) -> list[tuple[np.ndarray, pa.StringArray]]:
+def parts(texts: list[str], cuts: list[int]) -> list[pa.Table]:
     """The texts, the last first, in parts that end at `cuts`."""
     keys, bounds = keys_of(texts), [0, *sorted(min(cut, len(texts)) for cut in cuts), len(texts)]
     slices = [slice(*ends) for ends in itertools.pairwise(bounds)]
-    return [(keys[::-1][part], pa.array(texts[::-1][part], pa.string())) for part in slices]
+    return [pa.table({"key": keys[::-1][part], "text": pa.array(texts[::-1][part], pa.string())}) for part in slices]
 
 
 def every_pair(texts: list[str]) -> list[np.ndarray]:

@@ -115,10 +115,10 @@ def find(
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
     signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions, groups)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
-    near = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
-    assert near.verified.partitions == partitions
-    pairs = Whole(near.verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
-    represented = near.representatives.read(0)
+    verified, copies = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
+    assert verified.partitions == partitions
+    pairs = Whole(verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
+    represented = copies.read(0)
     assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())
     owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))
     signatures = Table(f"{folder}/work/signatures", None, shards)

@@ -11,13 +11,14 @@ from oracles.slow_neighbours import archives, as_rows, exact_order, random_bags,
 from scipy import sparse
 
 from dupq.errors import ClusterError, DupqError
+from dupq.neighbours.candidates import as_neighbours
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
 from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_bounds, quick_of, slack_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
-from dupq.neighbours.tiles import Search, as_neighbours, block, search_tile, top_k
+from dupq.neighbours.tiles import Search, block, search_tile, top_k
 
 HOST = torch.device("cpu")
 HYBRID = Measure("cosine", 0.7, 1.3)

@@ -181,9 +181,11 @@ def test_pairs_that_are_not_kept_are_counted(is_diagonal: bool) -> None:
     left, right = two_blocks(is_diagonal)
     whole, counted = (search_tile(left, right, Search(COSINE, 0, 0.2, keeps)) for keeps in (True, False))
     assert len(whole[2].left) > len(counted[2].left) == 0
-    for side in (0, 1):
-        assert (counted[side].above == whole[side].above).all()
-    assert whole[0].above.sum() == len(whole[2].left) * (1 + is_diagonal)
+    ends = [key for pair in zip(whole[2].left.tolist(), whole[2].right.tolist(), strict=True) for key in pair]
+    assert (counted[3] == whole[3]).all()
+    assert whole[3].sum() == len(ends) / (2 - is_diagonal)
+    if is_diagonal:
+        assert whole[3].tolist() == [ends.count(key) for key in left.keys.tolist()]
 
 
 def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from oracles.slow_neighbours import as_rows, random_bags, slow_top_k
 
+from dupq.neighbours.candidates import as_neighbours
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import device_questions as lists_module
@@ -28,8 +29,8 @@ from dupq.neighbours.gpu.device_questions import (
     upload,
 )
 from dupq.neighbours.gpu.kernels import Tiles
-from dupq.neighbours.gpu.search import nearest_of_all, nearest_targets
-from dupq.neighbours.tiles import Search, as_neighbours, block, search_tile
+from dupq.neighbours.gpu.search import nearest_of_all, nearest_of_share
+from dupq.neighbours.tiles import Search, block, search_tile
 
 HYBRID = Measure("cosine", 0.7, 1.3)
 MEASURES = [Measure(), HYBRID, Measure("manhattan"), Measure("euclidean")]
@@ -209,8 +210,9 @@ def test_kernel_tells_a_thousand_near_copies_of_one_question_apart(
     vectors[8:1_008] = vectors[8] + generator.normal(size=(1_000, 16)) / 4_000
     archive = Embeddings(generator.permutation(count), vectors.astype(np.float16))
     some = archive.take(slice(7, 10))
-    keys, found = nearest_targets(some, [archive], Measure(), 4, device)
-    left = block(some.take(np.argsort(some.keys)), Measure())
+    some = some.take(np.argsort(some.keys))
+    keys, found = next(nearest_of_share([some], [[archive]], Measure(), 4, device))
+    left = block(some, Measure())
     expected = search_tile(left, block(archive, Measure()), Search(Measure(), 4))[0]
     assert lost
     np.testing.assert_array_equal(keys, left.keys)

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from dupq.encoders.encoding import build
+from dupq.encoders.saved import FEWEST_TITLES
 from dupq.settings import config
+from dupq.text.questions import TitlesAndBodies
 from dupq.text.token_arrays import TokenIds
-from dupq.training.pairs import TitlesAndBodies
 from dupq.training.steps import development
-from dupq.training.steps.development import FEWEST_TITLES, HeldOut, body_map, held_out_keys, hold_out
+from dupq.training.steps.development import HeldOut, body_map, held_out_keys, hold_out
 
 WORDS = 40
 SETTINGS = config.load("dupq", ["training.development_pool=120"])
@@ -46,7 +47,7 @@ def test_a_share_of_the_questions_is_set_apart_whatever_their_order(count: int) 
     assert len(asked) == min(len(keys) // 20, 120)
     assert sorted([*asked, *kept.keys.tolist()]) == keys
     assert set(asked) == {int(title[0]) for title in same.titles}
-    assert [-int(body[0]) for body in apart.bodies[: len(asked)]] == asked
+    assert [-int(body[0]) for body in [*apart.bodies][: len(asked)]] == asked
     assert len({int(body[0]) for body in apart.bodies}) == min(len(keys), 120)
     assert {int(title[0]) for title in kept.titles} == {-int(body[0]) for body in kept.bodies} == set(kept.keys)
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +23,13 @@ def test_code_is_removed_kept_or_prefixed() -> None:
     assert body(CODE, "removed") == "use a or maybe"
     assert body(CODE, "kept") == "use a for loop or while x y maybe"
     assert body(CODE, "prefixed") == "use a CODE_for CODE_loop or CODE_while CODE_x CODE_y maybe"
+
+
+def test_the_first_text_of_a_process_is_split_as_all_others() -> None:
+    """ICU by itself takes a leading ー for a part of the first word, and never again."""
+    code = "from dupq.text.tokens import tokens; print(tokens('ーあ') == tokens('ーあ') == ['ー', 'あ'])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "True\n"
 
 
 def test_each_link_becomes_one_token_in_whatever_form() -> None:

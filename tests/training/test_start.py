@@ -113,7 +113,7 @@ def test_the_one_that_ships_knows_words_that_an_archive_lacks() -> None:
     reader = train_on_texts(table(["How do I bake bread?", "Capital of Mongolia"]), settings_from("base"))
     assert isinstance(reader.vocabulary, Vocabulary)
     titles = table(["loaf in the oven", "baking bread", "moons of Jupiter"])
-    vectors = reader.encode(titles)[0].vectors.astype(np.float32)
+    vectors = reader.encode(titles).vectors.astype(np.float32)
     scores = vectors @ vectors.T
     assert scores[0, 1] > scores[0, 2] + 0.2
     assert scores[0, 1] > scores[1, 2] + 0.2

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dupq.settings.sections import TitleBodySettings
 from dupq.text.keys import ID_BITS
+from dupq.text.questions import TitlesAndBodies
 from dupq.text.token_arrays import TokenIds
-from dupq.training.pairs import TitlesAndBodies, title_body_examples
+from dupq.training.pairs import title_body_examples
 
 SIZE = 70
 

@@ -34,16 +34,16 @@ def test_what_word2vec_writes_is_read(tmp_path: Path, packed: bool) -> None:
     if packed:
         path = path.rename(path.with_name("vectors.txt.gz"))
         path.write_bytes(gzip.compress(path.read_bytes()))
-    actual = read_vectors(str(path), ["خبز", "flour", "bread"], 3)
-    assert actual.is_found.tolist() == [True, False, True]
-    assert actual.table.tolist() == [[3, 2, 1], [0, 0, 0], [0.5, -1, 2]]
+    vectors, is_found = read_vectors(str(path), ["خبز", "flour", "bread"], 3)
+    assert is_found.tolist() == [True, False, True]
+    assert vectors.tolist() == [[3, 2, 1], [0, 0, 0], [0.5, -1, 2]]
 
 
 def test_glove_has_no_first_line_and_words_with_spaces(tmp_path: Path) -> None:
     uri = write_text(tmp_path / "glove.txt", ["bread 0.5 -1 2", ". . . 1 1 1", "bread 9 9 9", "at me@x.org 1 2 3"])
-    actual = read_vectors(uri, ["bread", "."], 3)
-    assert actual.table.tolist() == [[0.5, -1, 2], [0, 0, 0]]
-    assert actual.is_found.tolist() == [True, False]
+    vectors, is_found = read_vectors(uri, ["bread", "."], 3)
+    assert vectors.tolist() == [[0.5, -1, 2], [0, 0, 0]]
+    assert is_found.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_packed_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
 
 def test_vectors_are_read_from_s3(s3: str) -> None:
     storage.write_bytes(f"{s3}/vectors/glove.txt", b"bread 1 2 3\nrye 4 5 6\n")
-    assert read_vectors(f"{s3}/vectors/glove.txt", ["rye"], 3).table.tolist() == [[4, 5, 6]]
+    assert read_vectors(f"{s3}/vectors/glove.txt", ["rye"], 3)[0].tolist() == [[4, 5, 6]]
 
 
 SENTENCES = [["bread", "rye", "flour"]] * 3 + [["bread", "rye"]] * 2

@@ -173,7 +173,7 @@ def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: s
     cosines[p < FLOOR] = np.nan  # their questions have vectors because of other pairs
     columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
     model = fit_teacher(Labelled(np.zeros((len(p), 0)), *columns), p, cosines, read_prior(prior))
-    return Counted(model._asdict(), second=pa.table([_with_nulls(cosines)], schema=COSINES))
+    return Counted(model._asdict(), second=pa.table([pa.array(cosines, from_pandas=True)], schema=COSINES))
 
 
 def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.Table:
@@ -183,8 +183,4 @@ def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.
     cosines[p < np.float32(FLOOR)] = np.nan
     moved = TeacherModel(**model).probabilities(p, cosines).astype(np.float32)
     columns = [pairs[name] for name in SCORED.names[:-2]]  # all but probability and teacher
-    return pa.table([*columns, moved, _with_nulls(cosines)], schema=SCORED)
-
-
-def _with_nulls(cosines: np.ndarray) -> pa.Array:
-    return pa.array(cosines, mask=np.isnan(cosines))
+    return pa.table([*columns, moved, pa.array(cosines, from_pandas=True)], schema=SCORED)

@@ -235,7 +235,10 @@ def calibration(
         "fitness": fitness,
     }
     counts = {"rows_out": len(features), "development pairs among neighbours": int(pairs.is_linked.sum())}
-    return Counted(record, counts, _fitted(Sites(request.sites), evidence, pairs, features, probabilities))
+    sites, lists = Sites(request.sites), pa.FixedSizeListArray.from_arrays(features.ravel(), features.shape[1])
+    ends = (column for side in pairs_in(evidence).T for column in sites.columns(side))
+    columns = *ends, evidence["similarity"], *pairs[1:], probabilities, lists
+    return Counted(record, counts, pa.table([*columns], schema=CALIBRATION_PAIRS))
 
 
 def labelled(pairs: SampledPairs, evidence: pa.Table, features: np.ndarray, prior: Prior) -> Labelled:
@@ -263,9 +266,3 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, me
         return None
     step = measure.highest / _FLOOR_STEPS
     return float(np.ceil(scores[order][is_enough[-1]] / step) * step)
-
-
-def _fitted(sites: Sites, evidence: pa.Table, pairs: SampledPairs, features: np.ndarray, p: np.ndarray) -> pa.Table:
-    ends = (column for side in pairs_in(evidence).T for column in sites.columns(side))
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1])
-    return pa.table([*ends, evidence["similarity"], *pairs[1:], p, lists], schema=CALIBRATION_PAIRS)

@@ -28,15 +28,7 @@ from dupq import storage
 from dupq.archive import partitions
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
-from dupq.clusters.identity import (
-    REASONS,
-    Clustering,
-    canonical_questions,
-    changes,
-    cluster_ids,
-    read_clusters,
-    written_ids,
-)
+from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
 from dupq.clusters.steps.decide import Known
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
@@ -185,10 +177,10 @@ def clusters_of(
         pc.fill_null(own[name], default).to_numpy()
         for name, default in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
     )
-    is_alone = ~is_member & are_among(alone["key"].to_numpy(), keys)
+    is_alone, labels = pa.array(~is_member & are_among(alone["key"].to_numpy(), keys)), sites.labels(ids)
     columns = [
         *sites.columns(keys),
-        written_ids(sites.labels(ids), is_alone),
+        pc.if_else(is_alone, pc.binary_join_element_wise(labels, "~alone", ""), labels),
         *sites.columns(canonical),
         pa.array(canonical == keys),
         pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
@@ -241,9 +233,8 @@ def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa
     pairs = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
     p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
     edges, first = np.unique(pairs, axis=0, return_index=True)
-    keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
-    ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
-    inside = (ends[0] == ends[1]) & are_among(keys, edges[:, 0])
+    ends = _clusters_of(edges, members).T
+    inside = (ends[0] == ends[1]) & are_among(members["key"].to_numpy(), edges[:, 0])
     return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
 
 
@@ -255,10 +246,11 @@ def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.
     figures = [("probability", "count"), ("probability", "min"), ("probability", "mean")]
     grouped = edges.group_by("cluster", use_threads=False).aggregate(figures).sort_by("cluster")
     clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
-    keys, owners = members["key"].to_numpy(), members["cluster"].to_numpy()
     bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
-    bridge_counts = np.bincount(np.searchsorted(clusters, represented(bridges, keys, owners)), minlength=len(clusters))
-    first = members.take(pa.array(np.searchsorted(keys, clusters)))  # a cluster is named by its smallest member
+    bridge_counts = np.bincount(np.searchsorted(clusters, _clusters_of(bridges, members)), minlength=len(clusters))
+    first = members.take(
+        pa.array(np.searchsorted(members["key"].to_numpy(), clusters))
+    )  # a cluster is named by its smallest member
     ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
     columns = clusters, ids, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts, means
     return pa.table([*columns], schema=_FIGURES)
@@ -326,16 +318,16 @@ def likeliest_of(
     pairs = sites.pack_pairs(table, "pairs")
     clusters = _clusters_of(pairs, members)
     judged_clusters = _clusters_of(judged.pairs, members)  # whatever the verdict
-    linked = represented(clusters, settled["key"].to_numpy(), settled["cluster"].to_numpy())
+    linked = _clusters_of(clusters, settled)
     is_judged = are_pairs_among(np.sort(judged_clusters, axis=1), np.sort(clusters, axis=1))
     rows = np.flatnonzero((linked[:, 0] != linked[:, 1]) & ~is_judged)
     rows = rows[likeliest(pairs[rows], table["probability"].to_numpy()[rows], clusters[rows], most)]
     return pa.table([*pairs[rows].T, *table.take(pa.array(rows)).columns], schema=_CHOSEN)
 
 
-def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
-    """Return the clusters of pairs of keys; a question in none is a cluster of its own."""
-    return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
+def _clusters_of(keys: np.ndarray, members: pa.Table) -> np.ndarray:
+    """Return the clusters of keys (any shape); a question in none is a cluster of its own."""
+    return represented(keys, members["key"].to_numpy(), members["cluster"].to_numpy())
 
 
 def are_together(pairs: np.ndarray, members: pa.Table) -> np.ndarray:

@@ -26,7 +26,7 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import EUCLIDEAN, MANHATTAN, Rule
 from dupq.neighbours.products import Matrix, distance_margin, margin, with_slack
 
-_SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, which one program of a kernel sorts
+_SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, powers of two that one program sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
 
 
@@ -55,18 +55,6 @@ class Lists(NamedTuple):
 
 def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
     """Return lists and buffers without candidates. Memory: 12 k bytes per question, and 4 per entry of its buffer."""
-    room = _buffer_size(questions, k, device)
-    return Lists(
-        torch.full((questions, k), -torch.inf, dtype=torch.float64, device=device),
-        torch.full((questions, k), -1, dtype=torch.int32, device=device),
-        torch.full((questions,), -torch.inf, device=device),
-        torch.zeros(questions, dtype=torch.int32, device=device),
-        torch.empty((questions, room), dtype=torch.int32, device=device),
-    )
-
-
-def _buffer_size(questions: int, k: int, device: torch.device) -> int:
-    """Return the size of a buffer, which with a list makes a power of two."""
     size = _SMALLEST
     while size < 4 * k:
         size *= 2
@@ -74,7 +62,13 @@ def _buffer_size(questions: int, k: int, device: torch.device) -> int:
         free = _BUFFER_SHARE * torch.cuda.mem_get_info(device)[0]
         while size < _LARGEST and 8 * size * questions <= free:
             size *= 2
-    return size - k
+    return Lists(
+        torch.full((questions, k), -torch.inf, dtype=torch.float64, device=device),
+        torch.full((questions, k), -1, dtype=torch.int32, device=device),
+        torch.full((questions,), -torch.inf, device=device),
+        torch.zeros(questions, dtype=torch.int32, device=device),
+        torch.empty((questions, size - k), dtype=torch.int32, device=device),
+    )
 
 
 STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product

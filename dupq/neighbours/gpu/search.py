@@ -66,8 +66,7 @@ def nearest_of_all(
     Questions with a zero vector and no words are left out. Memory: see `room_on`.
     """
     rule = rule_of(measure)
-    keys_of_blocks, questions = _uploaded(blocks, rule, device)
-    keys = np.concatenate(keys_of_blocks)
+    keys, rows_of_blocks, questions = _uploaded(blocks, rule, device)
     if len(keys):
         quick = quick_of(questions, rule, columns_of_words(questions))
         search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
@@ -75,8 +74,8 @@ def nearest_of_all(
         lists = search.lists
     else:
         lists = empty_lists(0, k, device)
-    for own, rows in zip(keys_of_blocks, _rows_of(keys_of_blocks), strict=True):
-        yield own, _on_host(lists.view(rows), keys)
+    for rows in rows_of_blocks:
+        yield keys[rows], _on_host(lists.view(rows), keys)
 
 
 def nearest_of_share(
@@ -88,52 +87,36 @@ def nearest_of_share(
     blocks of `own`, and those of one element of `others`. Memory: see `room_on`.
     """
     rule = rule_of(measure)
-    keys_of_blocks, left = _uploaded(own, rule, device)
-    keys = np.concatenate(keys_of_blocks)
+    keys, rows_of_blocks, left = _uploaded(own, rule, device)
     nearest = empty_nearest(len(keys), k)
     if len(keys):
         column = columns_of_words(left)
         quick = quick_of(left, rule, column)
         for blocks in others:
-            keys_of_right, right = _uploaded(blocks, rule, device)
-            right_keys = np.concatenate(keys_of_right)
+            right_keys, _, right = _uploaded(blocks, rule, device)
             if len(right_keys):
                 search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
                 search.find_targets(nearest.scores[:, -1])
                 merge(nearest, _on_host(search.lists, right_keys))
                 del search
             del right  # before the next ones come
-    for block_keys, rows in zip(keys_of_blocks, _rows_of(keys_of_blocks), strict=True):
-        yield block_keys, Nearest(*(column[rows] for column in nearest))
-
-
-def nearest_targets(
-    queries: Embeddings, targets: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
-) -> tuple[np.ndarray, Nearest]:
-    """Return the queries' keys, ascending, and their k best among all targets, as `nearest_of_share` does."""
-    by_key = queries.take(np.argsort(queries.keys))
-    return next(nearest_of_share([by_key], ([target] for target in targets), measure, k, device))
+    for rows in rows_of_blocks:
+        yield keys[rows], Nearest(*(column[rows] for column in nearest))
 
 
 def _uploaded(
     blocks: Iterable[Embeddings], rule: Rule, device: torch.device
-) -> tuple[tuple[np.ndarray, ...], Questions]:
-    """Put blocks on a device, and return the keys of each and the questions of all."""
-    keys_of_blocks, uploaded = zip(*(upload(block, rule, device) for block in blocks), strict=True)
-    return keys_of_blocks, concatenate(list(uploaded))
-
-
-def _rows_of(keys_of_blocks: Iterable[np.ndarray]) -> list[slice]:
-    """Return the rows of each block among those of all."""
-    ends = np.cumsum([0, *map(len, keys_of_blocks)]).tolist()
-    return [slice(start, stop) for start, stop in pairwise(ends)]
+) -> tuple[np.ndarray, list[slice], Questions]:
+    """Put blocks on a device, and return the keys of all their questions, the rows of each block, and the questions."""
+    keys, uploaded = map(list, zip(*(upload(block, rule, device) for block in blocks), strict=True))
+    ends = np.cumsum([0, *map(len, keys)]).tolist()
+    return np.concatenate(keys), [slice(*rows) for rows in pairwise(ends)], concatenate(uploaded)
 
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
     """Return the lists with keys in place of row numbers."""
     key_of_row = torch.from_numpy(np.append(keys, -1)).to(lists.others.device)  # row -1, no neighbour, has key -1
-    others, scores = key_of_row[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy()
-    return Nearest(others, scores, np.zeros(len(others), np.int64))
+    return Nearest(key_of_row[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy())
 
 
 class _Search:

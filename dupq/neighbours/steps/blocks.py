@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import Readable, ReadWith, Table
 from dupq.job.tasks import at_next_step
+from dupq.neighbours import tiles
 from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.neighbours.exact import EMPTY
@@ -28,9 +29,6 @@ from dupq.settings.sections import NeighbourSettings
 from dupq.system import side_by_side
 from dupq.tables import BLOCKS
 from dupq.text.keys import Sites, are_among
-
-if TYPE_CHECKING:
-    from dupq.neighbours.tiles import Block
 
 # Questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies.
 _FEWEST, _MOST = 8_192, 131_072
@@ -88,7 +86,7 @@ class Questions(Readable):
         """The number of questions, with those that are excluded."""
         return sum(span.stop - span.start for span in self.spans)
 
-    def read(self) -> "Block":
+    def read(self) -> tiles.Block:
         """Return the block, cached."""
         return read_block(self)
 
@@ -108,14 +106,12 @@ class Questions(Readable):
 
 
 @functools.lru_cache(maxsize=2)  # so that the tiles of a wave, row by row, read about one block each
-def read_block(questions: Questions) -> "Block":
+def read_block(questions: Questions) -> tiles.Block:
     """Return the block of questions; on one thread, as each core has a task."""
     import torch
 
-    from dupq.neighbours.tiles import block
-
     torch.set_num_threads(1)
-    made = block(questions.embeddings(), questions.measure)
+    made = tiles.block(questions.embeddings(), questions.measure)
     pa.default_memory_pool().release_unused()  # Arrow would keep 300 MB of the tables of a block of 89,000
     return made
 

@@ -19,7 +19,6 @@ If a GPU is faster, it replaces all steps after the plan. With an earlier run on
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +31,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
+from dupq.neighbours import tiles
 from dupq.neighbours.candidates import Nearest, merged, nearest_in, nearest_table, nonempty_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
@@ -51,9 +51,6 @@ from dupq.neighbours.steps.blocks import (
 from dupq.runs.records import RunFiles
 from dupq.system import ahead, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
-
-if TYPE_CHECKING:
-    from dupq.neighbours.tiles import Block
 
 # Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
 # neighbours.scope=site, those of a site. Several GPUs search several sites, or three and more the shares of one. A
@@ -152,13 +149,6 @@ def _lists_of_share(
 TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
 
 
-class Side(NamedTuple):
-    """Questions, and their lists so far (NEAREST)."""
-
-    questions: Questions
-    lists: Partition
-
-
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
     """Make the lists of every embedded question: `nearest`, `directed`."""
     blocks = plan_search(run, shards, request)
@@ -167,26 +157,43 @@ def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -
     if gpus:
         search_on_gpus(run, blocks, request, gpus)
     else:
-        search_in_waves(run, search_each(run, blocks, request), waves(groups_of(blocks)), request)
+        search_in_waves(run, blocks, search_each(run, blocks, request), waves(groups_of(blocks)), request)
     finish(run, request)
 
 
-def search_in_waves(run: Run, sides: Sequence[Side], tiles: Sequence[Tiles], request: SearchRequest) -> None:
-    """Compare pairs of sides, wave by wave, and make the tables `nearest`, a partition per side, and `directed`."""
-    k, more = request.settings.k, [Partitions(())] * len(sides)
-    for wave, of_wave in enumerate(tiles, 1):
+def search_in_waves(
+    run: Run, blocks: Sequence[Questions], own: Sequence[Partition], plan: Sequence[Tiles], request: SearchRequest
+) -> None:
+    """Compare the blocks of each wave's tiles, and make `nearest`, a partition per block, and `directed`.
+
+    `own` are the blocks' lists so far (NEAREST).
+    """
+    measure, k, lists = request.measure, request.settings.k, [[of_block] for of_block in own]
+    for wave, of_wave in enumerate(plan, 1):
         if wave > 1:
-            lists = run.map(f"tiles/lists-{wave - 1}", merged_lists, *_lists_of(sides, more), k, into=NEAREST)
-            sides = [side._replace(lists=Partition(lists, number)) for number, side in enumerate(sides)]
-        more = _search_tiles(run, f"tiles/wave-{wave}", sides, of_wave, request)
-    inputs, nearest = (*_lists_of(sides, more), request.measure, k), run.table("nearest", NEAREST, len(sides))
+            made = run.map(f"tiles/lists-{wave - 1}", merged_lists, _per_task(lists), k, into=NEAREST)
+            lists = [[of_block] for of_block in partitions_of(made)]
+        sides = [[tile[side] for tile in of_wave] for side in (0, 1)]
+        inputs = (PerTask(tuple(blocks[number] for number in side)) for side in sides)
+        known = (PerTask(tuple(lists[number][0] for number in side)) for side in sides)
+        of_right = run.table(f"tiles/wave-{wave}-right", NEAREST, len(of_wave))
+        of_left = run.map(f"tiles/wave-{wave}", search_tile, *inputs, *known, measure, k, into=NEAREST, second=of_right)
+        for numbers, found in zip(sides, (of_left, of_right), strict=True):
+            for number, of_tile in zip(numbers, partitions_of(found), strict=True):
+                lists[number].append(of_tile)
+    final, nearest = (_per_task(lists), measure, k), run.table("nearest", NEAREST, len(blocks))
     run.shuffle(
-        "directed", final_lists, *inputs, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest
+        "directed", final_lists, *final, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest
     )
 
 
-def _lists_of(sides: Sequence[Side], more: Sequence[Partitions]) -> tuple[PerTask, PerTask]:
-    return PerTask(tuple(side.lists for side in sides)), PerTask(tuple(more))
+def _per_task(lists: Sequence[Sequence[Partition]]) -> PerTask:
+    return PerTask(tuple(Partitions(tuple(of_block)) for of_block in lists))
+
+
+def partitions_of(table: Table) -> list[Partition]:
+    """Return the partitions of a table."""
+    return [Partition(table, number) for number in range(table.partitions)]
 
 
 def plan_search(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
@@ -195,14 +202,12 @@ def plan_search(run: Run, shards: Sequence[Shard], request: SearchRequest) -> li
     uris = [storage.join(run.uri, "embeddings", shard.file) for shard in searched]
     counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], uris)
     files = [(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
-    rows = request.settings.block_rows or _block_rows(uris, sum(counts), request)
+    rows = request.settings.block_rows
+    if not rows:
+        each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
+        rows = block_rows(sum(counts), each, cluster.memory(), cluster.cpus())
     run.map("plan", plan_blocks, files, request.settings.scope, rows, into=BLOCKS)
     return blocks_of(run, request)
-
-
-def _block_rows(uris: Sequence[str], questions: int, request: SearchRequest) -> int:
-    each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
-    return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
 
 def _dimensions(uris: Sequence[str]) -> int:
@@ -217,57 +222,38 @@ def _words(uris: Sequence[str], measure: Measure) -> float:
     )
 
 
-def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Side]:
-    """Compare the questions of each block with each other."""
-    own = run.map("tiles/own", search_block, PerTask(tuple(blocks)), request.measure, request.settings.k, into=NEAREST)
-    return [Side(block, Partition(own, number)) for number, block in enumerate(blocks)]
+def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Partition]:
+    """Compare the questions of each block with each other, and return their lists (NEAREST)."""
+    inputs = PerTask(tuple(blocks)), request.measure, request.settings.k
+    return partitions_of(run.map("tiles/own", search_block, *inputs, into=NEAREST))
 
 
-def _search_tiles(run: Run, name: str, sides: Sequence[Side], tiles: Tiles, request: SearchRequest) -> list[Partitions]:
-    """Compare pairs of sides (indices), a task per pair, and return each side's lists from all of its tiles."""
-    pairs = [(sides[left], sides[right]) for left, right in tiles]
-    blocks = (PerTask(tuple(pair[side].questions for pair in pairs)) for side in (0, 1))
-    lists = (PerTask(tuple(pair[side].lists for pair in pairs)) for side in (0, 1))
-    of_right = run.table(f"{name}-right", NEAREST, len(tiles))
-    inputs = *blocks, *lists, request.measure, request.settings.k
-    of_left = run.map(name, search_tile, *inputs, into=NEAREST, second=of_right)
-    result: list[list[Partition]] = [[] for _ in sides]
-    for number, (left, right) in enumerate(tiles):
-        result[left].append(Partition(of_left, number))
-        result[right].append(Partition(of_right, number))
-    return [Partitions(tuple(lists)) for lists in result]
-
-
-def search_block(block: "Block", measure: Measure, k: int) -> pa.Table:
+def search_block(block: tiles.Block, measure: Measure, k: int) -> pa.Table:
     """Return the lists of a block's questions among themselves (NEAREST). Memory: the block and tiles.search_tile's."""
-    from dupq.neighbours.tiles import Search, search_tile
-
-    return nearest_table(block.keys, search_tile(block, block, Search(measure, k))[0])
+    return nearest_table(block.keys, tiles.search_tile(block, block, tiles.Search(measure, k))[0])
 
 
 def search_tile(
-    left: "Block", right: "Block", of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
+    left: tiles.Block, right: tiles.Block, of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
 ) -> Counted:
     """Return the neighbours of `left` in `right` (NEAREST), and those of `right` in `left` as second table.
 
     `of_left` and `of_right` are their lists so far: neighbours that are worse may be missing. Questions without
     neighbours have no row. Memory: two blocks, and their tile (tiles.search_tile).
     """
-    from dupq.neighbours.tiles import Search, search_tile
-
     known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
-    in_right, in_left, _ = search_tile(left, right, Search(measure, k), known=known)
+    in_right, in_left, *_ = tiles.search_tile(left, right, tiles.Search(measure, k), known=known)
     return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 
-def merged_lists(lists: pa.Table, more: Iterable[pa.Table], k: int) -> pa.Table:
-    """Return lists with `more` neighbours of their questions (all NEAREST)."""
-    return nearest_table(*merged(lists, more, k))
+def merged_lists(lists: Iterable[pa.Table], k: int) -> pa.Table:
+    """Return the first lists with the neighbours that the others have of their questions (all NEAREST)."""
+    return nearest_table(*merged(lists, k))
 
 
-def final_lists(lists: pa.Table, more: Iterable[pa.Table], measure: Measure, k: int) -> Counted:
+def final_lists(lists: Iterable[pa.Table], measure: Measure, k: int) -> Counted:
     """Return the merged lists (NEAREST) as rows for `pairs`; the second table has the lists."""
-    return lists_as_pairs(*merged(lists, more, k), measure)
+    return lists_as_pairs(*merged(lists, k), measure)
 
 
 def stored_lists(files: RunFiles) -> Files:

@@ -11,7 +11,6 @@ are compared again.
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +21,11 @@ from dupq.job.step import Counted
 from dupq.job.table import Files, PerTask
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.exact import rule_of
 from dupq.neighbours.steps.blocks import SearchRequest, blocks_of, select, with_left
+from dupq.neighbours.tiles import Block, Search, search_tile
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEIGHBOURS, ROW_RANGES
-
-if TYPE_CHECKING:
-    from dupq.neighbours.tiles import Block
 
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
@@ -70,22 +68,18 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
 
 def full_in(nearest: pa.Table, measure: Measure, k: int, floor: float) -> Counted:
     """Return the questions (KEYS) of lists (NEAREST) whose k neighbours all have a similarity of at least `floor`."""
-    from dupq.neighbours.exact import rule_of
-
     keys, lists = nearest_in(nearest, k)
     last = rule_of(measure).similarities(lists.scores[:, -1])
     full = keys[(lists.others[:, -1] >= 0) & (last >= np.float32(floor))]
     return Counted(pa.table([full], schema=KEYS), {FULL: len(full)})
 
 
-def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -> Counted:
+def count_pairs(left: Block, right: Block, measure: Measure, floor: float) -> Counted:
     """Return ranges of the rows of `left` with about _AT_ONCE pairs each (ROW_RANGES).
 
     Memory: two blocks, and their tile without k (tiles.search_tile).
     """
-    from dupq.neighbours.tiles import Search, search_tile
-
-    counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[0].above
+    counts = search_tile(left, right, Search(measure, 0, floor, keeps_pairs=False))[3]
     starts = np.flatnonzero(np.diff((np.cumsum(counts) - counts) // _AT_ONCE, prepend=-1))
     sums = np.add.reduceat(counts, starts) if len(starts) else starts
     ranges = pa.table([starts, np.append(starts[1:], len(counts))[: len(starts)], sums], schema=ROW_RANGES)
@@ -94,13 +88,11 @@ def count_pairs(left: "Block", right: "Block", measure: Measure, floor: float) -
     )
 
 
-def pairs_of_rows(left: "Block", right: "Block", rows: dict[str, int], measure: Measure, floor: float) -> pa.Table:
+def pairs_of_rows(left: Block, right: Block, rows: dict[str, int], measure: Measure, floor: float) -> pa.Table:
     """Return the pairs of a range (a row of ROW_RANGES) of `left` as rows for `pairs`, each once.
 
     Memory: two blocks, their tile without k (tiles.search_tile), and the pairs.
     """
-    from dupq.neighbours.tiles import Search, search_tile
-
     start, stop = rows["start"], rows["stop"]
     others = right.between(start, len(right.keys)) if left is right else right
     pairs = search_tile(left.between(start, stop), others, Search(measure, 0, floor))[2]

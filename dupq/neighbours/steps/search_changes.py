@@ -26,21 +26,15 @@ from dupq.errors import DupqError
 from dupq.job.earlier import record_if_usable
 from dupq.job.run import Run
 from dupq.job.step import Counted
-from dupq.job.table import Each, Files, Partition, ReadWith, Table, Whole
+from dupq.job.table import Each, Files, ReadWith, Whole
 from dupq.neighbours.candidates import nearest_in, nearest_table
-from dupq.neighbours.steps.blocks import (
-    FINGERPRINTS,
-    Questions,
-    SearchRequest,
-    fingerprints_in,
-    select,
-)
+from dupq.neighbours.steps.blocks import FINGERPRINTS, Questions, SearchRequest, fingerprints_in, select
 from dupq.neighbours.steps.search_all import (
     TABLES_OF_PLAN,
-    Side,
     find_neighbours,
     finish,
     gpus_for_search,
+    partitions_of,
     plan_search,
     search_each,
     search_in_waves,
@@ -89,26 +83,20 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
         find_neighbours(run, shards, request)
         return
     run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *TABLES_OF_PLAN)
-    earlier_run = EarlierLists(lists, tuple(side_by_side(storage.key_span, lists.uris)), sites)
-    _search_changes(run, blocks, request, changes, earlier_run)
-    finish(run, request)
-
-
-def _search_changes(
-    run: Run, blocks: Sequence[Questions], request: SearchRequest, changes: Table, earlier: "EarlierLists"
-) -> None:
-    queries = search_each(run, select(run, "tiles/queries", blocks, changes), request)
-    keys = ReadWith(_keys_of, (blocks,), len(blocks))
-    kept = run.map("tiles/earlier", earlier_lists, keys, Whole(changes), earlier, request.settings.k, into=NEAREST)
-    rest = [Side(replace(block, excluded=changes), Partition(kept, number)) for number, block in enumerate(blocks)]
-    sides = [*queries, *rest]
+    queries = select(run, "tiles/queries", blocks, changes)
+    own = search_each(run, queries, request)
+    keys, spans = ReadWith(_keys_of, (blocks,), len(blocks)), tuple(side_by_side(storage.key_span, lists.uris))
+    inputs = keys, Whole(changes), EarlierLists(lists, spans, sites), request.settings.k
+    unchanged = run.map("tiles/earlier", earlier_lists, *inputs, into=NEAREST)
+    sides = [*queries, *(replace(block, excluded=changes) for block in blocks)]
     tiles = [
         (left, right)
         for left in range(len(queries))
         for right in range(left + 1, len(sides))
-        if sides[left].questions.group == sides[right].questions.group
+        if sides[left].group == sides[right].group
     ]
-    search_in_waves(run, sides, [tiles], request)
+    search_in_waves(run, sides, [*own, *partitions_of(unchanged)], [tiles], request)
+    finish(run, request)
 
 
 def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from dupq import storage
 from dupq.encoders import saved
 from dupq.encoders.encoding import encode, rebuild
 from dupq.encoders.protocol import Encoder
+from dupq.encoders.saved import FEWEST_TITLES
 from dupq.evaluation.known_duplicates import RANKED, retrieval
 from dupq.evaluation.measures import best_accuracy
 from dupq.evaluation.rankers import EncoderRanker
@@ -23,20 +24,18 @@ from dupq.job.table import Each, Table
 from dupq.job.tasks import run_tasks
 from dupq.links import Known, Split
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.tiles import top_k
 from dupq.report import charts
 from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites, sample_by_hash
-from dupq.text.questions import Vocabulary
+from dupq.text.questions import TitlesAndBodies, Vocabulary
 from dupq.text.token_arrays import TokenIds
 from dupq.training.checkpoints import best_epoch, quality
-from dupq.training.pairs import TitlesAndBodies, with_random_negatives
+from dupq.training.pairs import with_random_negatives
 from dupq.training.steps.prepare import Prepared, known_in
 from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary_of
 
 FEWEST_QUESTIONS = 10  # of the development part
-FEWEST_TITLES = 50  # as for bodies_found in dupq/encoders/saved.py
 TITLES_SHARE = 0.05  # of the questions with titles and bodies; at most training.development_pool
 
 
@@ -76,12 +75,9 @@ def hold_out(buckets: Iterable[TitlesAndBodies], titled: np.ndarray, others: np.
 
 def body_map(network: Encoder, held_out: HeldOut, settings: Settings) -> float:
     """Return the mean over all titles of 1 / the rank of their own body, which counts 0 beyond rank RANKED."""
-    rows = settings.encode.batch_size
-    titles, bodies = (encode(network, texts, rows) for texts in held_out)
-    numbers = np.arange(len(held_out.bodies))
-    queries = Embeddings(2 * numbers[: len(held_out.titles)], *titles)  # a key is never its own neighbour
-    nearest = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], RANKED, network.measure)
-    return float((1 / nearest.ranks[nearest.neighbours == nearest.queries + 1]).sum() / len(held_out.titles))
+    titles, bodies = (encode(network, texts, settings.encode.batch_size) for texts in held_out)
+    ranks = saved.ranks_of_bodies(titles, bodies, RANKED, network.measure)
+    return float((1 / ranks).sum() / len(held_out.titles))
 
 
 def development_map(network: Encoder, sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
@@ -211,7 +207,7 @@ def _pair_threshold(texts: pa.Table, reader: saved.Reader, known: Known) -> tupl
     pool = np.union1d(sample_by_hash(keys, training.development_pool), known.split.questions_of("development"))
     if not len(links) or len(pool) < 3:
         return None, None
-    embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool))[0])
+    embedded = Embeddings(pool, *reader.encode(texts_among([texts], pool)))
     ranker = EncoderRanker([embedded], reader.network.measure)
     pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
     return best_accuracy(ranker.score(pairs.left, pairs.right), pairs.labels)

@@ -125,7 +125,7 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device
         actual = ", ".join(_text_settings(settings).values())
         raise DupqError(f"{uri}: the teacher reads {shown}, and these texts are {actual}; set them alike")
     saved.network.to(system.usable(device))
-    return saved.encode(table, _ROWS)[0].vectors
+    return saved.encode(table, _ROWS).vectors
 
 
 def _text_settings(settings: TextSettings) -> dict[str, str]:

@@ -26,9 +26,8 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS
 from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
-from dupq.text.questions import Vocabulary, token_ids
-from dupq.text.token_arrays import TokenIds, distinct_words
-from dupq.training.pairs import TitlesAndBodies, titles_and_bodies
+from dupq.text.questions import TitlesAndBodies, Vocabulary, titles_and_bodies, token_ids
+from dupq.text.token_arrays import TokenIds
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start_words
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
@@ -65,15 +64,12 @@ def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partit
     Texts without words, or with hashes of keys over `limit`, are not in the corpus; None keeps all out of it.
     """
     normaliser = normaliser_of(settings)
-    numbers, begins, words = distinct_words(normaliser.learned(texts["text"].combine_chunks()))
-    forms = pa.array(normaliser.each_form(words.to_pylist()), pa.large_string())
+    numbers, offsets, forms = normaliser.in_forms(normaliser.learned(texts["text"].combine_chunks()))
     counts = sum_counts(pa.table([forms, np.bincount(numbers, minlength=len(forms))], WORD_COUNTS.names).drop_null())
-    is_word = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
-    offsets = np.concatenate([[0], np.cumsum(is_word)])[begins]
     lengths = np.diff(offsets)
     is_sampled = limit is not None and key_hashes(texts["key"].to_numpy()) <= np.uint64(limit)
     is_read = (lengths > 0) & is_sampled
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers[is_word])))
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers)))
     corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
     return Counted(

@@ -14,7 +14,7 @@ from dupq.encoders.saved import PARTS
 from dupq.links import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
 from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import sample_by_hash
-from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negatives
+from dupq.training.pairs import Pairs, chosen_pairs, positives, with_random_negatives
 from dupq_papers.data.pair_sets import PairSet
 from dupq_papers.data.semeval_scores import Candidates
 from dupq_papers.systems.collection import Examples
@@ -62,14 +62,14 @@ def experiment(known: PairSet, settings: ExampleSettings) -> Experiment:
     for number, part in enumerate(PARTS):
         most = settings.training_pairs if part == _TRAIN else settings.measured_pairs
         found, over_sets = _positives(labels.duplicates, split, part, settings)
-        positives, wrong = (chosen_pairs(all_, most, settings.seed) for all_ in (found, others[part]))
+        duplicates, wrong = (chosen_pairs(all_, most, settings.seed) for all_ in (found, others[part]))
         if len(labels.others):
-            pairs[part] = _labelled(positives, wrong)
+            pairs[part] = _labelled(duplicates, wrong)
         else:
             generator, pool = np.random.default_rng([settings.seed, number]), known.collection.keys[parts == part]
-            left = generator.choice(pool, len(positives))
-            pairs[part] = with_random_negatives(positives, pool, split, 1, generator, left=left)
-        counts[f"{part}: pairs over the limit"] = len(found) - len(positives) + len(others[part]) - len(wrong)
+            left = generator.choice(pool, len(duplicates))
+            pairs[part] = with_random_negatives(duplicates, pool, split, 1, generator, left=left)
+        counts[f"{part}: pairs over the limit"] = len(found) - len(duplicates) + len(others[part]) - len(wrong)
         counts[f"{part}: pairs of large sets"] = over_sets
     queries = {part: _queries(split, part, settings.queries) for part in (_DEVELOPMENT, _TEST)}
     for part, asked in queries.items():
@@ -106,10 +106,9 @@ def parts_of(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.n
 
 def _positives(links: np.ndarray, split: Split, part: str, settings: ExampleSettings) -> tuple[np.ndarray, int]:
     """The positives of a part (int64, (m, 2)), and how many pairs of large sets were not drawn."""
-    if not settings.closed:
-        return split.links_of(part, links), 0
     as_training = Split(split.questions, split.sets, np.where(split.parts == part, _TRAIN, ""))
-    return closed(links, as_training, TrainingSettings(seed=settings.seed))
+    training = TrainingSettings(seed=settings.seed, positives="closed" if settings.closed else "links")
+    return positives(links, as_training, training)
 
 
 def _others_of(

@@ -17,11 +17,11 @@ from dupq.encoders.saved import Reader
 from dupq.errors import SettingError
 from dupq.links import Split
 from dupq.settings.config import Settings
-from dupq.text.questions import Vocabulary, token_ids
+from dupq.text.questions import Vocabulary, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training.loop import epoch_examples, mine_negatives, train_epoch, train_title_body
 from dupq.training.optimisation import decay, optimizer_for, seed_dropout
-from dupq.training.pairs import Sequences, titles_and_bodies
+from dupq.training.pairs import Sequences
 from dupq.training.start import new_network
 from dupq.training.word_vectors import WordVectors
 

@@ -72,7 +72,7 @@ def _learned_from(reader: Reader, known: KnownPairs) -> int:
 
 
 def _ranker(reader: Reader, texts: pa.Table) -> EncoderRanker:
-    return EncoderRanker([Embeddings(texts["key"].to_numpy(), *reader.encode(texts)[0])], reader.network.measure)
+    return EncoderRanker([Embeddings(texts["key"].to_numpy(), *reader.encode(texts))], reader.network.measure)
 
 
 class _Seen:

@@ -1,6 +1,7 @@
 """The Jaccard coefficient of shingle sets (Bogdanova et al. 2015, section 5.2), over a collection in memory."""
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from dupq.evaluation import rankers
@@ -17,7 +18,7 @@ class ShingleJaccard(rankers.ShingleJaccard):
 
     def __init__(self, collection: Collection, *, size: int = 1) -> None:
         """`size` is that of a shingle, in words."""
-        super().__init__([(collection.keys, collection.texts)], size)
+        super().__init__([pa.table({"key": collection.keys, "text": collection.texts})], size)
         self._collection = collection
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 from sklearn.svm import SVC
 
@@ -94,7 +95,7 @@ class Svm:
         features = pair_features(self._ngrams, rows, others)
         if not self._shingles:
             return features
-        texts = [(self._collection.keys, self._collection.texts)]
+        texts = [pa.table({"key": self._collection.keys, "text": self._collection.texts})]
         shared = [ShingleJaccard(texts, size).score(left, right) for size in SIZES]
         return sparse.hstack([features, sparse.csr_array(np.stack(shared, axis=1))], format="csr")
 

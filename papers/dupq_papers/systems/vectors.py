@@ -61,12 +61,13 @@ def bags(
 
     float64. Filters of `reading` that leave nothing of a text leave it whole.
     """
-    read_words = normaliser_of(reading).words
-    counter = CountVectorizer(analyzer=read_words, vocabulary=words, lowercase=False, dtype=np.float64)
-    stored = texts.to_pylist()
-    if words is None and not any(stored):  # which scikit-learn refuses
-        return (), sparse.csr_array((len(stored), 0))
-    counts = sparse.csr_array(counter.fit_transform(stored))
+    normaliser = normaliser_of(reading)
+    numbers, offsets, forms = normaliser.in_forms(normaliser.read(texts))
+    read = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers))).to_pylist()
+    if words is None and not any(read):  # which scikit-learn refuses
+        return (), sparse.csr_array((len(read), 0))
+    counter = CountVectorizer(analyzer=list, vocabulary=words, lowercase=False, dtype=np.float64)
+    counts = sparse.csr_array(counter.fit_transform(read))
     counts.sort_indices()
     return tuple(counter.get_feature_names_out().tolist()), counts
 

@@ -97,7 +97,7 @@ def written(folder: Path, *tables: dict[int, list[int]]) -> Files:
         keys, others = np.array(list(table)), np.array([[*some, *[-1] * (2 - len(some))] for some in table.values()])
         scores = np.where(others < 0, -np.inf, -others.astype(float))
         uris.append(str(folder / f"{number}.parquet"))
-        storage.write_table(uris[-1], nearest_table(keys, Nearest(others, scores, np.zeros(len(keys), int))), NEAREST)
+        storage.write_table(uris[-1], nearest_table(keys, Nearest(others, scores)), NEAREST)
     return Files(tuple(uris), NEAREST)
 
 
