@@ -219,6 +219,44 @@ def above_sites(table: str) -> tuple[str, list[storage.File]]:
     return root, [file._replace(relative=file.uri.removeprefix(f"{root}/")) for file in files]
 
 
+# The inputs of a run: the contents that identify it, and the files that it copies because it reads them more than once.
+#
+# Links, truth, verdicts, prior and encoder are small. They may be replaced while a run is at work, and two stages would
+# then read two versions. The questions are large: they are read in place, and checked for changes.
+
+
+class Input(NamedTuple):
+    """An input file, as it was when the run was opened."""
+
+    uri: str
+    path: str  # of its copy, below the run's inputs
+    checksum: str
+
+
+def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
+    """Return the file `uri`, or the Parquet files below that folder, or its files with these names."""
+    uri = storage.absolute(uri)  # a task may have another working directory
+    if storage.kind(uri) == "file":
+        return [Input(uri, path, storage.checksum(uri))]
+    if names:
+        paths = [(storage.join(uri, name), storage.join(path, name)) for name in names]
+    else:
+        _, files = above_sites(uri)
+        paths = [(file.uri, storage.join(path, file.relative)) for file in files]
+    checksums = side_by_side(storage.checksum, [source for source, _ in paths])
+    return [Input(*of_file, checksum) for of_file, checksum in zip(paths, checksums, strict=True)]
+
+
+def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
+    """Return the path and the checksum of each shard of a table (URI) that a run reads.
+
+    The shards are given, as a second listing may differ if an ingest ends in between.
+    """
+    uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
+    checksums = side_by_side(storage.checksum, uris)
+    return [[uri.removeprefix(folder), checksum] for uri, checksum in zip(uris, checksums, strict=True)]
+
+
 def link_files(uri: str) -> list[tuple[str, str]]:
     """Return the files of a links table with their sites. Raises DupqError if there are none."""
     return [(file.uri, _shards_site_of(file.uri)) for file in _tables(uri, "link")]

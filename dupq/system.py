@@ -10,7 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -93,7 +93,7 @@ def side_by_side(
 ) -> list[_Result]:
     """Return the result of `function` for each item, in their order, from threads that wait for storage together.
 
-    Raises the error of the first item that has one. Files that `function` writes are not recorded.
+    Raises the error of the first item that has one. Files that `function` writes are recorded as those of this thread.
     """
     return list(ahead(function, items, threads))
 
@@ -105,7 +105,7 @@ def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item], most: in
         for item in items:
             if len(waiting) == most:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(function, item))
+            waiting.append(pool.submit(copy_context().run, function, item))  # with the recorders of this thread
         while waiting:
             yield waiting.popleft().result()
 
@@ -144,13 +144,14 @@ class Written(TypedDict):
     rows: int | None  # of a table
 
 
-# The open recorders of a thread. Other threads, which write progress or a heartbeat, begin with none.
+# The open recorders of a thread and of those that `ahead` starts for it. Others, which write progress or a heartbeat,
+# begin with none.
 _recorders: ContextVar[tuple[dict[str, Written], ...]] = ContextVar("recorders", default=())
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[dict[str, Written]]:
-    """Record by URI the files that this thread writes, and does not delete again, within the block."""
+    """Record by URI the files that this thread, also by `ahead`, writes and does not delete again within the block."""
     written: dict[str, Written] = {}
     before = _recorders.set((*_recorders.get(), written))
     try:
@@ -173,5 +174,6 @@ def note(written: Mapping[str, Written]) -> None:
 def forget(uri: str) -> None:
     """Remove a file, or all files of a folder, from the record."""
     for recorder in _recorders.get():
-        for file in [file for file in recorder if file == uri or file.startswith(f"{uri}/")]:
-            del recorder[file]
+        for file in [*recorder]:  # to which another thread may add
+            if file == uri or file.startswith(f"{uri}/"):
+                recorder.pop(file, None)

@@ -19,7 +19,7 @@ from dupq import objects, storage, tables
 from dupq.cli import main
 from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.job.table import read_partition, write_batches
+from dupq.job.table import Shuffled, write_batches
 from dupq.runs import progress
 from dupq.runs.reader import stored
 from dupq.system import recording
@@ -91,7 +91,7 @@ READS: dict[str, Callable[[str], object]] = {
     "read a stream": _read_stream,
     "read a table": lambda folder: storage.read_table(f"{folder}/table.parquet"),
     "read pieces": _read_pieces,
-    "read an exchanged part": lambda folder: read_partition([f"{folder}/parts"], 0),
+    "read an exchanged part": lambda folder: Shuffled((f"{folder}/parts",), None, 2).batches(0),
     "kind of a file": lambda folder: storage.kind(f"{folder}/text"),
     "kind of a folder": storage.kind,
     "kind of nothing": lambda folder: storage.kind(f"{folder}/nothing"),
@@ -457,8 +457,8 @@ def test_a_small_file_takes_one_request_and_an_exchanged_part_two(folder: str, p
     write_batches(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
     for read, wanted in (
         (lambda: storage.read_table(f"{folder}/table.parquet"), 1),
-        (lambda: read_partition([f"{folder}/parts"], 0), 2),
-        (lambda: read_partition([f"{folder}/parts"], 1), 2),
+        (lambda: Shuffled((f"{folder}/parts",), None, 2).batches(0), 2),
+        (lambda: Shuffled((f"{folder}/parts",), None, 2).batches(1), 2),
     ):
         proxy.requests.clear()
         read()

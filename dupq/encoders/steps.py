@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
@@ -28,7 +29,7 @@ from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitnes
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
-from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in, read_embeddings
+from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.step import Counted, Counts, unless_finished
@@ -39,7 +40,7 @@ from dupq.neighbours.exact import fingerprints
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
-from dupq.system import Written, ahead, note, recording, side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
 from dupq.text.questions import token_ids
@@ -228,7 +229,9 @@ def _reusable(context: EncodeContext, name: str, keys: np.ndarray) -> tuple[list
     site = Sites(context.sites).names[int(keys[0]) >> ID_BITS]
     files, earlier, left_out = find_contents(context.earlier, site, contents.ids)
     same = contents.ids[earlier.are_same(contents.ids, contents.hashes)]
-    return read_embeddings(context.earlier, files, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
+    ids = pa.array(np.intersect1d(same, keys & MAXIMUM_ID))
+    tables = (storage.read_table(storage.join(context.earlier.embeddings, file)) for file in files)
+    return [table.filter(pc.is_in(table["question_id"], ids)) for table in tables], left_out
 
 
 @lru_cache(maxsize=1)
@@ -248,15 +251,8 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     Memory of the host: four shards, and the encoder. A task reads the encoder each time: kept in the process, it would
     take memory during later stages.
     """
-    embedder = Embedder(context)
-
-    def encode(name: str) -> tuple[Counts, dict[str, Written]]:
-        with recording() as written:  # by this thread
-            return encode_shard(context, name, embedder), written
-
-    total: Counter[str] = Counter()
-    for counts, written in ahead(encode, names, _AT_ONCE):
-        note(written)
+    embedder, total = Embedder(context), Counter[str]()
+    for counts in ahead(lambda name: encode_shard(context, name, embedder), names, _AT_ONCE):
         total.update(counts)
     return dict(total)
 

@@ -16,7 +16,7 @@ import ray
 
 from dupq.errors import DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, enough_memory
+from dupq.job.gpus import end_gpu_processes, enough_memory
 from dupq.job.step import Counts
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
@@ -58,7 +58,7 @@ def run_in_actors(
     cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
     outcomes: list[Outcome] = []
     failure: BaseException | None = None
-    WORKERS.end()  # the actors need their GPUs
+    end_gpu_processes()  # the actors need their GPUs
     try:
         outcomes = _run(name, _Job(hold, work, calls, cluster.build()), pool)
     except Exception as error:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import ray
@@ -130,9 +129,19 @@ def _init(address: str) -> None:
     if address != "local":
         ray.init(address=address, **_QUIET)
         return
+    from unittest.mock import patch  # a slow import, which tasks need not have
+
     # Given a token, Ray requires it, unless RAY_AUTH_MODE says otherwise, and writes none into the home folder.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    with _for_one_machine():
+    # By default Ray takes an external address, so that other nodes could join, and starts a scaler of clusters, a
+    # server for the dashboard, and what sends the workers' logs to a driver that does not want them: a second of a CPU
+    # and 140 MB for each start.
+    lean: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    with (
+        patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False),
+        patch.object(parameter, "RayParams", partial(parameter.RayParams, **lean)),
+        patch.object(services, "start_api_server", lambda *_, **__: (None, None)),
+    ):
         ray.init(
             address="local",
             num_cpus=_cpus_here(),
@@ -179,30 +188,6 @@ def _object_store_bytes() -> int:
 
 
 @contextlib.contextmanager
-def _for_one_machine() -> Iterator[None]:
-    """Let Ray use 127.0.0.1 and start without what a job on one machine never asks.
-
-    By default it takes an external address, so that other nodes could join, and starts a scaler of clusters, a server
-    for the dashboard, and what sends the workers' logs to a driver that does not want them: a second of a CPU and
-    140 MB for each start.
-    """
-    lean: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
-    replaced: list[tuple[ModuleType, str, object]] = [
-        (ray_constants, "ENABLE_RAY_CLUSTER", False),
-        (parameter, "RayParams", partial(parameter.RayParams, **lean)),
-        (services, "start_api_server", lambda *_, **__: (None, None)),
-    ]
-    before = [getattr(module, name) for module, name, _ in replaced]
-    for module, name, value in replaced:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name, _), value in zip(replaced, before, strict=True):
-            setattr(module, name, value)
-
-
-@contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
     """Silence descriptor 2: Ray's core prints its log level there, and no setting prevents it."""
     sys.stderr.flush()
@@ -220,7 +205,8 @@ def _check_nodes() -> None:
     """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
     job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
     alive = [node for node in ray.nodes() if node["Alive"]]
-    builds = [remote.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
+    strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+    builds = [remote.options(num_cpus=0, scheduling_strategy=strategy).remote() for strategy in strategies]
     for node, its_build in zip(alive, builds, strict=True):
         name = node["NodeManagerAddress"]
         try:
@@ -232,11 +218,6 @@ def _check_nodes() -> None:
             ) from error
         except ray.exceptions.RayError:  # the node was lost meanwhile
             continue
-
-
-def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
-    """Return the scheduling strategy that runs a task on this node or not at all."""
-    return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def gpus() -> int:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.archive import read_shard
@@ -184,11 +183,3 @@ def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
     for batch in storage.read_batches(uri, QUESTION_TEXTS, QUESTION_TEXTS.names, _BATCH_ROWS):
         keys = sites.pack(site, batch["key"].to_numpy() & MAXIMUM_ID, uri)
         yield pa.Table.from_batches([batch]).set_column(0, QUESTION_TEXTS.field("key"), pa.array(keys))
-
-
-def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> list[pa.Table]:
-    """Return the rows of embeddings of the questions `ids` in each of these files; not all may have some."""
-    tables = (storage.read_table(storage.join(earlier.embeddings, name)) for name in names)
-    return [
-        table.replace_schema_metadata(None).filter(pc.is_in(table["question_id"], pa.array(ids))) for table in tables
-    ]

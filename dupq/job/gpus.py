@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq import system
 from dupq.errors import ClusterError, DupqError
@@ -54,43 +55,38 @@ class _Worker:
                 torch.cuda.empty_cache()  # the next stage has tensors of other sizes
 
 
-class GpuWorkers:
-    """The GPU processes of this job, started on demand."""
-
-    def __init__(self) -> None:
-        """Start with no process."""
-        self._idle: list[Any] = []
-        self._busy: dict[ray.ObjectRef[Any], Any] = {}
-
-    def start(
-        self, function: Callable[..., Result], *arguments: object, node: str | None = None
-    ) -> "ray.ObjectRef[Result]":
-        """Call `function` in a process with a GPU: an idle one, else a new one, on `node` if given."""
-        actor: Any = None if node is not None or not self._idle else self._idle.pop()
-        if actor is None:
-            where = {} if node is None else {"scheduling_strategy": cluster.only_on(node)}
-            actor = ray.remote(_Worker).options(num_cpus=0, num_gpus=1, **where).remote()
-        started: ray.ObjectRef[Result] = actor.call.remote(function, *arguments)
-        self._busy[started] = actor
-        return started
-
-    def ended(self, call: "ray.ObjectRef[Result]", is_alive: bool = True) -> None:
-        """Note that a call is over: its process is idle now, or lost. Does nothing for a call not started here."""
-        actor = self._busy.pop(call, None)
-        if actor is not None and is_alive:
-            self._idle.append(actor)
-        elif actor is not None:
-            ray.kill(actor)
-
-    def end(self) -> None:
-        """End all processes."""
-        for call in [*self._busy]:
-            self.ended(call, is_alive=False)
-        while self._idle:
-            ray.kill(self._idle.pop())
+_idle: list[Any] = []  # the job's processes that hold a GPU, and those that compute, by their calls
+_busy: dict[ray.ObjectRef[Any], Any] = {}
 
 
-WORKERS = GpuWorkers()
+def start_on_gpu(
+    function: Callable[..., Result], *arguments: object, node: str | None = None
+) -> "ray.ObjectRef[Result]":
+    """Call `function` in a process with a GPU: an idle one, else a new one, on `node` if given."""
+    actor: Any = None if node is not None or not _idle else _idle.pop()
+    if actor is None:
+        where = {} if node is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+        actor = ray.remote(_Worker).options(num_cpus=0, num_gpus=1, **where).remote()
+    started: ray.ObjectRef[Result] = actor.call.remote(function, *arguments)
+    _busy[started] = actor
+    return started
+
+
+def ended(call: "ray.ObjectRef[Result]", is_alive: bool = True) -> None:
+    """Note that a call is over: its process is idle now, or lost. Does nothing for a call on CPUs."""
+    actor = _busy.pop(call, None)
+    if actor is not None and is_alive:
+        _idle.append(actor)
+    elif actor is not None:
+        ray.kill(actor)
+
+
+def end_gpu_processes() -> None:
+    """End all processes that hold a GPU."""
+    for call in [*_busy]:
+        ended(call, is_alive=False)
+    while _idle:
+        ray.kill(_idle.pop())
 
 
 @contextlib.contextmanager
@@ -101,7 +97,7 @@ def until_the_end() -> Iterator[None]:
     finally:
         for remembered in (_trials, _trouble, _warn):  # the next job of this process tries its GPUs again
             remembered.cache_clear()
-        WORKERS.end()
+        end_gpu_processes()
 
 
 _PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
@@ -171,8 +167,8 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 @functools.lru_cache(maxsize=1)
 def _trials(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
     """Start the trial of a GPU of each node, in the process that the first stage will use."""
-    WORKERS.end()  # of an earlier trial, on other nodes: an idle process would keep its GPU from this one
-    return {WORKERS.start(system.trouble_with, system.GPU, node=node): (node, address) for node, address in nodes}
+    end_gpu_processes()  # of an earlier trial, on other nodes: an idle process would keep its GPU from this one
+    return {start_on_gpu(system.trouble_with, system.GPU, node=node): (node, address) for node, address in nodes}
 
 
 @functools.lru_cache(maxsize=1)
@@ -181,7 +177,7 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
     trials = _trials(nodes)
     done, late = ray.wait(list(trials), num_returns=len(trials), timeout=_PATIENCE_SECONDS)
     for trial in late:
-        WORKERS.ended(trial, is_alive=False)
+        ended(trial, is_alive=False)
         _log.warning(f"the GPUs of the node {trials[trial][1]} were not tried: none was free")
     alive = {node for node, _ in _nodes_with_gpus()}  # the loss of a node is not a fault of its GPUs
     troubles = []
@@ -190,7 +186,7 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
             trouble = ray.get(trial)
         except ray.exceptions.RayError as error:
             trouble = f"the trial ended with {type(error).__name__}"
-        WORKERS.ended(trial, is_alive=trouble is None)
+        ended(trial, is_alive=trouble is None)
         node, address = trials[trial]
         if trouble is not None and node in alive:
             troubles.append(f"torch cannot use the GPUs of the node {address}: {trouble}")

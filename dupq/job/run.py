@@ -24,10 +24,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dupq import __version__, storage
-from dupq.archive import Shard
+from dupq.archive import Input, Shard
 from dupq.job.cluster import versions
-from dupq.job.inputs import Input, copy_inputs
-from dupq.job.step import Step, as_is, call_step
+from dupq.job.step import Step, as_is, call_step, copy_input
 from dupq.job.table import Partitioned, PerTask, Shards, Shuffled, Table, Whole
 from dupq.job.tasks import Report, run_tasks
 from dupq.runs import lease, progress, records
@@ -99,7 +98,8 @@ class Run:
 
     def copy_inputs(self) -> Report:
         """Copy the inputs that are read more than once. Raises DupqError if one changed since the run was opened."""
-        return copy_inputs([file for files in self._copied.values() for file in files], self.path("work", "inputs"))
+        files = [file for files in self._copied.values() for file in files]
+        return run_tasks("inputs", copy_input, [(file, self.path("work", "inputs", file.path)) for file in files])
 
     @property
     def finished(self) -> bool:

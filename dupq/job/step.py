@@ -15,7 +15,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.archive import Shard, partition_of
+from dupq.archive import Input, Shard, partition_of
 from dupq.job.table import Partitioned, Readable, Shuffled, Table, one_batch, write_batches
 from dupq.storage import read_or_none
 from dupq.system import Written, forget, note, recording
@@ -71,6 +71,18 @@ def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     storage.write_json(uri, Mark(counts=counts, files=written))
     forget(uri)  # marks are not outputs of the stage
     return counts
+
+
+def copy_input(file: Input, copy: str) -> Counts:
+    """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
+
+    def make() -> Counts:
+        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
+            content = storage.read_bytes(file.uri)
+        storage.write_bytes(copy, content)
+        return {"rows_in": 1, "rows_out": 1}
+
+    return unless_finished(copy, make)
 
 
 def call_step(

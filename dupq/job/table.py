@@ -27,13 +27,6 @@ def write_batches(uri: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema
             writer.write_batch(batch)
 
 
-def read_partition(uris: list[str], partition: int) -> list[pa.RecordBatch]:
-    """Return one batch of each file, in the order of `uris`. Raises DupqError for a missing or damaged file."""
-    if not uris or not storage.is_remote(uris[0]):
-        return [_read_batch(uri, partition) for uri in uris]
-    return side_by_side(lambda uri: _read_batch(uri, partition), uris)  # each waits for the network twice
-
-
 def read_all(uri: str) -> list[pa.RecordBatch]:
     """Return all batches of a file. Raises DupqError for a missing or damaged one."""
     with storage.open_input(uri) as stream, storage.reading(uri, "Arrow"):
@@ -113,8 +106,8 @@ class Shuffled:
         return pa.Table.from_batches(batches, self.schema)
 
     def batches(self, partition: int) -> list[pa.RecordBatch]:
-        """Return the rows of a partition, a batch per file."""
-        return read_partition([*self.files], partition)
+        """Return the rows of a partition, a batch per file. Raises DupqError for a missing or damaged file."""
+        return side_by_side(lambda uri: _read_batch(uri, partition), self.files)
 
     @property
     def read_schema(self) -> pa.Schema:
@@ -207,9 +200,7 @@ class BatchesOf:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield a batch per writer."""
-        files = self.table.files
-        for start in range(0, len(files), _FILES_AT_ONCE):
-            yield from read_partition([*files[start : start + _FILES_AT_ONCE]], self.partition)
+        return ahead(lambda uri: _read_batch(uri, self.partition), self.table.files, _FILES_AT_ONCE)
 
 
 Partitioned = Table | Shuffled | Shards | Files | ReadWith

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import pyarrow as pa
 import ray
@@ -20,7 +20,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, has_gpu
+from dupq.job.gpus import ended, has_gpu, start_on_gpu
 from dupq.job.step import Counts
 from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
@@ -121,9 +121,10 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
 class _Task:
     """A call of a stage's work."""
 
-    name: str  # of its shard, for errors
+    name: str  # for errors
+    shard: Shard | None
     arguments: tuple[object, ...]
-    cpus: float
+    cpus: float = 1
     deaths: int = 0  # attempts that ended with their worker
 
 
@@ -131,7 +132,6 @@ def run_tasks(
     label: str,
     work: Callable[..., Counts],
     calls: Sequence[tuple[object, ...]],
-    cpus: float = 1,
     gpus: int = 0,
     names: Sequence[str] | None = None,
 ) -> Report:
@@ -147,17 +147,15 @@ def run_tasks(
         outcomes = [recorded(work, *call) for call in calls]
     else:
         if not cluster.may_grow():
-            cluster.check_fits(label, cpus, min(gpus, 1))
-        shards = [_shard_of(call) for call in calls]
+            cluster.check_fits(label, 1, min(gpus, 1))
+        shards = [next((value for value in call if isinstance(value, Shard)), None) for call in calls]
         names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
-        tasks = [_Task(name, call, cpus) for name, call in zip(names, calls, strict=True)]
-        outcomes = _run_on_ray(label, work, tasks, cpus, gpus)
+        tasks = [_Task(name, shard, call) for name, shard, call in zip(names, shards, calls, strict=True)]
+        outcomes = _run_on_ray(label, work, tasks, gpus)
     return replace(summarise(outcomes), steps={label: time.monotonic() - began})
 
 
-def _run_on_ray(
-    label: str, work: Callable[..., Counts], tasks: Sequence[_Task], cpus: float, gpus: int
-) -> list[Outcome]:
+def _run_on_ray(label: str, work: Callable[..., Counts], tasks: Sequence[_Task], gpus: int) -> list[Outcome]:
     waiting, running, outcomes = deque(tasks), dict[ray.ObjectRef[Outcome], _Task](), list[Outcome]()
     line = Line(label, len(tasks))
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
@@ -169,7 +167,7 @@ def _run_on_ray(
             while waiting and len(running) < window:
                 task = waiting.popleft()
                 if gpus:
-                    call = WORKERS.start(_on_node, cluster.build(), recorded, work, *task.arguments)
+                    call = start_on_gpu(_on_node, cluster.build(), recorded, work, *task.arguments)
                 else:
                     call = start(recorded, work, *task.arguments, cpus=task.cpus)
                 running[call] = task
@@ -177,25 +175,25 @@ def _run_on_ray(
             if not ready:
                 idle_seconds += _POLL_SECONDS
                 if idle_seconds % _SECONDS_BETWEEN_LINES == 0:
-                    cluster.check_fits(label, cpus, min(gpus, 1))
+                    cluster.check_fits(label, 1, min(gpus, 1))
                 continue
             call = ready[0]
             task = running[call]
             try:
                 outcomes.append(result_of(call))
-                WORKERS.ended(call)
+                ended(call)
                 largest_mb = max(largest_mb, outcomes[-1][1])
             except ray.exceptions.RayTaskError:
                 raise  # an error of the code would only be repeated
             except (ray.exceptions.RayError, MemoryError) as error:
-                WORKERS.ended(call, is_alive=False)
+                ended(call, is_alive=False)
                 _try_again(label, task, min(gpus, 1), error)
                 waiting.append(task)
             del running[call]
             line.show(len(outcomes), largest_mb)
     finally:
         for call in running:  # only after an error
-            WORKERS.ended(call, is_alive=False)
+            ended(call, is_alive=False)
     return outcomes
 
 
@@ -207,16 +205,11 @@ def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     return counts, peak, written
 
 
-def _shard_of(call: tuple[object, ...]) -> Shard | None:
-    return next((argument for argument in call if isinstance(argument, Shard)), None)
-
-
 def _try_again(label: str, task: _Task, gpus: int, error: BaseException) -> None:
     """Give a task whose worker died a node of its own for its next attempt; raise ClusterError after the last one."""
     task.deaths += 1
     if task.deaths > RETRIES or isinstance(error, ray.exceptions.LocalRayletDiedError):
-        shard = _shard_of(task.arguments)
-        raise lost(f"{label}: {task.name}", task.deaths, error, shard.skip_as if shard else None) from error
+        raise lost(f"{label}: {task.name}", task.deaths, error, task.shard and task.shard.skip_as) from error
     task.cpus = max(task.cpus, cluster.widest(gpus))
     _log.warning(
         f"{label}: {task.name}: {_reason(error)}; attempt {task.deaths + 1} of {RETRIES + 1} on {task.cpus:g} CPUs"
@@ -250,18 +243,12 @@ def _is_memory(error: BaseException) -> bool:
     return isinstance(error, ray.exceptions.OutOfMemoryError | MemoryError)
 
 
-class _Done(NamedTuple):
-    """Stands for the reference to a task's result if tasks run in this process."""
-
-    result: object
-
-
 def start(
     work: Callable[..., Result], *arguments: object, cpus: float = 1, retries: int = 0
 ) -> "ray.ObjectRef[Result]":
     """Start `work(*arguments)` as a task on a node with the job's code; Ray retries it if its worker dies."""
     if cluster.is_in_process():
-        return cast("ray.ObjectRef[Result]", _Done(work(*arguments)))
+        return cast("ray.ObjectRef[Result]", work(*arguments))  # the result itself
     task = _ON_NODE.options(num_cpus=cpus, max_retries=retries)
     return task.remote(cluster.build(), work, *arguments)
 
@@ -271,7 +258,7 @@ def start_stream(
 ) -> "ray.ObjectRefGenerator[Result]":
     """As `start`, for a function that yields results, each of which can be read as soon as it is made."""
     if cluster.is_in_process():
-        return cast("ray.ObjectRefGenerator[Result]", map(_Done, work(*arguments)))
+        return cast("ray.ObjectRefGenerator[Result]", work(*arguments))
     task = _STREAM_ON_NODE.options(num_cpus=1, max_retries=retries, num_returns="streaming")
     return task.remote(cluster.build(), work, *arguments)
 
@@ -299,8 +286,8 @@ _STREAM_ON_NODE = ray.remote(_stream_on_node)
 
 def result_of(reference: "ray.ObjectRef[Result]") -> Result:
     """Return the result of a task. Raises its DupqError or MemoryError, and RayError if the task was lost."""
-    if isinstance(reference, _Done):
-        return cast(Result, reference.result)
+    if cluster.is_in_process():
+        return cast(Result, reference)
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dupq import storage
-from dupq.archive import Shard, answer_shards, pinned, question_shards
+from dupq.archive import Input, Shard, answer_shards, content_of, input_files, pinned, question_shards
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.sentence_models import Teacher, model_fingerprint, model_folder, teacher_at
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
-from dupq.job.inputs import Input, content_of, encoder_content, input_files
 from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.pipelines.arguments import DedupJob, EvaluationJob, TrainingJob
@@ -65,7 +64,7 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
     teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
     verdicts, contradicted = last_verdicts(job.verdict_files(job.previous))
     made_from: dict[str, object] = {
-        "encoder": encoder_content(description["fingerprint"], encoder),
+        "encoder": _encoder_content(description["fingerprint"], encoder),
         "questions": content_of(job.questions, shards),
     }
     rest = {"skipped_shards": sorted(job.skipped), "teacher": teacher and teacher.fingerprint, "judged": verdicts}
@@ -165,7 +164,7 @@ def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:
     copied = {}
     if job.encoder is not None:
         copied["encoder"] = _pinned_encoder(job, settings)
-        made_from["encoder"] = encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
+        made_from["encoder"] = _encoder_content(read_description(job.encoder)["fingerprint"], copied["encoder"])
     if settings.text.language == "auto":  # never with an encoder
         settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
     work = storage.join(storage.absolute(job.output), "work")
@@ -180,3 +179,8 @@ def _pinned_encoder(job: DedupJob | EvaluationJob, checked: Settings) -> list[In
     if job.settings() != checked:  # read after the checksums: copies that match these have these settings
         raise DupqError(f"{job.encoder}: {storage.CHANGED}")
     return files
+
+
+def _encoder_content(fingerprint: str, files: Sequence[Input]) -> list[str]:
+    """Return what identifies an encoder's answers. Its description also holds measures and times."""
+    return [fingerprint, next(file.checksum for file in files if file.path.endswith("split.parquet"))]

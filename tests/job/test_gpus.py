@@ -61,7 +61,7 @@ def dies_once(mark):
     return {"rows_out": 1}
 
 def are_left(names):
-    gpus.WORKERS.end()
+    gpus.end_gpu_processes()
     wait = time.monotonic() + 30
     while any(os.path.exists(f"/proc/{name}") for name in names) and time.monotonic() < wait:
         time.sleep(0.05)
@@ -74,7 +74,7 @@ def kept():
 print(json.dumps({
     "auto": gpus.gpus_for(None).now(), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0).now(),
     "without": lines_of(0), "with": lines_of(2), "kept": kept(),
-    "tried": told(tasks.run_tasks, "try", asked, [()], 1, 1), "full": told(tasks.run_tasks, "fill", full, [()], 1, 1),
+    "tried": told(tasks.run_tasks, "try", asked, [()], 1), "full": told(tasks.run_tasks, "fill", full, [()], 1),
     "again": tasks.run_tasks("die", dies_once, [(os.path.abspath("mark"),)], gpus=1).rows_out,
 }))
 """
@@ -94,10 +94,9 @@ def test_the_next_job_of_a_process_tries_its_gpus_again(monkeypatch: pytest.Monk
 def test_when_nodes_come_or_go_no_idle_process_keeps_its_gpu_from_the_next_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workers, ended = gpus.GpuWorkers(), []
-    workers._idle.append("of the node a")
-    monkeypatch.setattr(workers, "start", lambda *_, node: node)
-    monkeypatch.setattr(gpus, "WORKERS", workers)
+    ended: list[str] = []
+    monkeypatch.setattr(gpus, "_idle", ["of the node a"])
+    monkeypatch.setattr(gpus, "start_on_gpu", lambda *_, node: node)
     monkeypatch.setattr(gpus.ray, "kill", ended.append)
     with gpus.until_the_end():
         gpus._trials((("a", "10.0.0.1"), ("b", "10.0.0.2")))

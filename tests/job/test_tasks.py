@@ -100,7 +100,7 @@ def test_what_no_node_can_run_is_said_before_it_is_started(tmp_path: Path, monke
     with pytest.raises(ClusterError, match=r"encode needs 1 CPU\(s\) and 1 GPU\(s\).*have \d+ CPUs and 0 GPUs"):
         run_tasks("encode", wrong, [(shards(1)[0], str(tmp_path))], gpus=1)
     with pytest.raises(ClusterError, match=r"texts needs 1000 CPU\(s\)"):
-        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))], cpus=1000)
+        cluster.check_fits("texts", 1000, 0)
 
 
 def test_what_a_growing_cluster_waits_for_is_a_line_of_the_log(

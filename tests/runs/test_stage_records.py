@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.archive import question_shards
+from dupq.archive import content_of, question_shards
 from dupq.errors import DupqError, LeaseError
-from dupq.job.inputs import content_of
 from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.runs import lease, progress, records

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dupq import storage
-from dupq.job.inputs import copy_inputs, input_files
+from dupq.archive import input_files
+from dupq.job.step import copy_input
 from dupq.links import known_duplicates
 from dupq.tables import LINKS
 from dupq.text.keys import Sites
@@ -25,7 +26,8 @@ def links(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("given", ["", "site=b"])
 def test_copied_links_are_those_that_were_given_also_of_one_site(given: str, links: Path, tmp_path: Path) -> None:
-    copy_inputs(input_files(str(links / given), "links"), f"{tmp_path}/run")
+    for file in input_files(str(links / given), "links"):
+        copy_input(file, f"{tmp_path}/run/{file.path}")
     wanted = known_duplicates(str(links / given), SITES)
     assert len(wanted) == (1 if given else 2)
     assert known_duplicates(f"{tmp_path}/run/links", SITES).tolist() == wanted.tolist()

@@ -49,7 +49,7 @@ from dupq.neighbours.steps.blocks import (
     waves,
 )
 from dupq.runs.records import RunFiles
-from dupq.system import Written, ahead, note, recording, side_by_side
+from dupq.system import ahead, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 
 # Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
@@ -105,20 +105,16 @@ def _search_share(
     """Make the partitions of a share of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
     measure = group[0].measure
 
-    def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> tuple[int, dict[str, Written]]:
+    def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> int:
         number, (keys, lists) = call
         order = np.argsort(keys)
         pairs = lists_as_pairs(keys[order], Nearest(*(column[order] for column in lists)), measure)
-        with recording() as written:  # by this thread
-            storage.write_table(nearest.file(number), pairs.second, NEAREST)
-            write_shuffled(directed, number, pairs.table)
-        return len(keys), written
+        storage.write_table(nearest.file(number), pairs.second, NEAREST)
+        write_shuffled(directed, number, pairs.table)
+        return len(keys)
 
     def make() -> Counts:
-        rows = 0
-        for count, written in ahead(write, zip(own, _lists_of_share(own, group, k), strict=True), _BLOCKS_AT_ONCE):
-            note(written)
-            rows += count
+        rows = sum(ahead(write, zip(own, _lists_of_share(own, group, k), strict=True), _BLOCKS_AT_ONCE))
         storage.write_json(record, {"blocks": [*own]})
         return {"rows_in": rows, "rows_out": rows}
 

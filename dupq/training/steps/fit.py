@@ -20,7 +20,7 @@ from dupq import storage, system
 from dupq.encoders.saved import weights
 from dupq.errors import DupqError
 from dupq.job import cluster
-from dupq.job.gpus import WORKERS, Gpus, enough_memory, if_faster
+from dupq.job.gpus import Gpus, end_gpu_processes, enough_memory, if_faster
 from dupq.job.step import Counts
 from dupq.job.table import Table, Whole
 from dupq.job.tasks import RETRIES, Report, enter, lost, peak_mb, reset_peak, run_tasks
@@ -83,7 +83,7 @@ def fit(
             call = job, (0, 1), system.GPU if use_gpu else system.CPU
             run_tasks("fit", _train, [call], gpus=int(use_gpu))
         else:
-            WORKERS.end()  # Ray Train's workers need their GPUs
+            end_gpu_processes()  # Ray Train's workers need their GPUs
             _train_together(job, workers)
             # tasks note the files that they write, so that a lost one is missed; Ray Train's workers do not
             note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, memory)})

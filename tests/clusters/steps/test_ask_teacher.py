@@ -17,7 +17,7 @@ from dupq.clusters.steps.ask_teacher import COLUMNS, Reading, ask_teacher, cosin
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
-from dupq.job.table import Shards, Table, read_partition
+from dupq.job.table import Shards, Shuffled, Table
 from dupq.job.tasks import Report
 from dupq.runs.records import RunFiles
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
@@ -106,7 +106,8 @@ class Archive:
     def vectors(self) -> dict[tuple[str, int], bytes]:
         """Return the stored vectors by question."""
         uris = [file.uri for file in storage.list_files(f"{self.uri}/work/teacher/vectors", ".arrow")]
-        rows = [row for home in range(PARTS) for batch in read_partition(uris, home) for row in batch.to_pylist()]
+        vectors = Shuffled(tuple(uris), None, PARTS)
+        rows = [row for home in range(PARTS) for batch in vectors.batches(home) for row in batch.to_pylist()]
         names = [self.sites.unpack(np.array([row["key"]])) for row in rows]
         found = {
             (site, int(number)): np.array(row["vector"], np.float16).tobytes()

@@ -61,11 +61,10 @@ def looking(_seed: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("where", ["here", pytest.param("in a worker", marks=pytest.mark.ray)])
 def test_what_is_kept_is_freed_with_the_step(where: str) -> None:
-    calls = [(7,)] * TASKS
-    found = [
-        tasks.run_tasks("step", work, calls, cpus=cluster.cpus()).counts  # one at a time, and so in one process
-        for work in (keeping, looking, keeping)
-    ]
+    found = []
+    for work in (keeping, looking, keeping):  # with all CPUs: one at a time, and so in one process
+        started = [tasks.start(tasks.recorded, work, 7, cpus=cluster.cpus()) for _ in range(TASKS)]
+        found.append(tasks.summarise([*map(tasks.result_of, started)]).counts)
     [process] = {int(name.split()[-1]) for counts in found for name in counts}
     assert (process == os.getpid()) == (where == "here")
     once = {f"tasks of {process}": TASKS, f"made by {process}": 1}
