@@ -136,14 +136,13 @@ class Contents:
 
     def page(self) -> Shown:
         """Return the data in the page itself: the run, its sites, and the pairs to judge, without texts."""
-        sample, work = queries.sampled_pairs(self.run), queries.unjudged(self.run)
-        indices = explorer.keys_to_judge(sample, work)
+        indices, judging = explorer.to_judge(self.run, queries.unjudged(self.run))
         return {
             **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),
             "sites": [explorer.site_data(site) for site in self._sites],
             "questions": self._questions(indices),
-            **explorer.judging_data(sample, work, indices),
+            **judging,
             "verdicts": queries.verdicts_file(self.run),
         }
 
