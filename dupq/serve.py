@@ -16,7 +16,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page
-from dupq.report.charts import at_thresholds, count_pairs
+from dupq.report.charts import Counts, at_thresholds
 from dupq.report.explorer import QUESTIONS_HELD, Text, excerpt
 from dupq.runs import queries
 from dupq.runs.queries import Queries
@@ -123,7 +123,7 @@ class Contents:
 
     def steps(self, _: Parameters) -> Shown:
         """Return what the slider shows. Reads all pairs."""
-        return {"steps": at_thresholds(self.run, count_pairs(self.run))}
+        return {"steps": at_thresholds(self.run, Counts(self.run))}
 
     def verdict(self, parameters: Parameters) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""

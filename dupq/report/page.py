@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import charts, summary
-from dupq.report.charts import at_thresholds, count_pairs
+from dupq.report.charts import at_thresholds
 from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
@@ -129,7 +129,7 @@ def write(run_uri: str) -> str:
 def render(run_uri: str) -> str:
     """Return the report of the run at `run_uri`: the same run gives the same text."""
     run = open_run(run_uri)
-    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], count_pairs(run)
+    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], charts.Counts(run)
     links = metrics.get("links") or {}
     rows = links["thresholds"] if links else metrics.get("thresholds") or []
     html, _ = filled(

@@ -272,7 +272,7 @@ def random_pairs(seed: int) -> list[dict]:
 def survey(rows: list[dict], threshold: float | None = None) -> dict | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
     run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
-    return charts.at_thresholds(run, charts.count_pairs(run))  # type: ignore[arg-type]
+    return charts.at_thresholds(run, charts.Counts(run))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))
