@@ -247,12 +247,15 @@ def probabilities(counts: Counts, threshold: float | None) -> list[Bar]:
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
     if not sum(tenths[0]):
         return []
-    own = -1 if threshold is None else int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
+    own, mark = -1, ""
+    if threshold is not None:
+        own = int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
+        mark = f"threshold {score(threshold)}"
     bars = []
     for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
         label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
         texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
-        texts += [f"threshold {score(threshold)}"] * (tenth == own)
+        texts += [mark] * (tenth == own)
         bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
     return bars
 

@@ -9,7 +9,7 @@ import base64
 import functools
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Literal
 
@@ -74,10 +74,14 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter in ("number", "counted", "score", "share", "duration", "memory", "words"):
-        environment.filters[filter] = getattr(summary, filter)
-    environment.filters["shown_title"] = shown_title
+    for kind in ("number", "score", "share", "duration", "memory"):
+        environment.filters[kind] = functools.partial(_or_dash, getattr(summary, kind))
+    environment.filters |= {"counted": summary.counted, "words": summary.words, "shown_title": shown_title}
     return environment.get_template(name)
+
+
+def _or_dash(show: Callable[..., str], value: object) -> str:
+    return "–" if value is None else show(value)
 
 
 def _read(name: str) -> str:
@@ -166,6 +170,6 @@ def _settings(run: Run) -> dict[str, object]:
     sections = to_dict(run.settings)
     values = {f"{section}.{name}": sections[section][name] for section, names in _SETTINGS.items() for name in names}
     if run.settings.clusters.threshold < 0:
-        own = summary.score(run.metrics.get("threshold"))
+        own = _or_dash(summary.score, run.metrics.get("threshold"))
         values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
     return values

@@ -363,7 +363,7 @@ def test_bars_are_as_long_as_their_values() -> None:
         (formats.number(6_118), "6,118"),
         (formats.counted(1, "pair"), "1 pair"),
         (formats.share(0.123), "12.3 %"),
-        (formats.score(None), "–"),
+        (page.template("page.html.jinja").environment.filters["score"](None), "–"),
     ],
 )
 def test_values_read_well(shown: str, expected: str) -> None:
