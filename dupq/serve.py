@@ -279,7 +279,10 @@ def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
         return _json(403, {"error": "another page may not ask for this"})
     try:
         parameters = dict(urllib.parse.parse_qsl(request["QUERY_STRING"], max_num_fields=_FIELDS, errors="strict"))
-        return page_of(contents) if name == "page" else _json(200, getattr(contents, name)(parameters))
+        if name != "page":
+            return _json(200, getattr(contents, name)(parameters))
+        html, policy = page.filled("served.html.jinja", contents.run, contents.page(), is_served=True)
+        return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
     except (DupqError, ValueError) as error:  # ValueError: not UTF-8, or too many fields
         is_internal = isinstance(error, DupqError) and not isinstance(error, RequestError)
         return _json(500 if is_internal else 400, {"error": " ".join(str(error).split())})
@@ -287,13 +290,6 @@ def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
 
 def _json(status: int, value: Mapping[str, object]) -> Answer:
     return Answer(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-
-
-def page_of(contents: Contents) -> Answer:
-    """Return the page, which makes requests to this server only."""
-    data, also = contents.page(), "; connect-src 'self'"
-    html, policy = page.filled("served.html.jinja", contents.run, data, "served/remote", also)
-    return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
 
 
 class Server(socketserver.ThreadingMixIn, WSGIServer):

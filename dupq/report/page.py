@@ -11,7 +11,6 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Literal
 
 import jinja2
 from markupsafe import Markup
@@ -28,25 +27,19 @@ _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "t
 _STYLES = ("page", "explorer")
 
 
-def page_script(source: Literal["local", "served/remote"] = "local") -> str:
+def page_script(source: str = "local") -> str:
     """Return all scripts as one module, without globals or a build step; `source` says where clusters come from."""
     return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
 
 
-def filled(
-    name: str,
-    run: Run,
-    data: Mapping[str, object],
-    source: Literal["local", "served/remote"] = "local",
-    also: str = "",
-    **more: object,
-) -> tuple[str, str]:
+def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = False, **more: object) -> tuple[str, str]:
     """Return a page of `run` (the template `name`) with the `data` that its scripts read, and the page's policy.
 
-    The Content-Security-Policy allows its own script and sheet, and nothing to be loaded but what `also` allows.
-    `more` are names for the template.
+    The Content-Security-Policy allows its own script and sheet only, and a served page requests to its server. `more`
+    are names for the template.
     """
-    script, css = page_script(source), "\n".join(_read(f"{name}.css") for name in _STYLES)
+    script = page_script("served/remote" if is_served else "local")
+    css, also = "\n".join(_read(f"{name}.css") for name in _STYLES), "; connect-src 'self'" if is_served else ""
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     thresholds = (run.metrics.get("links") or {}).get("thresholds") or [{}]  # the run's own one first
