@@ -83,12 +83,12 @@ class Run(reader.Run):
 
     def __repr__(self) -> str:
         """Return the summary that the job printed at its end: what it found and missed, and why to trust it."""
-        return in_lines({"RUN": [self.uri], **findings(self.uri)})
+        return in_lines({"RUN": [self.uri], **findings(self)})
 
     def _repr_html_(self) -> str:
         rows = [
             Html("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Html("<br>").join(lines))
-            for name, lines in {"run": [self.uri], **findings(self.uri)}.items()
+            for name, lines in {"run": [self.uri], **findings(self)}.items()
         ]
         return Html("<table>{}</table>").format(Html("").join(rows))
 

@@ -138,7 +138,7 @@ def render(run_uri: str) -> str:
         links=links,
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
         worklist=queries.worklist(run),
-        summary=summary.findings(run.uri),
+        summary=summary.findings(run),
         grounds=summary.grounds(metrics["calibration"]) if "calibration" in metrics else "",
         # the run's own row, and the others that say something else
         thresholds=[

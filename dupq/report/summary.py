@@ -73,7 +73,7 @@ def summary(run_uri: str) -> str:
     """Return what a finished run found, what it missed, why to trust it, and what to do next."""
     run = shlex.quote(run_uri)
     blocks = {
-        **findings(run_uri),
+        **findings(Run(run_uri)),
         "OPEN": [storage.join(run_uri, "report.html")],
         "NEXT": [
             f"judge likely pairs here    {program()} review --run {run}",
@@ -90,12 +90,11 @@ def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"{name:9} {line}" for name, line in lines)
 
 
-def findings(run_uri: str) -> dict[str, list[str]]:
+def findings(run: Run) -> dict[str, list[str]]:
     """Return what a run found, what it missed and why to trust it, as lines by heading.
 
     The result is empty if the run's metrics.json is from another version.
     """
-    run = Run(run_uri)
     if not run.metrics.keys() >= _NEEDED:
         return {}
     return {"FOUND": [*_found(run)], "MISSED": [*_missed(run)], "TRUST": [*_trust(run.metrics)]}
