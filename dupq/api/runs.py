@@ -45,8 +45,6 @@ _ENDS = ("", "_left", "_right")
 _MATCHES = [
     WORKLIST.field("rank"),  # 1 = nearest
     *(CLUSTERS.field(name) for name in ("site", "question_id")),
-    pa.field("title", pa.string()),  # null: no longer in the archive
-    pa.field("link", pa.string()),
     pa.field("probability", pa.float32()),  # that both are duplicates; null: what the run kept does not tell
     pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
 ]
@@ -230,21 +228,12 @@ class Run(reader.Run):
             if scorer.is_complete:
                 scored = scorer.score_new(nearest, NewTexts(new.titles, new.bodies))
                 probabilities = pa.array(scored, from_pandas=True)
-        keys = list(zip(names, numbers.tolist(), strict=True))
-        titles = self.titles(keys)
-        columns = [
-            new.ids.take(pa.array(nearest.queries + count)),
-            pa.array(nearest.ranks, pa.int64()),
-            names,
-            numbers,
-            [titles.get(key) for key in keys],
-            [link(key) for key in keys],
-            probabilities,
-            nearest.similarities,
-        ]
+        own, ranks = new.ids.take(pa.array(nearest.queries + count)), pa.array(nearest.ranks, pa.int64())
         schema = pa.schema([pa.field("text", new.ids.type, nullable=False), *_MATCHES])  # the text's id or row
-        table = pa.table(columns, schema=schema)
-        return in_memory(f"{self.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
+        table = pa.table([own, ranks, names, numbers, probabilities, nearest.similarities], schema=schema)
+        titled = self.with_titles(table.filter(pc.less_equal(table["rank"], k)))
+        shown = [*schema.names[:4], "title", "link", *schema.names[4:]]
+        return in_memory(f"{self.uri}, matches", titled.select(shown))
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
