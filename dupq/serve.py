@@ -17,7 +17,7 @@ from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page
 from dupq.report.charts import Counts, at_thresholds
-from dupq.report.explorer import QUESTIONS_HELD, Text, excerpt
+from dupq.report.explorer import QUESTIONS_HELD, Text
 from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -190,11 +190,8 @@ class Contents:
 
     def _texts(self, keys: Collection[Key], body: str = "''") -> dict[Key, Text]:
         """Return the texts of questions that are still in the archive; `body` is a column, or an SQL literal."""
-        select = f"SELECT site, question_id, title, score, tags, {body} AS body FROM questions WHERE question_id"
-        return {
-            (row["site"], row["question_id"]): Text(row["title"], excerpt(row["body"]), row["score"], row["tags"] or [])
-            for row in self._among(select, [number for _, number in keys])
-        }
+        select = f"SELECT site, question_id, title, score, tags, {body} AS body_html FROM questions WHERE question_id"
+        return explorer.texts_of(self._among(select, [number for _, number in keys]))
 
     def _shown(self, key: Key, texts: Mapping[Key, Text]) -> Shown:
         return explorer.question_data(self._sites.index(key[0]), key[1], texts.get(key))

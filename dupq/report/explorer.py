@@ -43,11 +43,13 @@ class Text(NamedTuple):
     tags: list[str]
 
 
-def texts_of(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
-    """Return the texts of the questions that are still in the archive."""
+TEXT = ["title", "body_html", "score", "tags"]  # the columns of a question that `texts_of` reads
+
+
+def texts_of(rows: Iterable[TableRow]) -> dict[Key, Text]:
+    """Return the texts of the questions in rows of the archive."""
     return {
-        key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or [])
-        for key, row in run.question_rows(keys, ["title", "body_html", "score", "tags"])
+        _key_of(row): Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or []) for row in rows
     }
 
 
@@ -179,7 +181,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
     shown, judging = to_judge(run, queries.worklist(run))
-    texts = texts_of(run, {*shown, *map(_key_of, held)})
+    texts = texts_of(row for _, row in run.question_rows({*shown, *map(_key_of, held)}, TEXT))
     evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []
     used = questions = 0

@@ -126,7 +126,8 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    texts = explorer.texts_of(open_run(own), {(CS, 1), (TRAVEL, 5)})
+    rows = open_run(own).question_rows({(CS, 1), (TRAVEL, 5)}, explorer.TEXT)
+    texts = explorer.texts_of(row for _, row in rows)
     assert {key: text.title for key, text in texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
 
 
