@@ -220,10 +220,7 @@ def _fit(text: str) -> str:
 
 
 def _write_atlas(run: Run, queries: Queries, output: str) -> Iterator[Written]:
-    """Write a row for each question that has an embedding and is still in the archive.
-
-    Copies and near copies have no embedding; only the question that represents them has one.
-    """
+    """Write a row for each question of the archive that has an embedding: of near copies, the one for all of them."""
     if not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
         raise DupqError(
             f"{run.uri}: has no embeddings, which the map is made of; make the run again in another --output of dedup, "

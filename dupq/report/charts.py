@@ -113,10 +113,7 @@ def _from(counts: np.ndarray) -> np.ndarray:
 
 
 def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys (int64, (m, 2)) of the pairs that join from step `first` on, and the step of each.
-
-    The step is STEPS for pairs that always join.
-    """
+    """Return the pairs (int64 keys, (m, 2)) that join from step `first` on, and the step of each; STEPS: always."""
     keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     for table in run.pairs.files([*ENDS, "source", "probability", "joined"]):
         others = np.where(table["joined"].to_numpy(), STEPS, -1)
