@@ -143,7 +143,7 @@ def open_tables(run: Run) -> AbstractContextManager[Queries]:
     views = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "cluster_stats")}
     views["changes"] = run.changes.dataset if is_compared(run) else CHANGED_CLUSTERS.empty_table()
     # without its archive all questions of a run are shown as gone
-    views["questions"] = run.archive.dataset if run.archive else QUESTIONS.append(SITE).empty_table()
+    views["questions"] = QUESTIONS.append(SITE).empty_table() if run.archive is None else run.archive.dataset
     return open_queries(run, views)
 
 
