@@ -31,12 +31,9 @@ def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: obj
 
 
 def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
-    """Check a job (pipelines/arguments.py), connect to Ray, run it, and log the summary of its run, if it makes one.
-
-    The pipeline imports Ray, so after the check.
-    """
+    """Check a job (pipelines/arguments.py), connect to Ray, run it, and log the summary of its run, if it makes one."""
     checked = job.check()
-    from dupq.job import cluster
+    from dupq.job import cluster  # which imports Ray, as the pipeline does
 
     cluster.connect(arguments.ray)
     module = importlib.import_module(f"dupq.pipelines.{'train' if arguments.job == 'from_dump' else arguments.job}")

@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from dupq import storage, tables
 from dupq.encoders.saved import read_measure
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError
 from dupq.evaluation.verdicts import FORMULA
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
@@ -123,11 +123,9 @@ def export(run: str, to: str, output: str) -> list[Written]:
     """Write the run at the URI `run` in the format `to` (a key of FORMATS) into the new folder `output` (URI).
 
     Each file appears when it is whole; if one cannot be written, the others are removed. Raises DupqError for a run
-    that is not finished, a missing table, and an output that exists or is inside the run; SettingError for an unknown
-    format; StorageError for a file that cannot be written.
+    that is not finished, a missing table, and an output that exists or is inside the run; StorageError for a file that
+    cannot be written.
     """
-    if to not in FORMATS:
-        raise SettingError(f"--to {to}: one of {', '.join(FORMATS)} expected")
     opened, folder = finished_run(run), storage.absolute(output)
     if f"{folder}/".startswith(f"{opened.uri}/"):
         raise DupqError(f"{folder}: is inside the run, which must stay as it is; give another --output")
@@ -222,10 +220,7 @@ def _fit(text: str) -> str:
 
 
 def _write_atlas(run: Run, queries: Queries, output: str) -> Iterator[Written]:
-    """Write a row for each question that has an embedding and is still in the archive.
-
-    Copies and near copies have no embedding; only the question that represents them has one.
-    """
+    """Write a row for each question of the archive that has an embedding: of near copies, the one for all of them."""
     if not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
         raise DupqError(
             f"{run.uri}: has no embeddings, which the map is made of; make the run again in another --output of dedup, "

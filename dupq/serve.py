@@ -16,8 +16,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer, page
-from dupq.report.charts import at_thresholds, count_pairs
-from dupq.report.explorer import QUESTIONS_HELD, Text, excerpt
+from dupq.report.charts import Counts, at_thresholds
+from dupq.report.explorer import QUESTIONS_HELD, Text
 from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -123,7 +123,7 @@ class Contents:
 
     def steps(self, _: Parameters) -> Shown:
         """Return what the slider shows. Reads all pairs."""
-        return {"steps": at_thresholds(self.run, count_pairs(self.run))}
+        return {"steps": at_thresholds(self.run, Counts(self.run))}
 
     def verdict(self, parameters: Parameters) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""
@@ -136,14 +136,13 @@ class Contents:
 
     def page(self) -> Shown:
         """Return the data in the page itself: the run, its sites, and the pairs to judge, without texts."""
-        sample, work = queries.sampled_pairs(self.run), queries.unjudged(self.run)
-        indices = explorer.keys_to_judge(sample, work)
+        indices, judging = explorer.to_judge(self.run, queries.unjudged(self.run))
         return {
             **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),
             "sites": [explorer.site_data(site) for site in self._sites],
             "questions": self._questions(indices),
-            **explorer.judging_data(sample, work, indices),
+            **judging,
             "verdicts": queries.verdicts_file(self.run),
         }
 
@@ -191,11 +190,8 @@ class Contents:
 
     def _texts(self, keys: Collection[Key], body: str = "''") -> dict[Key, Text]:
         """Return the texts of questions that are still in the archive; `body` is a column, or an SQL literal."""
-        select = f"SELECT site, question_id, title, score, tags, {body} AS body FROM questions WHERE question_id"
-        return {
-            (row["site"], row["question_id"]): Text(row["title"], excerpt(row["body"]), row["score"], row["tags"] or [])
-            for row in self._among(select, [number for _, number in keys])
-        }
+        select = f"SELECT site, question_id, title, score, tags, {body} AS body_html FROM questions WHERE question_id"
+        return explorer.texts_of(self._among(select, [number for _, number in keys]))
 
     def _shown(self, key: Key, texts: Mapping[Key, Text]) -> Shown:
         return explorer.question_data(self._sites.index(key[0]), key[1], texts.get(key))
@@ -280,7 +276,10 @@ def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
         return _json(403, {"error": "another page may not ask for this"})
     try:
         parameters = dict(urllib.parse.parse_qsl(request["QUERY_STRING"], max_num_fields=_FIELDS, errors="strict"))
-        return page_of(contents) if name == "page" else _json(200, getattr(contents, name)(parameters))
+        if name != "page":
+            return _json(200, getattr(contents, name)(parameters))
+        html, policy = page.filled("served.html.jinja", contents.run, contents.page(), is_served=True)
+        return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
     except (DupqError, ValueError) as error:  # ValueError: not UTF-8, or too many fields
         is_internal = isinstance(error, DupqError) and not isinstance(error, RequestError)
         return _json(500 if is_internal else 400, {"error": " ".join(str(error).split())})
@@ -288,13 +287,6 @@ def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
 
 def _json(status: int, value: Mapping[str, object]) -> Answer:
     return Answer(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-
-
-def page_of(contents: Contents) -> Answer:
-    """Return the page, which makes requests to this server only."""
-    data, also = contents.page(), "; connect-src 'self'"
-    html, policy = page.filled("served.html.jinja", contents.run, data, "served/remote", also)
-    return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
 
 
 class Server(socketserver.ThreadingMixIn, WSGIServer):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.errors import DupqError
-from dupq.report.charts import ENCODER, STEPS, count_pairs, where_lost
+from dupq.report.charts import ENCODER, STEPS, Counts, where_lost
 from dupq.runs.reader import Run
 
 _SIZE = {"width": 480, "height": 220}
@@ -23,7 +23,7 @@ class Plots:
 
     def probabilities(self) -> alt.LayerChart:
         """Return a histogram of the probabilities of the encoder's pairs, and of those that are known links."""
-        counts, edges = count_pairs(self.run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
+        counts, edges = Counts(self.run), np.linspace(0, 1, STEPS // 2 + 1).tolist()
         columns = (column[ENCODER].reshape(-1, 2).sum(axis=1).tolist() for column in (counts.pairs, counts.known))
         rows = [
             {"from": low, "to": high, "bottom": 0.5, "pairs": count, "which": which}

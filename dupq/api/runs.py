@@ -34,7 +34,7 @@ from dupq.runs.records import Success
 from dupq.runs.scoring import ENDS, new_questions, scorer_of
 from dupq.storage import read_as
 from dupq.system import require
-from dupq.tables import CLUSTERS, PAIRS, WORKLIST
+from dupq.tables import CLUSTERS, WORKLIST
 from dupq.text.keys import Sites
 from dupq.text.tokens import Markup
 
@@ -42,19 +42,9 @@ if TYPE_CHECKING:
     from dupq.api.plots import Plots
 
 _ENDS = ("", "_left", "_right")
-_JUDGING_SCHEMA = pa.schema(
-    [
-        *(WORKLIST.field(name) for name in (*ENDS, "title_left", "title_right")),
-        PAIRS.field("joined"),
-        pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
-        pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
-    ]
-)
 _MATCHES = [
     WORKLIST.field("rank"),  # 1 = nearest
     *(CLUSTERS.field(name) for name in ("site", "question_id")),
-    pa.field("title", pa.string()),  # null: no longer in the archive
-    pa.field("link", pa.string()),
     pa.field("probability", pa.float32()),  # that both are duplicates; null: what the run kept does not tell
     pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
 ]
@@ -91,12 +81,12 @@ class Run(reader.Run):
 
     def __repr__(self) -> str:
         """Return the summary that the job printed at its end: what it found and missed, and why to trust it."""
-        return in_lines({"RUN": [self.uri], **findings(self.uri)})
+        return in_lines({"RUN": [self.uri], **findings(self)})
 
     def _repr_html_(self) -> str:
         rows = [
             Html("<tr><th>{}</th><td>{}</td></tr>").format(name.capitalize(), Html("<br>").join(lines))
-            for name, lines in {"run": [self.uri], **findings(self.uri)}.items()
+            for name, lines in {"run": [self.uri], **findings(self)}.items()
         ]
         return Html("<table>{}</table>").format(Html("").join(rows))
 
@@ -139,12 +129,12 @@ class Run(reader.Run):
                 "with_titles: a pandas, Polars or Arrow table with the columns site and question_id expected, or with "
                 f"site_left, question_id_left and so on; {type(table).__name__} has {', '.join(names) or 'no columns'}"
             )
+        keys = {end: keys_in(table, end, "with_titles") for end in ends}
+        titles = self.titles(key for of_end in keys.values() for key in of_end if key is not None)
         columns: dict[str, list[str | None]] = {}
-        for end in ends:
-            keys = keys_in(table, end, "with_titles")
-            titles = self.titles(key for key in keys if key is not None)
-            columns[f"title{end}"] = [None if key is None else titles.get(key) for key in keys]
-            columns[f"link{end}"] = [None if key is None else link(key) for key in keys]
+        for end, of_end in keys.items():
+            columns[f"title{end}"] = [None if key is None else titles.get(key) for key in of_end]
+            columns[f"link{end}"] = [None if key is None else link(key) for key in of_end]
         return cast(Frame, _with_columns(table, columns))
 
     def cluster_of(self, question: str | Key) -> Cluster:
@@ -187,14 +177,9 @@ class Run(reader.Run):
     @cached_property
     def review(self) -> TableView:
         """The sample of pairs to judge, in the order of review.tsv, with the verdicts filled in there."""
-        pairs, names = queries.sampled_pairs(self), _JUDGING_SCHEMA.names
-        titles = self.titles(key for pair in pairs for key in (pair.left, pair.right))
-        rows = [
-            (*left, *right, titles.get(left), titles.get(right), joined, represented, verdict or None)
-            for left, right, verdict, joined, represented in pairs
-        ]
-        table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _JUDGING_SCHEMA)
-        return in_memory(f"{self.uri}, review", table)
+        pairs = queries.sampled_pairs(self)
+        names = [*ENDS, "title_left", "title_right", *pairs.column_names[len(ENDS) :]]
+        return in_memory(f"{self.uri}, review", self.with_titles(pairs).select(names))
 
     def judged(self, verdicts: Any) -> Estimate:
         """Return the precision and recall of this run, from verdicts on its sample, with intervals of 95 percent.
@@ -243,21 +228,12 @@ class Run(reader.Run):
             if scorer.is_complete:
                 scored = scorer.score_new(nearest, new_questions(new.titles, new.bodies))
                 probabilities = pa.array(scored, from_pandas=True)
-        keys = list(zip(names, numbers.tolist(), strict=True))
-        titles = self.titles(keys)
-        columns = [
-            new.ids.take(pa.array(nearest.queries + count)),
-            pa.array(nearest.ranks, pa.int64()),
-            names,
-            numbers,
-            [titles.get(key) for key in keys],
-            [link(key) for key in keys],
-            probabilities,
-            nearest.similarities,
-        ]
+        own, ranks = new.ids.take(pa.array(nearest.queries + count)), pa.array(nearest.ranks, pa.int64())
         schema = pa.schema([pa.field("text", new.ids.type, nullable=False), *_MATCHES])  # the text's id or row
-        table = pa.table(columns, schema=schema)
-        return in_memory(f"{self.uri}, matches", table.filter(pc.less_equal(table["rank"], k)))
+        table = pa.table([own, ranks, names, numbers, probabilities, nearest.similarities], schema=schema)
+        titled = self.with_titles(table.filter(pc.less_equal(table["rank"], k)))
+        shown = [*schema.names[:4], "title", "link", *schema.names[4:]]
+        return in_memory(f"{self.uri}, matches", titled.select(shown))
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.

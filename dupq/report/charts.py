@@ -44,34 +44,27 @@ def steps_of(probabilities: np.ndarray) -> np.ndarray:
 class Counts:
     """The numbers of pairs, of pairs that join their questions, and of known links: int64, (len(SOURCES), STEPS)."""
 
-    def __init__(self, threshold: float | None) -> None:
-        """`threshold` is the run's own: below it no pair of the encoder joins, even if other pairs join its ends."""
+    def __init__(self, run: Run) -> None:
+        """Count the pairs of `run`, one file at a time.
+
+        Below the run's own threshold no pair of the encoder joins, even if other pairs join its ends.
+        """
         self.pairs, self.joining, self.known = (np.zeros((len(SOURCES), STEPS), np.int64) for _ in range(3))
         self.sums = np.zeros(STEPS)  # of the probabilities of the encoder's pairs
         self.is_linked = False  # whether the run has links
         self.run_known = 0  # known links among the encoder's pairs from the threshold on
-        self._threshold = np.float32(0 if threshold is None else threshold)
-
-    def add(self, pairs: pa.Table) -> None:
-        """Count rows of `pairs`."""
-        sources = pc.index_in(pairs["source"], pa.array(SOURCES)).to_numpy()
-        probabilities, known = pairs["probability"].to_numpy(), pc.fill_null(pairs["known_link"], False).to_numpy()
-        steps, is_encoders, is_sure = steps_of(probabilities), sources == ENCODER, probabilities >= self._threshold
-        joins = pairs["joined"].to_numpy() & (is_sure | ~is_encoders)
-        cells = sources * STEPS + steps
-        for counts, rows in ((self.pairs, cells), (self.joining, cells[joins]), (self.known, cells[known])):
-            counts += np.bincount(rows, minlength=counts.size).reshape(counts.shape)
-        self.sums += np.bincount(steps[is_encoders], probabilities[is_encoders].astype(np.float64), STEPS)
-        self.is_linked |= pairs["known_link"].null_count < len(pairs)
-        self.run_known += int((known & is_encoders & is_sure).sum())
-
-
-def count_pairs(run: Run) -> Counts:
-    """Count the pairs of `run`, one file at a time."""
-    counts = Counts(run.metrics.get("threshold"))
-    for table in run.pairs.files(["source", "probability", "joined", "known_link"]):
-        counts.add(table)
-    return counts
+        threshold = np.float32(run.metrics.get("threshold") or 0)
+        for pairs in run.pairs.files(["source", "probability", "joined", "known_link"]):
+            sources = pc.index_in(pairs["source"], pa.array(SOURCES)).to_numpy()
+            probabilities, known = pairs["probability"].to_numpy(), pc.fill_null(pairs["known_link"], False).to_numpy()
+            steps, is_encoders, is_sure = steps_of(probabilities), sources == ENCODER, probabilities >= threshold
+            joins = pairs["joined"].to_numpy() & (is_sure | ~is_encoders)
+            cells = sources * STEPS + steps
+            for counts, rows in ((self.pairs, cells), (self.joining, cells[joins]), (self.known, cells[known])):
+                counts += np.bincount(rows, minlength=counts.size).reshape(counts.shape)
+            self.sums += np.bincount(steps[is_encoders], probabilities[is_encoders].astype(np.float64), STEPS)
+            self.is_linked |= pairs["known_link"].null_count < len(pairs)
+            self.run_known += int((known & is_encoders & is_sure).sum())
 
 
 def at_thresholds(run: Run, counts: Counts) -> dict[str, object] | None:
@@ -120,10 +113,7 @@ def _from(counts: np.ndarray) -> np.ndarray:
 
 
 def _ends(run: Run, sites: Sites, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys (int64, (m, 2)) of the pairs that join from step `first` on, and the step of each.
-
-    The step is STEPS for pairs that always join.
-    """
+    """Return the pairs (int64 keys, (m, 2)) that join from step `first` on, and the step of each; STEPS: always."""
     keys, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     for table in run.pairs.files([*ENDS, "source", "probability", "joined"]):
         others = np.where(table["joined"].to_numpy(), STEPS, -1)
@@ -254,12 +244,15 @@ def probabilities(counts: Counts, threshold: float | None) -> list[Bar]:
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
     if not sum(tenths[0]):
         return []
-    own = -1 if threshold is None else int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
+    own, mark = -1, ""
+    if threshold is not None:
+        own = int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
+        mark = f"threshold {score(threshold)}"
     bars = []
     for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
         label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
         texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
-        texts += [f"threshold {score(threshold)}"] * (tenth == own)
+        texts += [mark] * (tenth == own)
         bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
     return bars
 

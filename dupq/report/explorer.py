@@ -20,7 +20,7 @@ from dupq import storage
 from dupq.clusters.decision import Titled, Wording
 from dupq.errors import DupqError
 from dupq.runs import queries
-from dupq.runs.queries import Queries, SampledPair, open_queries
+from dupq.runs.queries import Queries, open_queries
 from dupq.runs.reader import SITE, Key, Run, TableRow, ends_of, link
 from dupq.runs.records import RunFiles
 from dupq.runs.scoring import WEIGHED, weigh
@@ -43,11 +43,13 @@ class Text(NamedTuple):
     tags: list[str]
 
 
-def texts_of(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
-    """Return the texts of the questions that are still in the archive."""
+TEXT = ["title", "body_html", "score", "tags"]  # the columns of a question that `texts_of` reads
+
+
+def texts_of(rows: Iterable[TableRow]) -> dict[Key, Text]:
+    """Return the texts of the questions in rows of the archive."""
     return {
-        key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or [])
-        for key, row in run.question_rows(keys, ["title", "body_html", "score", "tags"])
+        _key_of(row): Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or []) for row in rows
     }
 
 
@@ -141,7 +143,7 @@ def open_tables(run: Run) -> AbstractContextManager[Queries]:
     views = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "cluster_stats")}
     views["changes"] = run.changes.dataset if is_compared(run) else CHANGED_CLUSTERS.empty_table()
     # without its archive all questions of a run are shown as gone
-    views["questions"] = run.archive.dataset if run.archive else QUESTIONS.append(SITE).empty_table()
+    views["questions"] = QUESTIONS.append(SITE).empty_table() if run.archive is None else run.archive.dataset
     return open_queries(run, views)
 
 
@@ -178,9 +180,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
-    sample, worklist = queries.sampled_pairs(run), queries.worklist(run)
-    shown = keys_to_judge(sample, worklist)
-    texts = texts_of(run, {*shown, *map(_key_of, held)})
+    shown, judging = to_judge(run, queries.worklist(run))
+    texts = texts_of(row for _, row in run.question_rows({*shown, *map(_key_of, held)}, TEXT))
     evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []
     used = questions = 0
@@ -212,7 +213,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         "questions": [question_data(sites[site], number, texts.get((site, number))) for site, number in shown],
         "clusters": entries,
         "held": questions,
-        **judging_data(sample, worklist, shown),
+        **judging,
     }
 
 
@@ -220,21 +221,18 @@ def _key_of(row: TableRow) -> Key:
     return row["site"], row["question_id"]
 
 
-def keys_to_judge(sample: list[SampledPair], worklist: list[TableRow]) -> dict[Key, int]:
-    """Return the questions of pairs to be judged, with their indices in the page."""
-    ends = [*(pair[:2] for pair in sample), *map(ends_of, worklist)]
-    return {key: index for index, key in enumerate(dict.fromkeys(key for pair in ends for key in pair))}
+def to_judge(run: Run, worklist: list[TableRow]) -> tuple[dict[Key, int], dict[str, object]]:
+    """Return the questions of the sample and of a worklist, with their indices in the page, and the pairs to be judged.
 
-
-def judging_data(sample: list[SampledPair], worklist: list[TableRow], indices: dict[Key, int]) -> dict[str, object]:
-    """Return the pairs to be judged: the indices of their questions, and the verdict; likely pairs also with their
-    probability and evidence.
+    A pair has the indices of its questions and its verdict; a likely pair also its probability and its evidence.
     """
-    return {
-        "review": [[indices[pair.left], indices[pair.right], pair.verdict] for pair in sample],
+    sample = queries.sampled_pairs(run).to_pylist()
+    keys = dict.fromkeys(end for row in [*sample, *worklist] for end in ends_of(row))
+    indices = {key: index for index, key in enumerate(keys)}
+    return indices, {
+        "review": [[*map(indices.get, ends_of(row)), row["verdict"] or ""] for row in sample],
         "worklist": [
-            [*(indices[end] for end in ends_of(row)), "", round(row["probability"], 4), row["evidence"]]
-            for row in worklist
+            [*map(indices.get, ends_of(row)), "", round(row["probability"], 4), row["evidence"]] for row in worklist
         ],
     }
 

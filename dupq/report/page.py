@@ -9,16 +9,15 @@ import base64
 import functools
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Literal
 
 import jinja2
 from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import charts, summary
-from dupq.report.charts import at_thresholds, count_pairs
+from dupq.report.charts import at_thresholds
 from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
@@ -28,25 +27,19 @@ _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "t
 _STYLES = ("page", "explorer")
 
 
-def page_script(source: Literal["local", "served/remote"] = "local") -> str:
+def page_script(source: str = "local") -> str:
     """Return all scripts as one module, without globals or a build step; `source` says where clusters come from."""
     return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
 
 
-def filled(
-    name: str,
-    run: Run,
-    data: Mapping[str, object],
-    source: Literal["local", "served/remote"] = "local",
-    also: str = "",
-    **more: object,
-) -> tuple[str, str]:
+def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = False, **more: object) -> tuple[str, str]:
     """Return a page of `run` (the template `name`) with the `data` that its scripts read, and the page's policy.
 
-    The Content-Security-Policy allows its own script and sheet, and nothing to be loaded but what `also` allows.
-    `more` are names for the template.
+    The Content-Security-Policy allows its own script and sheet only, and a served page requests to its server. `more`
+    are names for the template.
     """
-    script, css = page_script(source), "\n".join(_read(f"{name}.css") for name in _STYLES)
+    script = page_script("served/remote" if is_served else "local")
+    css, also = "\n".join(_read(f"{name}.css") for name in _STYLES), "; connect-src 'self'" if is_served else ""
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     thresholds = (run.metrics.get("links") or {}).get("thresholds") or [{}]  # the run's own one first
@@ -74,10 +67,14 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter in ("number", "counted", "score", "share", "duration", "memory", "words"):
-        environment.filters[filter] = getattr(summary, filter)
-    environment.filters["shown_title"] = shown_title
+    for kind in ("number", "score", "share", "duration", "memory"):
+        environment.filters[kind] = functools.partial(_or_dash, getattr(summary, kind))
+    environment.filters |= {"counted": summary.counted, "words": summary.words, "shown_title": shown_title}
     return environment.get_template(name)
+
+
+def _or_dash(show: Callable[..., str], value: object) -> str:
+    return "–" if value is None else show(value)
 
 
 def _read(name: str) -> str:
@@ -129,7 +126,7 @@ def write(run_uri: str) -> str:
 def render(run_uri: str) -> str:
     """Return the report of the run at `run_uri`: the same run gives the same text."""
     run = open_run(run_uri)
-    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], count_pairs(run)
+    metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], charts.Counts(run)
     links = metrics.get("links") or {}
     rows = links["thresholds"] if links else metrics.get("thresholds") or []
     html, _ = filled(
@@ -141,7 +138,7 @@ def render(run_uri: str) -> str:
         links=links,
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
         worklist=queries.worklist(run),
-        summary=summary.findings(run.uri),
+        summary=summary.findings(run),
         grounds=summary.grounds(metrics["calibration"]) if "calibration" in metrics else "",
         # the run's own row, and the others that say something else
         thresholds=[
@@ -166,6 +163,6 @@ def _settings(run: Run) -> dict[str, object]:
     sections = to_dict(run.settings)
     values = {f"{section}.{name}": sections[section][name] for section, names in _SETTINGS.items() for name in names}
     if run.settings.clusters.threshold < 0:
-        own = summary.score(run.metrics.get("threshold"))
+        own = _or_dash(summary.score, run.metrics.get("threshold"))
         values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
     return values

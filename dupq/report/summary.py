@@ -3,28 +3,16 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from dupq import storage
 from dupq.runs.reader import Run
 from dupq.runs.records import Measures, Metrics
 
 _NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # metrics
-Shown = TypeVar("Shown")
 
 
-def _or_dash(show: Callable[[Shown], str]) -> Callable[[Shown | None], str]:
-    @wraps(show)
-    def shown(value: Shown | None) -> str:
-        return "–" if value is None else show(value)
-
-    return shown
-
-
-@_or_dash
 def number(value: int) -> str:
     """Return a count: 6,118."""
     return f"{value:,}"
@@ -35,19 +23,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-@_or_dash
 def share(value: float) -> str:
     """Return a share: 12.3 %."""
     return f"{value:.1%}".replace("%", " %")
 
 
-@_or_dash
 def score(value: float) -> str:
     """Return a similarity, a Jaccard coefficient or a probability: 0.873."""
     return f"{value:.3f}"
 
 
-@_or_dash
 def duration(seconds: float) -> str:
     """Return a time in two units at most: 4.2 s, 3 min 20 s, 2 h 5 min."""
     if round(seconds, 1) < 60:
@@ -58,13 +43,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60:,} h {minutes % 60} min"
 
 
-@_or_dash
 def memory(megabytes: float) -> str:
     """Return an amount of memory: 512 MB, 1.5 GB."""
     return f"{megabytes:,.0f} MB" if megabytes < 1_000 else f"{megabytes / 1_000:,.1f} GB"
 
 
-@_or_dash
 def words(name: str) -> str:
     """Return an identifier as words: near_duplicates is "Near duplicates"."""
     text = name.replace("_", " ")
@@ -90,7 +73,7 @@ def summary(run_uri: str) -> str:
     """Return what a finished run found, what it missed, why to trust it, and what to do next."""
     run = shlex.quote(run_uri)
     blocks = {
-        **findings(run_uri),
+        **findings(Run(run_uri)),
         "OPEN": [storage.join(run_uri, "report.html")],
         "NEXT": [
             f"judge likely pairs here    {program()} review --run {run}",
@@ -107,12 +90,11 @@ def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"{name:9} {line}" for name, line in lines)
 
 
-def findings(run_uri: str) -> dict[str, list[str]]:
+def findings(run: Run) -> dict[str, list[str]]:
     """Return what a run found, what it missed and why to trust it, as lines by heading.
 
     The result is empty if the run's metrics.json is from another version.
     """
-    run = Run(run_uri)
     if not run.metrics.keys() >= _NEEDED:
         return {}
     return {"FOUND": [*_found(run)], "MISSED": [*_missed(run)], "TRUST": [*_trust(run.metrics)]}

@@ -356,10 +356,7 @@ def _remove(folder: str, run: KnownRun, now: datetime) -> bool:
 
 
 def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
-    """Tidy the work of a finished run; return the bytes.
-
-    Not if its settings keep the work, and not if it has changed since it was listed: a job may be at work on it.
-    """
+    """Tidy a finished run's work, unless its settings keep it or the run has changed since; return the bytes."""
     uri = storage.join(output, run.run_id)
     config = read_or_none(storage.join(uri, "config.json"), dict[str, dict[str, Any]]) or {}
     if config.get("run", {}).get("keep_work") or known_run(output, run.run_id, now) != run:

@@ -6,7 +6,7 @@ import io
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +15,9 @@ from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
-from dupq.evaluation.verdicts import VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
+from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
 from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
-from dupq.tables import REVIEW
+from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pairs_in
 
 if TYPE_CHECKING:
@@ -94,14 +94,13 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
         yield Queries(run, database)
 
 
-class SampledPair(NamedTuple):
-    """A pair of the sample to judge."""
-
-    left: Key
-    right: Key
-    verdict: str  # "" until it is judged
-    joined: bool
-    pairs: float  # candidate pairs of the run that it represents
+SAMPLED = pa.schema(  # a pair of the sample to judge
+    [
+        *(PAIRS.field(name) for name in (*COLUMNS[:4], "joined")),
+        pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
+        pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
+    ]
+)
 
 
 def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
@@ -112,25 +111,23 @@ def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
     return storage.read_table(uri, REVIEW), Sites(sorted(run.metrics["sites"]))
 
 
-def sampled_pairs(run: Run) -> list[SampledPair]:
-    """Return the sample with its verdicts, in the order of review.tsv; none if the run drew no sample.
+def sampled_pairs(run: Run) -> pa.Table:
+    """Return the sample with its verdicts (SAMPLED), in the order of review.tsv; empty if the run drew no sample.
 
     Raises DupqError if review.tsv is damaged.
     """
     sample = drawn_sample(run)
     if sample is None:
-        return []
+        return SAMPLED.empty_table()
     rows, sites = sample
     sheet = storage.join(run.uri, "review.tsv")
     people = read_verdicts(sheet if storage.exists(sheet) else None, sites)
-    codes, _ = sampling.verdicts_of(rows, people)
     word_of = {code: word for word, code in VERDICTS.items()}
-    sides = [sites.unpack(side) for side in pairs_in(rows).T]
-    left, right = (list(zip(names, numbers.tolist(), strict=True)) for names, numbers in sides)
-    words = [word_of.get(code, "") for code in codes.tolist()]
-    joined, pairs = rows["joined"].to_pylist(), pc.divide(rows["pairs"].cast(pa.float64()), rows["drawn"]).to_pylist()
-    order = sampling.asking_order(rows).tolist()
-    return [SampledPair(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]
+    words = [word_of.get(code) for code in sampling.verdicts_of(rows, people)[0].tolist()]
+    left, right = (sites.columns(side) for side in pairs_in(rows).T)
+    pairs = pc.divide(rows["pairs"].cast(pa.float64()), rows["drawn"])
+    table = pa.table([*left, *right, rows["joined"], pairs, words], schema=SAMPLED)
+    return table.take(pa.array(sampling.asking_order(rows)))
 
 
 def verdicts_file(run: Run) -> str:

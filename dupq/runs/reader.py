@@ -348,7 +348,7 @@ class Run:
     def question_rows(self, keys: Iterable[Key], columns: list[str]) -> Iterator[tuple[Key, TableRow]]:
         """Yield `columns` of the questions of `keys` that are still in the archive. Memory: one shard."""
         among = set(keys)
-        for table in self.archive.files([*KEY, *columns], may_be(among)) if self.archive else ():
+        for table in () if self.archive is None else self.archive.files([*KEY, *columns], may_be(among)):
             for row in table.to_pylist():
                 key = row["site"], row["question_id"]
                 if key in among:

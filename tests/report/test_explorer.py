@@ -126,7 +126,8 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    texts = explorer.texts_of(open_run(own), {(CS, 1), (TRAVEL, 5)})
+    rows = open_run(own).question_rows({(CS, 1), (TRAVEL, 5)}, explorer.TEXT)
+    texts = explorer.texts_of(row for _, row in rows)
     assert {key: text.title for key, text in texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
 
 
@@ -272,7 +273,7 @@ def random_pairs(seed: int) -> list[dict]:
 def survey(rows: list[dict], threshold: float | None = None) -> dict | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
     run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
-    return charts.at_thresholds(run, charts.count_pairs(run))  # type: ignore[arg-type]
+    return charts.at_thresholds(run, charts.Counts(run))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +28,9 @@ from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.report import charts, page
 from dupq.report import summary as formats
-from dupq.report.charts import SOURCES, Counts, count_pairs
+from dupq.report.charts import SOURCES, Counts
 from dupq.report.summary import summary
-from dupq.runs.reader import link, open_run
+from dupq.runs.reader import in_memory, link, open_run
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_counts_are_shown(parsed: html.HtmlElement) -> None:
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
-    counts = count_pairs(open_run(run))
+    counts = Counts(open_run(run))
     found = [tuple(column.sum(axis=1).tolist()) for column in (counts.pairs, counts.joining, counts.known)]
     assert dict(zip(SOURCES, zip(*found, strict=True), strict=True)) == {
         "exact": (1, 1, 0),
@@ -293,12 +294,12 @@ def test_chart_labels_are_escaped() -> None:
 def test_known_links_are_counted_among_the_pairs_of_a_probability() -> None:
     columns = {"source": ["encoder"] * 4, "probability": [0.25, 0.55, 0.55, 0.56], "joined": [False] * 4}
     rows = pa.table({**columns, "known_link": pa.array([None, True, False, None])})
-    counts = Counts(None)
-    counts.add(rows.cast(rows.schema.set(1, pa.field("probability", pa.float32()))))
+    rows = rows.cast(rows.schema.set(1, pa.field("probability", pa.float32())))
+    counts, none = (Counts(SimpleNamespace(metrics={}, pairs=in_memory("pairs", of))) for of in (rows, rows[:0]))  # type: ignore[arg-type]
     shown = [bar.text for bar in charts.probabilities(counts, None)]
     assert "3 pairs, 1 known link" in shown
     assert "1 pair" in shown
-    assert not charts.probabilities(Counts(None), None)
+    assert not charts.probabilities(none, None)
 
 
 def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
@@ -362,7 +363,7 @@ def test_bars_are_as_long_as_their_values() -> None:
         (formats.number(6_118), "6,118"),
         (formats.counted(1, "pair"), "1 pair"),
         (formats.share(0.123), "12.3 %"),
-        (formats.score(None), "–"),
+        (page.template("page.html.jinja").environment.filters["score"](None), "–"),
     ],
 )
 def test_values_read_well(shown: str, expected: str) -> None:
