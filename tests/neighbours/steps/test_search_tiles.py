@@ -1,6 +1,5 @@
 """The all-pairs search: tiles and lists."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.job.tasks import run_tasks
+from dupq.job import tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.steps import search_all
 from dupq.neighbours.steps.blocks import waves
@@ -109,8 +108,9 @@ def test_three_workers_give_the_bytes_of_a_search_without_ray(tmp_path: Path, mo
     archive = made_up([130, 40, 0], seed=4)
     with without_ray():
         expected, _ = search(archive, tmp_path / "one", search_request(block_rows=40))
-    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / 3.01)  # Ray rounds it
-    monkeypatch.setattr("dupq.job.run.run_tasks", at_once)
+    share = ray.cluster_resources()["CPU"] / 3.01  # Ray rounds it
+    start = tasks.start
+    monkeypatch.setattr(tasks, "start", lambda *call, cpus: start(*call, cpus=share))
     found, _ = search(archive, tmp_path / "three", search_request(block_rows=40))
     assert contents(found) == contents(expected)
 
