@@ -16,6 +16,7 @@ from oracles.slow_shingles import slow_hashes
 from dupq.near_duplicates.minhash import text_signatures
 from dupq.near_duplicates.shingles import shingle
 from dupq.settings.sections import NearDuplicateSettings
+from dupq.text import token_arrays
 from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
 
@@ -206,3 +207,11 @@ def test_a_column_at_the_very_end_of_its_memory_is_not_read_beyond() -> None:
         words = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, size], np.int32)), content)
         assert shingle(words, 3).hashes.tolist() == slow_hashes(text.decode().rstrip(" "), 3)
         text_signatures(words, NearDuplicateSettings())
+
+
+def test_only_short_words_are_remembered_and_foreign_texts_are_split_at_once() -> None:
+    token_arrays._cached_split.cache_clear()
+    long = "x" * 400 + "é"
+    texts = ["where is the café near here", f"a file {long} that nobody can open " * 9, "Где находится вокзал?"]
+    assert token_texts(pa.array(texts)).to_pylist() == [" ".join(tokens(text)) for text in texts]
+    assert token_arrays._cached_split.cache_info().currsize == 1  # café
