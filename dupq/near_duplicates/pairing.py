@@ -38,33 +38,47 @@ def bucket_pairs(buckets: np.ndarray, orders: np.ndarray, members: np.ndarray) -
     in a bucket once. Pairs are row numbers, int64 of shape (m, 2); the left row has the smaller key. The same pairs are
     found for any order of the rows.
     """
-    _, buckets, counts = np.unique(buckets, return_inverse=True, return_counts=True)
-    rows = np.flatnonzero(counts[buckets] > 1)  # most texts are alone in their bucket
-    rows = rows[np.lexsort((members[rows], orders[rows], buckets[rows]))]
-    buckets = buckets[rows]
-    pairs, left = [np.zeros((0, 2), np.int64)], np.arange(len(rows))
+    kept = np.flatnonzero(shared(buckets))  # most texts are alone in their bucket
+    buckets, orders, members = buckets[kept], orders[kept], members[kept]
+    order = np.lexsort((members, orders, buckets))
+    buckets = buckets[order]
+    _, sizes = np.unique(buckets, return_counts=True)
+    is_large = np.repeat(sizes > LIMIT, sizes)
+    pairs, left = [np.zeros((0, 2), np.int64)], np.arange(len(buckets))
     for distance in range(1, LINKS + 1):
-        left = left[left + distance < len(rows)]
+        left = left[left + distance < len(buckets)]
         left = left[buckets[left] == buckets[left + distance]]
         if distance == 2:
-            left = left[counts[buckets[left]] <= LIMIT]
+            left = left[~is_large[left]]
         pairs.append(np.stack([left, left + distance], axis=1))
-    indices = rows[np.concatenate(pairs)]
+    indices = order[np.concatenate(pairs)]
     swapped = members[indices[:, 0]] > members[indices[:, 1]]
     indices[swapped] = indices[swapped, ::-1]
-    return indices, int((counts > LIMIT).sum())
+    return kept[indices], int((sizes > LIMIT).sum())
 
 
 def candidate_pairs(keys: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the distinct candidate pairs of all bands, and the number of oversized buckets.
 
-    `keys` are `band_keys` (uint64, (n, bands); those of two bands differ), `members` the texts' keys (int64, distinct).
-    Pairs are keys, shape (m, 2), left < right, sorted.
+    `keys` are `band_keys` (uint64, (n, bands)), `members` the texts' keys (int64, distinct). Pairs are keys, shape
+    (m, 2), left < right, sorted.
     """
-    buckets = np.ascontiguousarray(keys.T)
-    every = np.tile(members, len(buckets))
-    pairs, oversized = bucket_pairs(buckets.ravel(), np.roll(buckets, -1, axis=0).ravel(), every)
-    return distinct_pairs(every[pairs]), oversized
+    every, oversized = [np.zeros((0, 2), np.int64)], 0
+    columns = np.ascontiguousarray(keys.T)
+    for buckets, orders in zip(columns, np.roll(columns, -1, axis=0), strict=True):
+        pairs, large = bucket_pairs(buckets, orders, members)
+        every.append(members[pairs])
+        oversized += large
+    return distinct_pairs(np.concatenate(every)), oversized
+
+
+def shared(values: np.ndarray) -> np.ndarray:
+    """Return a mask of the values that are repeated."""
+    order = np.argsort(values)
+    is_next = values[order[1:]] == values[order[:-1]]
+    result = np.zeros(len(values), bool)
+    result[order[1:][is_next]] = result[order[:-1][is_next]] = True
+    return result
 
 
 # Exact copies are questions whose title and body are equal but for white space, by a 128-bit hash. Among 24 million,
@@ -77,12 +91,14 @@ def copies(high: np.ndarray, low: np.ndarray, keys: np.ndarray) -> tuple[np.ndar
 
     `high` and `low` are the halves of the texts' hashes (uint64), `keys` their keys (int64).
     """
+    kept = np.flatnonzero(shared(high))
+    high, low, keys = high[kept], low[kept], keys[kept]
     order = np.lexsort((keys, low, high))
     high, low = high[order], low[order]
-    is_copy = np.zeros(len(order), bool)
-    is_copy[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-    firsts = np.maximum.accumulate(np.where(is_copy, 0, np.arange(len(order))))
-    return order[is_copy], order[firsts[is_copy]]
+    first = np.ones(len(order), bool)
+    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    return kept[order[~first]], kept[order[starts[~first]]]
 
 
 # Boilerplate are shingles of many titles' texts, as those of templates, signatures and notes. They say nothing about
@@ -177,7 +193,7 @@ def near_pairs(
     high, low = hashes[rows].view(np.uint64).T
     later, first = copies(high, low, rows)
     exact = np.stack([rows[first], rows[later]], axis=1)
-    rows = np.delete(rows, later)
+    rows = rows[~np.isin(rows, exact[:, 1])]
     signatures = text_signatures(compared(titles, tokens).take(pa.array(rows)), settings)
     candidates, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows)
     rows = distinct(candidates)
