@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import regex
 import xxhash
-from scipy import sparse
 
 from dupq.kernel_cache import numba, read_only
 from dupq.near_duplicates.asking import Title, TitleComparer
@@ -173,7 +172,7 @@ def lifts_of(scores: np.ndarray, highest: float) -> np.ndarray:
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:
     """Return what the rows `left[i]` and `right[i]` of `words` have in common, given the `rarities` of all terms."""
     left, right = read_only(left), read_only(right)
-    titles, texts = _read_only(words.titles), _read_only(words.texts)
+    titles, texts, marks = (_read_only(terms) for terms in (words.titles, words.texts, words.marks))
     title_cosine, title_least, _, title_swap = _overlaps(*titles, rarities, left, right)
     text_cosine, text_least, both_ways, _ = _overlaps(*texts, rarities, left, right)
     tags = Shingles(words.tags.ids, words.tags.offsets)
@@ -186,7 +185,7 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
         title_swap,
-        *_compared_marks(words.marks, left, right),
+        *_compared_marks(marks, left, right),
     )
 
 
@@ -279,10 +278,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
     owners = np.repeat(np.arange(count), np.diff(marks.offsets))
     counts = np.bincount(kinds * count + owners, minlength=_KINDS * count).reshape(_KINDS, count)
     mine, theirs = counts[:, left], counts[:, right]
-    rows = sparse.csr_array((marks.counts, marks.ids, marks.offsets), shape=(count, _KINDS << _HASH_BITS))
-    both = rows[left].multiply(rows[right]).tocoo()
-    pairs = (both.col >> _HASH_BITS).astype(np.int64) * len(left) + both.row
-    common = np.bincount(pairs, minlength=_KINDS * len(left)).reshape(_KINDS, len(left))
+    common = _common_marks(marks.offsets, marks.ids, left, right)
     apart = mine + theirs - 2 * common
     are_others = (mine > 0) & (theirs > 0) & (apart > 0)
 
@@ -301,3 +297,18 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         are_cited & (own[left] != own[right]),
     )
     return np.stack(fields).astype(np.float32)
+
+
+@numba.njit(nogil=True, cache=True)
+def _common_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return how many marks of each kind the questions of each pair have in common (int64, (kinds, m))."""
+    common = np.zeros((_KINDS, len(left)), np.int64)
+    for pair in range(len(left)):
+        index, other = offsets[left[pair]], offsets[right[pair]]
+        while index < offsets[left[pair] + 1] and other < offsets[right[pair] + 1]:
+            mine, theirs = ids[index], ids[other]
+            if mine == theirs:
+                common[mine >> _HASH_BITS, pair] += 1
+            index += mine <= theirs
+            other += theirs <= mine
+    return common
