@@ -249,14 +249,9 @@ def _overlaps(
         a, b = left[pair], right[pair]
         common, product, forth, back, rarest, rarest_other = 0.0, 0.0, 0.0, 0.0, np.float32(0), np.float32(0)
         index, other = offsets[a], offsets[b]
-        while index < offsets[a + 1] or other < offsets[b + 1]:
-            if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
-                rarest = max(rarest, rarities[ids[index]])
-                index += 1
-            elif index == offsets[a + 1] or ids[other] < ids[index]:
-                rarest_other = max(rarest_other, rarities[ids[other]])
-                other += 1
-            else:
+        end, other_end = offsets[a + 1], offsets[b + 1]
+        while index < end and other < other_end:
+            if ids[index] == ids[other]:
                 rarity = rarities[ids[index]]
                 common += rarity
                 product += logs[counts[index]] * logs[counts[other]] * rarity * rarity
@@ -264,6 +259,16 @@ def _overlaps(
                 back += rarity * saturated[counts[index]]
                 index += 1
                 other += 1
+            elif ids[index] < ids[other]:
+                rarest = max(rarest, rarities[ids[index]])
+                index += 1
+            else:
+                rarest_other = max(rarest_other, rarities[ids[other]])
+                other += 1
+        for rest in range(index, end):
+            rarest = max(rarest, rarities[ids[rest]])
+        for rest in range(other, other_end):
+            rarest_other = max(rarest_other, rarities[ids[rest]])
         if product > 0.0:
             overlaps[0, pair] = product / np.sqrt(squares[a] * squares[b])
             overlaps[1, pair] = common / max(weights[a], weights[b])
