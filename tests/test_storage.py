@@ -369,3 +369,11 @@ def test_the_mean_length_of_lists_is_read_from_the_footer(tmp_path: Path) -> Non
     assert storage.mean_length(uri, "bodies") == 0
     pq.write_table(table[:0], uri)
     assert storage.mean_length(uri, "words") == 0
+
+
+def test_bytes_are_sent_to_a_bucket_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(objects, "write", lambda uri, content: sent.append(content) or "checksum")
+    content = bytes(1000)
+    storage.write_bytes("s3://bucket/name", content)
+    assert sent[0] is content

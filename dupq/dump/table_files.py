@@ -91,7 +91,7 @@ class CsvFile:
             if len(fields) != len(self.names) and text.strip():
                 self._put_back(self._row[1:])
                 fields = text.split(self._separator)
-            if any(map(_NOT_UTF8.search, fields)):
+            if not "".join(fields).isascii() and any(map(_NOT_UTF8.search, fields)):
                 shown = text.encode(errors="surrogateescape").decode(errors="replace")
                 yield BrokenRow(line, NOT_UTF8, shown[:EXCERPT])
             elif len(fields) == len(self.names):
@@ -139,7 +139,7 @@ _WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")  # pandas writes whole numbers so i
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
 _HASHED = 1 << 47  # the lowest number of a hashed id
 _FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
-_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # by XML
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # by XML
 
 
 def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
@@ -264,7 +264,7 @@ def _row(position: int, values: dict[str, str], table: Table, html: bool) -> Row
         whole = _WHOLE_FLOAT.fullmatch(attributes[name])
         attributes[name] = whole[1] if whole else attributes[name]
     if "Tags" in attributes:
-        attributes["Tags"] = dump_tags(attributes["Tags"])
+        attributes["Tags"] = _FORBIDDEN.sub("", dump_tags(attributes["Tags"]))  # which a JSON list may spell
     if table == "table":
         if not (attributes.get("Title", "") + attributes.get("Body", "")).strip():
             return BrokenRow(position, NO_TEXT, content.decode())

@@ -239,6 +239,12 @@ def test_values_of_any_type_are_read(tmp_path: Path) -> None:
     assert rejects(found) == [(2, "no Id")]
 
 
+def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) -> None:
+    written = json.dumps(["py\0thon", "\ud800x"]).replace('"', '""')
+    (tags,) = read(tmp_path / "a.csv", f'title,tags\na,"{written}"').tables["questions"]["tags"].to_pylist()
+    assert tags == ["python", "x"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
