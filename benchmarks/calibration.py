@@ -77,15 +77,15 @@ def measure_clusters(run: Run, truth: Truth) -> dict[str, Any]:
     clusters = pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()
     both = np.stack([clusters, truth.originals(questions)], axis=1)
     _, firsts, sizes = np.unique(clusters, return_index=True, return_counts=True)
-    smallest = questions[firsts][clusters]  # question of each one's cluster
+    first_of_cluster = questions[firsts][clusters]
     right = joined_pairs(np.unique(both, axis=0, return_counts=True)[1])
-    ends = {kind: represented(pairs, questions, smallest).T for kind, pairs in truth.planted.items()}
+    ends = {kind: represented(pairs, questions, first_of_cluster).T for kind, pairs in truth.planted.items()}
     return {
         "clusters": int(np.sum(sizes > 1)),
         "largest": int(sizes.max()),
         "pairs": joined_pairs(sizes),
         "right": round(right / max(1, joined_pairs(sizes)), 4),
-        "planted_in_one_cluster": {kind: round(float(np.equal(*both).mean()), 4) for kind, both in ends.items()},
+        "planted_in_one_cluster": {kind: round(float(np.equal(*sides).mean()), 4) for kind, sides in ends.items()},
     }
 
 

@@ -19,8 +19,8 @@ stages of training, with one worker; on quora reading and word vectors are most 
 nothing else.
 
 What is measured stays in the work folder, one file a system, and is not measured again unless its settings are other
-ones: a benchmark that was cut off goes on. Remove the folder after a change of code. With --json the figures go to FILE
-and a chart of them beside it, .svg. Reads DUPQ_SHARED_DATA (default: ../shared/data).
+ones: a benchmark that was cut off goes on. Remove the folder after a change of code. With --json the figures go to
+FILE. Reads DUPQ_SHARED_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -38,7 +38,6 @@ from dupq.job import cluster
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.report import charts
 from dupq.settings import config
 from dupq.settings.config import Settings
 
@@ -56,10 +55,6 @@ SHORT = {
     "dupq-distilled": ("teacher.epochs=16",),
     "bow-cnn-distilled": ("teacher.epochs=8",),
 }
-STYLE = (
-    "<style>svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } "
-    ".one { fill: #0b6bcb; } .two { fill: #c25e00; }</style>"
-)
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,6 @@ def main() -> None:
     if options.json:
         about = {"date": time.strftime("%Y-%m-%d"), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
         Path(options.json).write_text(json.dumps({**figures, **about}, indent=2) + "\n")
-        Path(options.json).with_suffix(".svg").write_text(picture(figures))
 
 
 def arguments() -> argparse.Namespace:
@@ -255,20 +249,6 @@ def table(name: str, systems: dict[str, Any]) -> str:
         cells = (f"{scale * measures[column]:16.1f}" for column, scale in columns.items())
         rows.append(f"{system:22}" + "".join(cells))
     return "\n".join(rows)
-
-
-def picture(figures: dict[str, Any]) -> str:
-    """Accuracy@10 and MAP of every system as an SVG file."""
-    records = [
-        charts.Bar(f"{data_set}, {system}: {label}", measures[measure], f"{100 * measures[measure]:.1f} %", tone)
-        for data_set, systems in figures.items()
-        for system, measures in systems.items()
-        for measure, label, tone in (("accuracy_at_10", "Acc@10", "one"), ("map", "MAP", "two"))
-    ]
-    drawn = str(charts.bars("Known duplicates found", "Accuracy@10 and MAP of each system.", records, 1))
-    return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
-        "<title>", STYLE + "<title>", 1
-    )
 
 
 def say(line: str) -> None:

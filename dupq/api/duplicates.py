@@ -134,7 +134,7 @@ def find_duplicates(
             share(value, f"find_duplicates: {name}=")
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
-    chosen_encoder = _encoder(encoder)
+    chosen_encoder = _encoder(encoder, len(titles))
     model = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     comparison = compare(titles, bodies, chosen_encoder, language, k)
     scored = scored_table(comparison.evidence, comparison.around, comparison.scale)
@@ -158,10 +158,17 @@ def find_duplicates(
     )
 
 
-def _encoder(given: object) -> TextEncoder | Encode | None:
-    """Return the encoder that `given` names or is. Raises SettingError for another type, DupqError if it is missing."""
+def _encoder(given: object, texts: int) -> TextEncoder | Encode | None:
+    """Return the encoder that `given` names or is.
+
+    Raises SettingError for another type, DupqError if it is missing or an array without a row for each of `texts`.
+    """
     if isinstance(given, np.ndarray):
-        return lambda texts: given
+        if len(given) != texts:
+            raise DupqError(
+                f"find_duplicates: encoder=an array of {len(given)} rows, but {texts} texts; one row each expected"
+            )
+        return lambda _: given
     if isinstance(given, (str, os.PathLike)):
         uri = os.fspath(given)
         is_path = os.path.isabs(uri) or uri.startswith((".", "~"))  # not the name of a model

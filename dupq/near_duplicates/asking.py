@@ -129,8 +129,11 @@ class TitleComparer:
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
         """Return `words`, each rare one that looks like one of `others` that they lack replaced by that."""
         lacking = [other for other in others if other not in words]
-        rare = {word for word in words if word not in others and self._is_rare(word)}
-        return [next((one for one in lacking if word in rare and is_typing_error(word, one)), word) for word in words]
+
+        def is_meant(word: str, other: str) -> bool:
+            return word not in others and is_typing_error(word, other) and self._is_rare(word)
+
+        return [next((other for other in lacking if is_meant(word, other)), word) for word in words]
 
 
 def _arabic_form(word: str) -> str:

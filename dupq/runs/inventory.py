@@ -260,12 +260,13 @@ def size_of(count: float) -> str:
 
 def status(uri: str, now: datetime) -> str:
     """Return the progress of the run at `uri`, or of the newest run below it. Raises DupqError if there is none."""
-    run, known = uri, known_run(storage.parent(uri), storage.name(uri), now)
-    if known is None and (runs := known_runs(uri, now)):
-        run, known = storage.join(uri, runs[-1].run_id), runs[-1]
+    run, progress = uri, read_progress(uri)
+    if progress is None and (runs := known_runs(uri, now)):
+        run = storage.join(uri, runs[-1].run_id)
+        progress = read_progress(run)
+    known = known_run(storage.parent(run), storage.name(run), now)
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
-    progress = read_progress(run)
     lines = [f"run        {run}", f"state      {_state(known, progress, now)}"]
     if progress is not None and not known.is_whole and known.state is not State.DAMAGED:
         lines.append(f"stage      {progress['stage']}, for {age_of(now - datetime.fromisoformat(progress['since']))}")

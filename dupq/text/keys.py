@@ -139,7 +139,9 @@ def key_hashes(keys: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def hash_limit(keys: np.ndarray, most: int) -> int:
     """Return the highest hash among the `most` distinct keys with the lowest hashes; 0 for no keys."""
-    return int(np.sort(key_hashes(keys))[:most].max(initial=0))
+    hashes = key_hashes(keys)
+    lowest = np.partition(hashes, most - 1)[:most] if 0 < most < len(keys) else hashes[:most]
+    return int(lowest.max(initial=0))
 
 
 def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:

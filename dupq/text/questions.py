@@ -211,7 +211,7 @@ def document_counts(terms: Terms) -> np.ndarray:
 
 
 def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
-    """Return each term's weight (float32, shape (BUCKETS,)): ln(1 + (n - c + .5) / (c + .5)).
+    """Return the weight (float32) of each term, given in how many questions it is: ln(1 + (n - c + .5) / (c + .5)).
 
     This is BM25's inverse document frequency in Lucene's form; never below 0.
     """

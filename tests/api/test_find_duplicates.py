@@ -170,7 +170,7 @@ def test_vectors_are_an_encoder() -> None:
     vectors = generator.normal(size=(len(TITLES), 16)).astype(np.float32)
     by_array = dupq.find_duplicates(TITLES, encoder=vectors)
     assert by_array.pairs.arrow().equals(dupq.find_duplicates(TITLES, encoder=lambda texts: vectors).pairs.arrow())
-    with pytest.raises(DupqError, match=r"float32 of shape \(2, 16\) for 11 texts; a vector"):
+    with pytest.raises(DupqError, match="an array of 2 rows, but 11 texts"):
         dupq.find_duplicates(TITLES, encoder=vectors[:2])
 
 

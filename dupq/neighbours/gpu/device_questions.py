@@ -53,11 +53,14 @@ class Lists(NamedTuple):
         return Lists(*(column[rows] for column in self))
 
 
+def smallest_list(k: int) -> int:
+    """Return the least number of entries of a question's list and buffer together: a power of two."""
+    return max(_SMALLEST, 1 << (4 * k - 1).bit_length())
+
+
 def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
     """Return lists and buffers without candidates. Memory: 12 k bytes per question, and 4 per entry of its buffer."""
-    size = _SMALLEST
-    while size < 4 * k:
-        size *= 2
+    size = smallest_list(k)
     if device.type == "cuda":
         free = _BUFFER_SHARE * torch.cuda.mem_get_info(device)[0]
         while size < _LARGEST and 8 * size * questions <= free:

@@ -30,6 +30,7 @@ from dupq.neighbours.gpu.device_questions import (
     quick_bounds,
     quick_of,
     slack_of,
+    smallest_list,
     upload,
 )
 from dupq.neighbours.gpu.plain import Span
@@ -41,6 +42,7 @@ _SEEDS = 4  # candidates of the sample for each of k, as the best by quick score
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
 _SEARCHED_AGAIN = 1 << 27  # entries of the buffers of questions that are searched again
 _MEMORY_SHARE = 0.8  # of a device's free memory; the rest is for batches of scores
+_ROUNDED = 1e-9  # relative, of a score
 _CHECKED, _CHECKED_AT_ONCE = 4, 1 << 16  # questions whose lists are checked, and others at a time
 
 
@@ -48,12 +50,14 @@ def room_on(device: torch.device, dimensions: int, words: float, measure: Measur
     """Return how many questions `nearest_of_all` can search on a device, and how many per side `nearest_of_share`.
 
     `words` is the mean size of a bag. Memory of the device per question: 4 bytes per dimension (6 for Manhattan
-    distances), with words 768 more and 6 per word, 150 for its list and at least 500 for its buffer.
+    distances), with words 768 more and 6 per word, 160 for the rest, and on its own side for its list and buffer 12 k
+    and at least 4 `smallest_list(k)`.
     """
     if device.type != "cuda":
         return sys.maxsize, sys.maxsize
     of_words = 768 + 6 * words if measure.lexical else 0
-    question, own = (6 if measure.kind == "manhattan" else 4) * dimensions + of_words + 160, 16 * k + 512
+    question = (6 if measure.kind == "manhattan" else 4) * dimensions + of_words + 160
+    own = 12 * k + 4 * smallest_list(k)
     free = _MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
     return int(free / (question + own)), int(free / (2 * question + own))
 
@@ -84,7 +88,8 @@ def nearest_of_share(
     """Yield for each block of `own` its keys and the k best of its questions among `others`.
 
     A question is not its own neighbour. Questions with a zero vector and no words are left out. The device holds all
-    blocks of `own`, and those of one element of `others`. Memory: see `room_on`.
+    blocks of `own`, and those of one element of `others`. Memory of the device: see `room_on`; of the host: 16 k bytes
+    per question of `own`.
     """
     rule = rule_of(measure)
     keys, rows_of_blocks, left = _uploaded(own, rule, device)
@@ -97,7 +102,9 @@ def nearest_of_share(
             if len(right_keys):
                 search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
                 search.find_targets(nearest.scores[:, -1])
-                merge(nearest, _on_host(search.lists, right_keys))
+                for rows in rows_of_blocks:
+                    of_block = Nearest(*(column[rows] for column in nearest))
+                    merge(of_block, _on_host(search.lists.view(rows), right_keys))
                 del search
             del right  # before the next ones come
     for rows in rows_of_blocks:
@@ -167,10 +174,11 @@ class _Search:
             self._settle_all([[*both[0], *both[1]] for both in zip(after, before, strict=True)])
         self._check()
 
-    def _check(self) -> None:
+    def _check(self, known: np.ndarray | None = None) -> None:
         """Compare the lists of some questions with the best by the exact scores of the right side, in plain torch.
 
-        Raises ClusterError if a list lacks one of them: then a kernel, the driver or the GPU is wrong.
+        Lists may lack neighbours whose scores do not reach `known`. Raises ClusterError if one lacks another: then a
+        kernel, the driver or the GPU is wrong.
         """
         left, right, device = self._quick[0].size, self._quick[1].size, self._ranks.device
         rows = torch.arange(min(_CHECKED, left), device=device) * left // min(_CHECKED, left)
@@ -181,7 +189,12 @@ class _Search:
             lists = best._replace(counts=counts, buffer=others.expand(len(rows), -1))
             scores = plain.score(self._rule, *self._sides, rows, lists, self._selves)
             plain.settle(lists, scores, self._ranks, keeps=True)
-        if not torch.allclose(self.lists.scores[rows], best.scores, rtol=1e-9):
+        least = torch.full_like(best.bounds, -torch.inf) if known is None else torch.from_numpy(known).to(device)[rows]
+        least = least.double().clamp_min(-1e300)[:, None]
+        least += _ROUNDED * least.abs()  # as many may have just this score
+        both = self.lists.scores[rows], best.scores
+        found, expected = (scores.masked_fill(scores < least, -torch.inf) for scores in both)
+        if not torch.allclose(found, expected, rtol=_ROUNDED):
             raise ClusterError(
                 f"a GPU of the node {socket.gethostname()} found other neighbours than exact scores give; nothing of "
                 "that was kept. Run with --gpus none, and report it"
@@ -191,14 +204,15 @@ class _Search:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
         self.lists.bounds[:] = quick_bounds(torch.from_numpy(known).to(self._ranks.device), self._slack, self._rule)
         self._begin()
-        rows, start = (0, self._quick[0].size), 0
+        count, start = self._quick[0].size, 0
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
-            self._by.find(*self._quick, rows, columns, self.lists, None)
-            self._settle_all([[columns]] * (1 + rows[1] // self._panel))
+            for first in range(0, count, _LARGEST_PANEL):  # as a launch has less than 2^31 tiles
+                rows = first, min(first + _LARGEST_PANEL, count)
+                self._by.find(*self._quick, rows, columns, self.lists, None)
+            self._settle_all([[columns]] * (1 + count // self._panel))
             start = columns[1]
-        if np.isneginf(known).all():  # otherwise lists have no worse ones
-            self._check()
+        self._check(known)
 
     def _begin(self) -> None:
         """Raise the bounds by the scores of a sample, whose pairs are found again later."""

@@ -52,9 +52,9 @@ from dupq.runs.records import RunFiles
 from dupq.system import ahead, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 
-# Search by GPUs. A GPU holds all questions that are compared with each other: all blocks or, with
-# neighbours.scope=site, those of a site. Several GPUs search several sites, or three and more the shares of one. A
-# task that is interrupted begins again: it takes minutes.
+# Search by GPUs. A GPU holds all questions that are compared with each other (all blocks or, with
+# neighbours.scope=site, those of a site), or batches of them. Several GPUs search several sites, or three and more the
+# shares of one. A task that is interrupted begins again: it takes minutes.
 
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
@@ -102,7 +102,7 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
 def _search_share(
     directed: Shuffled, nearest: Table, k: int, own: dict[int, Questions], group: Sequence[Questions], record: str
 ) -> Counts:
-    """Make the partitions of a share of a group's blocks. Memory of the host: some blocks, and some blocks' lists."""
+    """Make the partitions of a share of a group's blocks. Memory of the host: some blocks, and the share's lists."""
     measure = group[0].measure
 
     def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> int:
@@ -143,7 +143,8 @@ def _lists_of_share(
             yield [blocks[number] for number in numbers]
 
     for batch in batches([*own.values()]):
-        yield from search.nearest_of_share(read(batch), map(read, batches(group)), measure, k, device)
+        rest = [block for block in group if block not in batch]  # later, as the nearest are mostly of the same site
+        yield from search.nearest_of_share(read(batch), map(read, batches([*batch, *rest])), measure, k, device)
 
 
 TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan

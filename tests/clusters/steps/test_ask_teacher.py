@@ -178,7 +178,7 @@ def test_vectors_are_the_same_whatever_the_shards(teacher: Teacher, tmp_path: Pa
 def test_an_attempt_that_was_cut_off_is_finished_and_gives_the_same_bytes(teacher: Teacher, tmp_path: Path) -> None:
     whole, cut = (Archive(tmp_path / name, made_texts()) for name in ("whole", "cut"))
     whole.ask(teacher)
-    cut_off(14, cut.ask, teacher)
+    assert cut_off(28, cut.ask, teacher)
     read = len(READ)
     cut.ask(teacher)
     assert 0 < len(READ) - read < len(cut.vectors())

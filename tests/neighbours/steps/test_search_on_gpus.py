@@ -41,6 +41,7 @@ def test_several_gpus_and_small_ones_find_the_same(
     """Four search shares of an archive; or one that has room for two blocks, and searches it batch by batch."""
     archive, request = made_up(counts), search_request(measure, block_rows=20)
     expected = contents(search(archive, tmp_path / "cpus", request)[0])
+    monkeypatch.setattr(gpu_search, "_LARGEST_PANEL", 24)  # rows of a launch
     shared, _ = search(archive, tmp_path / "shared", replace(request, gpus=Gpus(4)))
     monkeypatch.setattr(gpu_search, "room_on", lambda *_: (45, 45))
     sizes, upload = [], gpu_search.upload
