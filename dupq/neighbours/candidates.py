@@ -298,10 +298,12 @@ def nearest_in(table: pa.Table, k: int) -> tuple[np.ndarray, Nearest]:
 
 
 def merged(tables: Iterable[pa.Table], k: int) -> tuple[np.ndarray, Nearest]:
-    """Return the keys in the first of `tables` (NEAREST, by key), and their lists in all of them, merged."""
-    tables = iter(tables)
-    keys, nearest = nearest_in(next(tables), k)
+    """Return the keys in the first of `tables` (NEAREST, by key) that has rows, and their lists in all of them."""
+    keys, nearest = np.zeros(0, np.int64), empty_nearest(0, k)
     for table in tables:
         own_keys, more = nearest_in(table, k)
-        merge(nearest, more, np.searchsorted(keys, own_keys))
+        if len(keys):
+            merge(nearest, more, np.searchsorted(keys, own_keys))
+        else:
+            keys, nearest = own_keys, more
     return keys, nearest

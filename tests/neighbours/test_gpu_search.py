@@ -11,7 +11,7 @@ from oracles.slow_neighbours import archives, as_rows, exact_order, random_bags,
 from scipy import sparse
 
 from dupq.errors import ClusterError, DupqError
-from dupq.neighbours.candidates import as_neighbours
+from dupq.neighbours.candidates import as_neighbours, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
@@ -121,10 +121,14 @@ def test_words_are_looked_up_among_those_of_the_pairs_alone(monkeypatch: pytest.
     assert looked_up == [int(questions.starts[3])]
 
 
-def assert_all_are_found(archive: Embeddings, rows: int, measure: Measure, k: int) -> None:
-    """The lists, of pieces of `rows` questions, are those of a full sort in float64."""
+def assert_all_are_found(archive: Embeddings, rows: int, measure: Measure, k: int, shares: int = 1) -> None:
+    """The lists, of pieces of `rows` questions and merged from some shares, are those of a full sort in float64."""
     found = []
-    for keys, nearest in nearest_of_all(blocks(archive, rows), measure, k, HOST):
+    searches = [nearest_of_all(blocks(archive, rows), measure, k, HOST, (share, shares)) for share in range(shares)]
+    for (keys, nearest), *others in zip(*searches, strict=True):
+        for same_keys, more in others:
+            np.testing.assert_array_equal(same_keys, keys)
+            merge(nearest, more)
         order = np.argsort(keys)
         found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
     assert sorted(found) == slow_top_k(archive, k, measure)
@@ -137,9 +141,13 @@ def test_lists_are_those_of_a_full_sort(data: st.DataObject, measure: Measure, k
     assert_all_are_found(archive, rows, measure, k)
 
 
+@pytest.mark.parametrize("shares", [1, 2, 3, 5])
 @pytest.mark.parametrize("measure", [HYBRID, Measure("manhattan"), Measure("euclidean")])
-def test_lists_are_right_in_an_archive_of_a_real_kind(measure: Measure) -> None:
+def test_lists_are_right_in_an_archive_of_a_real_kind(
+    measure: Measure, shares: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Near copies, exact copies, empty bags and empty vectors among the others, in an order that is not the keys'."""
+    monkeypatch.setattr(search, "_TILE", 16)  # so that there are 16 panels
     made, generator = units(301, 5), np.random.default_rng(5)
     vectors, bags = made.vectors.astype(np.float32), made.words.toarray()  # type: ignore[union-attr]
     vectors[60:120] = vectors[:60] + 1e-3 * generator.normal(size=(60, 48))
@@ -147,7 +155,8 @@ def test_lists_are_right_in_an_archive_of_a_real_kind(measure: Measure) -> None:
     vectors[200:220] = 0
     bags[210:230] = 0
     words = sparse.csr_array(bags) if measure.lexical else None
-    assert_all_are_found(Embeddings(generator.permutation(301), vectors.astype(np.float16), words), 100, measure, 10)
+    archive = Embeddings(generator.permutation(301), vectors.astype(np.float16), words)
+    assert_all_are_found(archive, 100, measure, 10, shares)
 
 
 def test_a_thousand_near_copies_of_one_question_are_told_apart() -> None:

@@ -37,6 +37,7 @@ from dupq.neighbours.gpu.plain import Span
 from dupq.text.keys import indices_among
 
 _SMALLEST_PANEL, _LARGEST_PANEL, _PANELS = 1 << 12, 1 << 17, 16
+_TILE = 256  # columns of a kernel's tile; panels have whole ones
 _SAMPLE = 1_024  # questions for each of k: at least four groups, each of which gives one score
 _SEEDS = 4  # candidates of the sample for each of k, as the best by quick scores are not the best by exact ones
 _SCORED_AT_ONCE = 1 << 25  # entries of buffers
@@ -63,18 +64,19 @@ def room_on(device: torch.device, dimensions: int, words: float, measure: Measur
 
 
 def nearest_of_all(
-    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device
+    blocks: Iterable[Embeddings], measure: Measure, k: int, device: torch.device, share: tuple[int, int] = (0, 1)
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield for each block its keys and the k best of its questions among all others.
 
-    Questions with a zero vector and no words are left out. Memory: see `room_on`.
+    `share` is a number below that of all shares: each compares its share of the pairs, and gives what it found of every
+    question's neighbours. Questions with a zero vector and no words are left out. Memory: see `room_on`.
     """
     rule = rule_of(measure)
     keys, rows_of_blocks, questions = _uploaded(blocks, rule, device)
     if len(keys):
         quick = quick_of(questions, rule, columns_of_words(questions))
         search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
-        search.find_all()
+        search.find_all(*share)
         lists = search.lists
     else:
         lists = empty_lists(0, k, device)
@@ -149,13 +151,14 @@ class _Search:
         self._ranks, self._selves = torch.from_numpy(ranks).to(device), torch.from_numpy(selves).to(device)
         self._numbers = torch.arange(quick[0].size, device=device)
         self._panel = min(_LARGEST_PANEL, max(_SMALLEST_PANEL, -(-quick[1].size // _PANELS)))
-        self._panel += -self._panel % 256  # whole tiles
+        self._panel += -self._panel % _TILE
 
-    def find_all(self) -> None:
-        """Compare all questions with each other, if both sides are the same."""
+    def find_all(self, share: int = 0, shares: int = 1) -> None:
+        """Compare all questions with each other, if both sides are the same; or the pairs of one of some shares."""
         count, panel = self._quick[0].size, self._panel
-        self._begin()
+        known = self._begin()
         panels = -(-count // panel)
+        is_compared = torch.zeros((panels, panels), dtype=torch.bool)
 
         def around(first: int, stop: int) -> list[Span]:
             """Return the rows of the panels from `first` to `stop` - 1 of the circle."""
@@ -165,20 +168,26 @@ class _Search:
 
         for first, last in _rounds(panels):
             is_half = 2 * last == panels  # opposite panels are compared once, from the first half of the circle
-            for number in range(panels):
+            compared: list[list[Span]] = [[] for _ in range(panels)]
+            for number in range(share, panels, shares):
                 (rows,) = around(number, number + 1)
                 for columns in around(number + first, number + last + (0 if is_half and number >= last else 1)):
                     self._by.find(*self._quick, rows, columns, self.lists, self.lists)
-            after = [around(number + first, number + last + 1) for number in range(panels)]
-            before = [around(number - last + is_half, number - first + 1) if first else [] for number in range(panels)]
-            self._settle_all([[*both[0], *both[1]] for both in zip(after, before, strict=True)])
-        self._check()
+                    others = slice(columns[0] // panel, -(-columns[1] // panel))
+                    is_compared[number, others] = is_compared[others, number] = True
+                    compared[number].append(columns)
+                    for other in range(others.start, others.stop):
+                        if other != number:
+                            compared[other].append(rows)
+            self._settle_all(compared)
+        self._check(known, is_compared)
 
-    def _check(self, known: np.ndarray | None = None) -> None:
+    def _check(self, known: torch.Tensor, is_compared: torch.Tensor | None = None) -> None:
         """Compare the lists of some questions with the best by the exact scores of the right side, in plain torch.
 
-        Lists may lack neighbours whose scores do not reach `known`. Raises ClusterError if one lacks another: then a
-        kernel, the driver or the GPU is wrong.
+        Lists may lack neighbours whose scores do not reach `known` (float64, one per question), and those in panels
+        that were not compared with the question's (bool, a row and a column per panel). Raises ClusterError if one
+        lacks another: then a kernel, the driver or the GPU is wrong.
         """
         left, right, device = self._quick[0].size, self._quick[1].size, self._ranks.device
         rows = torch.arange(min(_CHECKED, left), device=device) * left // min(_CHECKED, left)
@@ -188,9 +197,11 @@ class _Search:
             counts = torch.full_like(best.counts, len(others))
             lists = best._replace(counts=counts, buffer=others.expand(len(rows), -1))
             scores = plain.score(self._rule, *self._sides, rows, lists, self._selves)
+            if is_compared is not None:
+                is_mine = is_compared.to(device)[(rows // self._panel)[:, None], others // self._panel]
+                scores.masked_fill_(~is_mine, -torch.inf)
             plain.settle(lists, scores, self._ranks, keeps=True)
-        least = torch.full_like(best.bounds, -torch.inf) if known is None else torch.from_numpy(known).to(device)[rows]
-        least = least.double().clamp_min(-1e300)[:, None]
+        least = known[rows].clamp_min(-1e300)[:, None]
         least += _ROUNDED * least.abs()  # as many may have just this score
         both = self.lists.scores[rows], best.scores
         found, expected = (scores.masked_fill(scores < least, -torch.inf) for scores in both)
@@ -202,8 +213,9 @@ class _Search:
 
     def find_targets(self, known: np.ndarray) -> None:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
-        self.lists.bounds[:] = quick_bounds(torch.from_numpy(known).to(self._ranks.device), self._slack, self._rule)
-        self._begin()
+        known_scores = torch.from_numpy(known).to(self._ranks.device)
+        self.lists.bounds[:] = quick_bounds(known_scores, self._slack, self._rule)
+        known_scores = torch.maximum(known_scores, self._begin())
         count, start = self._quick[0].size, 0
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
@@ -212,14 +224,17 @@ class _Search:
                 self._by.find(*self._quick, rows, columns, self.lists, None)
             self._settle_all([[columns]] * (1 + count // self._panel))
             start = columns[1]
-        self._check(known)
+        self._check(known_scores)
 
-    def _begin(self) -> None:
-        """Raise the bounds by the scores of a sample, whose pairs are found again later."""
+    def _begin(self) -> torch.Tensor:
+        """Raise the bounds by the scores of a sample, whose pairs are found again later.
+
+        Returns the k-th best score of each question in it (float64), which its neighbours reach.
+        """
         left, right = self._quick
         size = min(right.size, max(self._panel, _SAMPLE * self._k))
         sample = torch.arange(size, device=self._ranks.device) * right.size // size
-        sampled = right.take(sample)
+        sampled, kth = right.take(sample), []
         for start in range(0, left.size, _LARGEST_PANEL):
             rows = start, min(start + _LARGEST_PANEL, left.size)
             values, columns = self._by.highest(left, sampled, rows)
@@ -227,7 +242,8 @@ class _Search:
             lists = self.lists.view(slice(*rows))
             lists.buffer[:, : top.shape[1]] = sample[columns.gather(1, top)].int()
             lists.counts[:] = top.shape[1]
-            self._settle(lists, self._numbers[slice(*rows)], keeps=False)
+            kth.append(self._settle(lists, self._numbers[slice(*rows)], keeps=False))
+        return torch.cat(kth)
 
     def _settle_all(self, compared: list[list[Span]]) -> None:
         """Empty all buffers into the lists. `compared` has the rows that each panel was just compared with."""
@@ -239,12 +255,13 @@ class _Search:
         if len(lost):
             self._search_again(lost, compared)
 
-    def _settle(self, lists: Lists, rows: torch.Tensor, keeps: bool = True) -> None:
-        """Score the candidates in some buffers, and empty the buffers that had room for all."""
+    def _settle(self, lists: Lists, rows: torch.Tensor, keeps: bool = True) -> torch.Tensor:
+        """Score the candidates in some buffers, and empty those that had room for all; return the k-th best scores."""
         scores = self._by.score(self._rule, *self._sides, rows, lists, self._selves)
         kth = self._by.settle(lists, scores, self._ranks, keeps)
         torch.maximum(lists.bounds, quick_bounds(kth, self._slack, self._rule), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
+        return kth
 
     def _search_again(self, rows: torch.Tensor, compared: list[list[Span]]) -> None:
         """Repeat the last comparison of some questions, with buffers that have room for all of their candidates.

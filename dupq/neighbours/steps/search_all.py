@@ -28,11 +28,18 @@ from dupq.archive import Shard, in_scope
 from dupq.job import cluster
 from dupq.job.gpus import has_gpu
 from dupq.job.run import Run
-from dupq.job.step import Counted, Counts, unless_finished, write_shuffled
+from dupq.job.step import Counted, Counts, unless_finished
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
 from dupq.neighbours import tiles
-from dupq.neighbours.candidates import Nearest, merged, nearest_in, nearest_table, nonempty_table
+from dupq.neighbours.candidates import (
+    Nearest,
+    empty_nearest,
+    merged,
+    nearest_in,
+    nearest_table,
+    nonempty_table,
+)
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.steps.blocks import (
@@ -53,8 +60,10 @@ from dupq.system import ahead, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 
 # Search by GPUs. A GPU holds all questions that are compared with each other (all blocks or, with
-# neighbours.scope=site, those of a site), or batches of them. Several GPUs search several sites, or three and more the
-# shares of one. A task that is interrupted begins again: it takes minutes.
+# neighbours.scope=site, those of a site), or batches of them. Of several GPUs each takes sites, or a share of a site's
+# pairs, and CPUs merge what all found of a question's neighbours. GPUs need not exchange bounds: with 1, 2, 4 and 8
+# shares, each scores 32, 22, 13 and 7 candidates per question (60,000 questions of 64 dimensions). A task that is
+# interrupted begins again: it takes minutes.
 
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of a GPU: 2 per dimension of each pair
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
@@ -73,7 +82,7 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
     questions = sum(block.size for block in blocks)
     pairs = sum(sum(blocks[number].size for number in group) ** 2 for group in groups_of(blocks))  # in both directions
     operations = 2.0 * pairs * _dimensions([blocks[0].spans[0].file])
-    on_gpus = _GPU_SECONDS + _SECONDS_PER_QUESTION * questions + operations / _GPU_RATE
+    on_gpus = _GPU_SECONDS + _SECONDS_PER_QUESTION * questions + operations / (_GPU_RATE * gpus)
     share = 1.0 if changed is None else 2.0 * changed / max(1, questions)
     on_cpus = share * operations / (_CPU_RATE * cluster.cpus())
     if on_cpus < on_gpus:
@@ -83,50 +92,43 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
 
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
-    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or with three GPUs per group one per share.
-
-    A task for a share multiplies its pairs with others twice, for each side, so two would take as long as one for all.
-    """
-    directed = run.shuffled("directed", NEIGHBOURS, len(blocks), request.partitions, by="left")
-    nearest, k, groups = run.table("nearest", NEAREST, len(blocks)), request.settings.k, groups_of(blocks)
-    shares = gpus // len(groups) if gpus >= 3 * len(groups) else 1
-    calls = []
-    for group in groups:
-        for own in np.array_split(group, min(shares, len(group))):
-            record = storage.join(run.folder, "tiles", f"on-gpu-{own[0]}-{own[-1]}.json")
-            numbered = {number: blocks[number] for number in own.tolist()}
-            calls.append((directed, nearest, k, numbered, [blocks[number] for number in group], record))
+    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or several for a group with most pairs."""
+    k, groups, calls = request.settings.k, groups_of(blocks), []
+    pairs = [sum(blocks[number].size for number in group) ** 2 for group in groups]
+    lists: list[list[Partition]] = [[] for _ in blocks]
+    for group, own in zip(groups, pairs, strict=True):
+        shares = max(1, round(gpus * own / max(1, sum(pairs))))
+        for share in range(shares):
+            table = run.table(f"tiles/gpu-{share}-of-{shares}", NEAREST, len(blocks))
+            calls.append((table, {number: blocks[number] for number in group}, k, (share, shares)))
+            for number in group:
+                lists[number].append(Partition(table, number))
     run.report.add(run_tasks("search", _search_share, calls, gpus=gpus))
+    _make_final(run, lists, request)
 
 
-def _search_share(
-    directed: Shuffled, nearest: Table, k: int, own: dict[int, Questions], group: Sequence[Questions], record: str
-) -> Counts:
-    """Make the partitions of a share of a group's blocks. Memory of the host: some blocks, and the share's lists."""
-    measure = group[0].measure
+def _search_share(made: Table, group: dict[int, Questions], k: int, share: tuple[int, int]) -> Counts:
+    """Write the lists of a group's blocks that a share of its pairs gives. Memory of the host: some blocks' rows."""
 
     def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> int:
         number, (keys, lists) = call
         order = np.argsort(keys)
-        pairs = lists_as_pairs(keys[order], Nearest(*(column[order] for column in lists)), measure)
-        storage.write_table(nearest.file(number), pairs.second, NEAREST)
-        write_shuffled(directed, number, pairs.table)
+        table = nearest_table(keys[order], Nearest(*(column[order] for column in lists)))
+        storage.write_table(made.file(number), table, NEAREST)
         return len(keys)
 
     def make() -> Counts:
-        rows = sum(ahead(write, zip(own, _lists_of_share(own, group, k), strict=True), _BLOCKS_AT_ONCE))
-        storage.write_json(record, {"blocks": [*own]})
-        return {"rows_in": rows, "rows_out": rows}
+        found = _lists_of_share([*group.values()], k, share)
+        return {"rows_out": sum(ahead(write, zip(group, found, strict=True), _BLOCKS_AT_ONCE))}
 
-    return unless_finished(record, make)
+    return unless_finished(made.file(min(group)), make)
 
 
-def _lists_of_share(
-    own: dict[int, Questions], group: Sequence[Questions], k: int
-) -> Iterator[tuple[np.ndarray, Nearest]]:
-    """Yield the keys and lists of each of `own` blocks of a group.
+def _lists_of_share(group: Sequence[Questions], k: int, share: tuple[int, int]) -> Iterator[tuple[np.ndarray, Nearest]]:
+    """Yield the keys and lists of each block of a group, as a share of the group's pairs gives them.
 
-    What does not fit on the device is searched in batches of blocks, each of them against each batch of the group.
+    What does not fit on the device is searched in batches of blocks. A share compares some blocks, batch by batch, with
+    all, and gives no lists of other blocks. That multiplies each pair twice, and needs the lists of one side only.
     """
     from dupq.neighbours.gpu import search
 
@@ -134,17 +136,21 @@ def _lists_of_share(
     uris = [block.spans[0].file for block in group]
     room, room_per_side = search.room_on(device, _dimensions(uris), _words(uris, measure), measure, k)
     read = functools.partial(ahead, Questions.embeddings, most=_BLOCKS_AT_ONCE)
-    if len(own) == len(group) and sum(block.size for block in group) <= room:
-        yield from search.nearest_of_all(read(group), measure, k, device)
+    if sum(block.size for block in group) <= room:
+        yield from search.nearest_of_all(read(group), measure, k, device, share)
         return
 
     def batches(blocks: Sequence[Questions]) -> Iterator[list[Questions]]:
         for numbers in pack(blocks, [block.size for block in blocks], room_per_side):
             yield [blocks[number] for number in numbers]
 
-    for batch in batches([*own.values()]):
+    nothing = np.zeros(0, np.int64), empty_nearest(0, k)
+    start, stop = (len(group) * (share[0] + end) // share[1] for end in (0, 1))
+    yield from (nothing for _ in group[:start])
+    for batch in batches(group[start:stop]):
         rest = [block for block in group if block not in batch]  # later, as the nearest are mostly of the same site
         yield from search.nearest_of_share(read(batch), map(read, batches([*batch, *rest])), measure, k, device)
+    yield from (nothing for _ in group[stop:])
 
 
 TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
@@ -182,9 +188,18 @@ def search_in_waves(
         for numbers, found in zip(sides, (of_left, of_right), strict=True):
             for number, of_tile in zip(numbers, partitions_of(found), strict=True):
                 lists[number].append(of_tile)
-    final, nearest = (_per_task(lists), measure, k), run.table("nearest", NEAREST, len(blocks))
+    _make_final(run, lists, request)
+
+
+def _make_final(run: Run, lists: Sequence[Sequence[Partition]], request: SearchRequest) -> None:
+    """Merge the lists (NEAREST) of each block, and make `nearest` and `directed` of them."""
+    final, nearest = (request.measure, request.settings.k), run.table("nearest", NEAREST, len(lists))
     run.shuffle(
-        "directed", final_lists, *final, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest
+        *("directed", final_lists, _per_task(lists), *final),
+        into=NEIGHBOURS,
+        partitions=request.partitions,
+        by="left",
+        second=nearest,
     )
 
 

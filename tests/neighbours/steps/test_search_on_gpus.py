@@ -38,19 +38,34 @@ def test_a_gpu_writes_the_lists_that_cpus_write(
 def test_several_gpus_and_small_ones_find_the_same(
     tmp_path: Path, counts: list[int], measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four search shares of an archive; or one that has room for two blocks, and searches it batch by batch."""
+    """Four search shares of an archive; or that have room for two blocks, and search it batch by batch; or one does."""
     archive, request = made_up(counts), search_request(measure, block_rows=20)
-    expected = contents(search(archive, tmp_path / "cpus", request)[0])
+    by_cpus, of_cpus = search(archive, tmp_path / "cpus", request)
+    expected = contents(by_cpus)
+    monkeypatch.setattr(gpu_search, "_TILE", 8)
+    monkeypatch.setattr(gpu_search, "_SMALLEST_PANEL", 8)
     monkeypatch.setattr(gpu_search, "_LARGEST_PANEL", 24)  # rows of a launch
-    shared, _ = search(archive, tmp_path / "shared", replace(request, gpus=Gpus(4)))
+    shared, report = search(archive, tmp_path / "shared", replace(request, gpus=Gpus(4)))
+    assert report.rows_out == of_cpus.rows_out
     monkeypatch.setattr(gpu_search, "room_on", lambda *_: (45, 45))
+    both, _ = search(archive, tmp_path / "both", replace(request, gpus=Gpus(4)))
     sizes, upload = [], gpu_search.upload
     monkeypatch.setattr(
         gpu_search, "upload", lambda block, *others: sizes.append(len(block.keys)) or upload(block, *others)
     )
     batched, _ = search(archive, tmp_path / "batched", replace(request, gpus=Gpus(1)))
-    assert contents(shared) == contents(batched) == expected
+    assert contents(shared) == contents(both) == contents(batched) == expected
     assert sum(sizes) == (230 * 7 if counts[0] == 140 else sum(counts))  # each of six batches is compared with all
+
+
+@without_ray()
+def test_gpus_share_the_site_that_has_most_pairs(tmp_path: Path) -> None:
+    archive, request = made_up([140, 0, 90]), search_request(scope="site", block_rows=50)
+    expected = contents(search(archive, tmp_path / "cpus", request)[0])
+    files, _ = search(archive, tmp_path / "gpus", replace(request, gpus=Gpus(4)))
+    assert contents(files) == expected
+    made = [path.name for path in sorted((tmp_path / "gpus/work/neighbours/tiles").iterdir())]
+    assert made == ["gpu-0-of-1", *(f"gpu-{share}-of-3" for share in range(3))]
 
 
 @without_ray()
