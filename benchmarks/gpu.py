@@ -2,21 +2,25 @@
 
     python benchmarks/gpu.py [--json FILE] [--part NAME …] [--cpu-rehearsal]
 
-- `kernels`: those of the search beside plain torch, lists beside the CPU's, and operations a second;
-- `training`: questions a second by preset, with one worker for each GPU (nccl) where there are several; losses beside
-  those of the CPU;
-- `encoding`: questions a second by preset and batch; embeddings beside those of the CPU;
-- `encoding_stage`: the stage `encode` of 200,000 beside `encode` alone;
-- `job_train`: a CNN by the GPU and by two CPUs;
-- `job_dedup`: an encoder of cs.stackexchange.com (DUPQ_SHARED_DATA), and with it a run of 200,000 made questions;
 - `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
   how long, the recall, and 24 million projected by N²;
-- `search_sustained`: the same of 8 million, a minute without a pause, with clocks and watts;
-- `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
-- `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed.
+- `kernels`: those of the search beside plain torch, lists beside the CPU's, and operations a second;
+- `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed;
+- `search_sustained`: the same as `search_dense` of 8 million, a minute without a pause, with clocks and watts;
+- `job_dedup`: a run of 200,000 made questions with an encoder of cs.stackexchange.com (DUPQ_SHARED_DATA), stage by
+  stage, and training that encoder;
+- `training`: questions a second by preset, with one worker for each GPU (nccl) where there are several, and by two
+  CPUs; losses beside those of the CPU;
+- `encoding_stage`: the stage `encode` of 200,000 beside `encode` alone, for a CNN and an LSTM.
 
-Without `--part` all but `encoding_stage`, `job_dedup` and `job_train` are done, in 8 minutes; `--part` with each of
-these takes as long again. Shares are of the fastest product of large matrices, measured in the same part. Each part is
+These take less than 8 minutes. With `--part` also:
+
+- `job_cpus`: the run of `job_dedup` by the CPUs of the machine;
+- `job_train`: a CNN by the GPU and by two CPUs;
+- `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
+- `encoding`: questions a second by preset and batch; embeddings beside those of the CPU.
+
+Shares are of the fastest product of large matrices, measured in the same part. Each part is
 a process with a time limit of its own: what it has found by then is kept, and one that fails loses nothing of the
 others. The JSON is written after each figure. But for the jobs, networks are not trained and questions are made up. The
 exit code is 1 if a part failed, or something was wrong.
@@ -32,29 +36,33 @@ import contextlib
 import functools
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 LIMITS = {  # seconds
-    "kernels": 70,
-    "search_dense": 40,
-    "search_hybrid": 40,
-    "search_distances": 25,
-    "search_sustained": 80,
+    "search_dense": 35,
+    "search_hybrid": 45,
+    "search_distances": 20,
+    "kernels": 45,
+    "peers": 20,  # while CPUs prepare jobs
+    "search_sustained": 75,
+    "job_dedup": 120,
+    "training": 45,
+    "encoding_stage": 45,
+    "job_cpus": 200,
+    "job_train": 120,
     "stage": 80,  # of which a GPU takes 23, and CPUs that compile first over 27
-    "peers": 35,
-    "training": 50,
     "encoding": 30,
-    "encoding_stage": 60,
-    "job_dedup": 240,
-    "job_train": 150,
 }
-SECOND = ("encoding_stage", "job_dedup", "job_train")  # of a call of their own
+SECOND = ("job_cpus", "job_train", "stage", "encoding")  # of a call of their own
+PREPARED = ("job_dedup", "job_cpus")  # of what CPUs prepare while a GPU is busy
 TRIAL_SECONDS = 30
 _ROOT = Path(__file__).parents[1]
 
@@ -74,7 +82,23 @@ def main() -> None:
         sys.exit(f"{about['error']}; --cpu-rehearsal runs the same at tiny sizes on the CPU")
     found: dict[str, Any] = {"device": about}
     show("device", about)
-    for name in options.part or [name for name in LIMITS if name not in SECOND]:
+    parts = options.part or [name for name in LIMITS if name not in SECOND]
+    with preparation(parts, options.cpu_rehearsal) as begin:
+        measure(parts, about, found, options.json, slack, begin)
+    if found["failed"]:
+        sys.exit(f"failed: {', '.join(found['failed'])}")
+
+
+def measure(
+    parts: list[str], about: dict[str, Any], found: dict[str, Any], output: str | None, slack: int,
+    begin: Callable[[], object],
+) -> None:  # fmt: skip
+    """Run the parts, and write what they found after each figure; `begin` begins to prepare jobs."""
+    from on_gpu.parts import in_process
+
+    for name in parts:
+        if name in ("peers", *PREPARED):
+            begin()
         module = name.partition("_")[0]
         with contextlib.suppress(Exception):  # no part need import it again; what is wrong is told in the part
             importlib.import_module(f"on_gpu.{module}")
@@ -82,13 +106,30 @@ def main() -> None:
         def write(figures: dict[str, Any], name: str = name) -> None:
             found[name] = figures
             found["failed"] = failures(found)
-            if options.json:
-                Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+            if output:
+                Path(output).write_text(json.dumps(found, indent=2) + "\n")
 
         write(in_process(functools.partial(figures_of, name, about), LIMITS[name] * slack, write))
         show(name, found[name])
-    if found["failed"]:
-        sys.exit(f"failed: {', '.join(found['failed'])}")
+
+
+@contextlib.contextmanager
+def preparation(parts: list[str], is_rehearsal: bool) -> Iterator[Callable[[], None]]:
+    """Give a function that begins, once, to prepare the jobs among `parts` in a process; end that at the end."""
+    if not set(parts) & set(PREPARED):
+        yield lambda: None
+        return
+    from on_gpu import job
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DUPQ_PREPARED"] = folder
+        process = multiprocessing.get_context("fork").Process(target=job.prepare, args=(is_rehearsal, folder))
+        try:
+            yield functools.cache(process.start)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError, TypeError):  # ended, or never begun
+                os.killpg(process.pid, signal.SIGKILL)
+                process.join()
 
 
 def find_checkout() -> None:

@@ -33,18 +33,47 @@ def train(scale: Scale) -> Iterator[Figures]:
         yield {"cnn_two_cpus": by_cpus, "cnn_fit_vs_two_cpus": by_cpus["fit"] / found["fit"]}
 
 
+def prepare(is_rehearsal: bool, folder: str) -> None:
+    """Make what `dedup` and `cpus` need in `folder`, on CPUs: a small site's encoder, and a made archive.
+
+    The small site's run compiles what those compile. `ready` says that it is done, or why not.
+    """
+    os.setsid()  # so that its jobs end with it
+    said = ""
+    try:
+        _run("from_dump.py", "--dump", _dump(), "--output", f"{folder}/cs", "--gpus", "none")
+        _make(1_000 if is_rehearsal else 200_000, folder)
+    except Exception as error:
+        said = str(error)
+    Path(f"{folder}/writing").write_text(said)
+    Path(f"{folder}/writing").rename(f"{folder}/ready")
+
+
 def dedup(scale: Scale) -> Iterator[Figures]:
-    """A run of 200,000 made questions with a small site's encoder, which `auto` trains before and after; each twice."""
-    with tempfile.TemporaryDirectory() as folder:
-        _run("ingest.py", "--dump", _dump(), "--output", f"{folder}/cs")
-        yield {"encoder": _trained(f"{folder}/cs", f"{folder}/encoder")}
-        _make(scale.size(200_000, 1_000), folder)
-        given = ("--questions", f"{folder}/made/questions", "--encoder", f"{folder}/encoder")
-        more = ("--links", f"{folder}/made/links", "--set", "calibration.unfit=continue")
-        for name in ("first", "again"):
-            output = f"{folder}/runs-{name}"
-            yield {name: _stages(output, _run("dedup.py", *given, *more, "--output", output))}
-        yield {"encoder_again": _trained(f"{folder}/cs", f"{folder}/encoder_again")}
+    """A run of 200,000 made questions with a small site's encoder, and training that encoder; what `auto` decides."""
+    yield {"dedup": _deduped(scale, "gpus")}
+    yield {"encoder": _trained(f"{_prepared()}/cs", f"{_prepared()}/encoder")}
+
+
+def cpus(scale: Scale) -> Iterator[Figures]:
+    """The same run by this machine's CPUs."""
+    yield {"dedup": _deduped(scale, "cpus", "--gpus", "none")}
+
+
+def _prepared() -> str:
+    """The folder that `prepare` has filled, once it has."""
+    folder = os.environ["DUPQ_PREPARED"]
+    while not Path(f"{folder}/ready").exists():
+        time.sleep(0.2)
+    if why := Path(f"{folder}/ready").read_text():
+        raise RuntimeError(why)
+    return folder
+
+
+def _deduped(scale: Scale, name: str, *given: str) -> dict[str, Any]:
+    made, output = f"{_prepared()}/made", f"{_prepared()}/runs-{name}"
+    told = ("--questions", f"{made}/questions", "--links", f"{made}/links", "--encoder", f"{_prepared()}/cs/encoder")
+    return _stages(output, _run("dedup.py", *told, "--set", "calibration.unfit=continue", "--output", output, *given))
 
 
 def _make(questions: int, folder: str) -> None:

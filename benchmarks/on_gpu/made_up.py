@@ -40,7 +40,6 @@ def sample(scale: Scale, preset: str, questions: int, changes: tuple[str, ...] =
 
 def archive(questions: int, dimensions: int, has_bags: bool = False, device: torch.device | None = None) -> Embeddings:
     """Unit vectors, a fifth of them near another one (cosine about 0.9); bags of 60 words of 50,000."""
-    generator = np.random.default_rng(questions + dimensions)
     torch.manual_seed(questions + dimensions)
     vectors = np.empty((questions, dimensions), np.float16)
     for start in range(0, questions, 1 << 16):
@@ -48,14 +47,19 @@ def archive(questions: int, dimensions: int, has_bags: bool = False, device: tor
         copies = (torch.rand(len(piece), device=device) < 0.2).nonzero()[:, 0]
         piece[copies] = piece[torch.randint(len(piece), (len(copies),), device=device)] + 0.45 * piece[copies]
         vectors[start : start + len(piece)] = torch.nn.functional.normalize(piece).half().cpu().numpy()
-    return Embeddings(np.arange(questions), vectors, _bags(questions, generator) if has_bags else None)
+    return Embeddings(np.arange(questions), vectors, _bags(questions, device) if has_bags else None)
 
 
-def _bags(questions: int, generator: np.random.Generator) -> sparse.csr_array:
-    ids = (50_000 ** generator.random((questions, 60))).astype(np.int32)
-    rows = np.repeat(np.arange(questions), 60)
-    bags = sparse.csr_array((np.ones(rows.size, np.float32), (rows, ids.ravel())), shape=(questions, 50_000))
-    bags.sum_duplicates()
-    lengths = np.sqrt(np.bincount(np.repeat(np.arange(questions), np.diff(bags.indptr)), bags.data**2))
-    bags.data = (bags.data / np.repeat(lengths, np.diff(bags.indptr))).astype(np.float16).astype(np.float32)
-    return bags
+def _bags(questions: int, device: torch.device | None) -> sparse.csr_array:
+    pieces = []
+    for start in range(0, questions, 1 << 17):
+        count = min(1 << 17, questions - start)
+        ids = (50_000 ** torch.rand(count, 60, device=device)).long() % 50_000
+        words, counts = (torch.arange(count, device=device)[:, None] * 50_000 + ids).unique(return_counts=True)
+        rows, weights = words // 50_000, counts.float()
+        squares = weights.new_zeros(count).index_add_(0, rows, weights.square())
+        weights = (weights / squares.sqrt()[rows]).half().float()
+        starts = torch.searchsorted(rows, torch.arange(count + 1, device=device))
+        columns = (column.cpu().numpy() for column in (weights, (words % 50_000).int(), starts.int()))
+        pieces.append(sparse.csr_array(tuple(columns), shape=(count, 50_000)))
+    return sparse.vstack(pieces, format="csr")

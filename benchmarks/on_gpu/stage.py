@@ -47,7 +47,8 @@ def figures(scale: Scale) -> Iterator[Figures]:
                 storage.write_table(storage.join(files.embeddings, uri), table, schema, {"rows_out": len(rows)})
             start = time.perf_counter()
             request = SearchRequest(_SITES, NeighbourSettings(), _MEASURE, 4, gpus)
-            find_neighbours(Run(files.uri, "neighbours"), shards, request)
-            yield {f"{name}_seconds": time.perf_counter() - start}
+            run = Run(files.uri, "neighbours")
+            find_neighbours(run, shards, request)
+            yield {f"{name}_seconds": time.perf_counter() - start, f"{name}_seconds_of": run.report.steps}
             written.append([path.read_bytes() for path in sorted(Path(files.nearest).glob("*.parquet"))])
         yield {"lists_wrong": sum(one != written[0] for one in written)}

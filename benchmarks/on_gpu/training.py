@@ -1,15 +1,9 @@
-"""Training as `fit` does it: questions a second, one worker a GPU (nccl), and the losses beside the CPU's.
+"""Training as `fit` does it: questions a second, one worker a GPU (nccl), and the losses beside the CPU's."""
 
-A variant changes how a step is computed. With dense gradients Adam also moves the words that a batch does not have, by
-what it remembers of them: those losses are others from the second step on.
-"""
-
-import contextlib
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,25 +20,18 @@ PRESETS = ("dupq", "bogdanova-max", "othman-lstm")
 _LOSS = ("training.loss=softmax", "training.temperature=0.05", "training.optimizer=adam", "training.negatives=0")
 _LIKE_THE_CPU = 0.02  # relative difference of the losses of the first steps, with products of bfloat16
 _STEPS_COMPARED, _BATCH_COMPARED = 3, 64  # with the CPU, which is slow
-
-
-class Variant(NamedTuple):
-    """How steps are computed."""
-
-    is_sparse: bool = True  # the gradient of the word vectors
-    is_bfloat16: bool = True  # products, on a GPU
-    is_compiled: bool = False
-    batch_size: int = 512
-
-
-AS_IT_IS = Variant()
+_BATCH, _STEPS, _STEPS_OF_CPUS = 512, 128, 4
 
 
 def figures(scale: Scale) -> Iterator[Figures]:
-    """Each preset by one worker, and by one for each GPU where there are several."""
+    """Each preset by one worker with a GPU, and by two on CPUs; and by one for each GPU where there are several."""
     for preset in PRESETS[:2] if scale.is_rehearsal else PRESETS:
         found = learned(scale, preset)
-        yield {preset: {**found, "is_like_the_cpu": found["losses_differ_by"] <= _LIKE_THE_CPU}}
+        found["is_like_the_cpu"] = found["losses_differ_by"] <= _LIKE_THE_CPU
+        yield {preset: found}
+        by_cpus = learned(scale._replace(device="cpu"), preset, 2, _STEPS_OF_CPUS)
+        times = found["steps_per_second"] / by_cpus["steps_per_second"]
+        yield {f"{preset}_by_two_cpus": by_cpus, f"{preset}_times_two_cpus": times}
     if scale.gpus < 2:
         yield {"workers": "one GPU: nccl is not measured"}
         return
@@ -52,13 +39,13 @@ def figures(scale: Scale) -> Iterator[Figures]:
     yield {f"{PRESETS[0]}_by_{scale.gpus}_workers": several}
 
 
-def learned(scale: Scale, preset: str, variant: Variant = AS_IT_IS, workers: int = 1) -> Figures:
+def learned(scale: Scale, preset: str, workers: int = 1, steps: int = _STEPS) -> Figures:
     """Questions a second of an epoch; for one worker how far the losses of its first steps are from the CPU's."""
     with tempfile.TemporaryDirectory() as folder:
-        return together(lambda rank: _worker(scale, preset, variant, (rank, workers), folder), workers)
+        return together(lambda rank: _worker(scale, preset, steps, (rank, workers), folder), workers)
 
 
-def _worker(scale: Scale, preset: str, variant: Variant, worker: tuple[int, int], folder: str) -> Figures:
+def _worker(scale: Scale, preset: str, steps: int, worker: tuple[int, int], folder: str) -> Figures:
     torch.set_num_threads(1)
     rank, workers = worker
     device = scale.device if scale.device == "cpu" else f"cuda:{rank}"
@@ -67,18 +54,13 @@ def _worker(scale: Scale, preset: str, variant: Variant, worker: tuple[int, int]
     if workers > 1:
         backend = "gloo" if device == "cpu" else "nccl"
         distributed.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=workers)
-    batch, compared = scale.size(variant.batch_size, 4), scale.size(_BATCH_COMPARED, 4)
-    pairs = scale.size(65_536, 12)
+    batch, compared = scale.size(_BATCH, 4), scale.size(_BATCH_COMPARED, 4)
+    pairs = scale.size(steps * _BATCH, 12)
     made = sample(scale, preset, 2 * pairs, _LOSS)
     here = None if workers > 1 else _epoch(made, made.network, _STEPS_COMPARED * compared, compared, (0, 1))[1]
     network: Any = made.network.to(device)
-    network.words.sparse = variant.is_sparse and network.words.weight.requires_grad
-    if variant.is_compiled:
-        network = torch.compile(network, dynamic=True, backend="eager" if scale.is_rehearsal else "inductor")
-    nothing = contextlib.nullcontext()
-    with nothing if variant.is_bfloat16 else mock.patch.object(torch, "autocast", return_value=nothing):
-        _, there = _epoch(made, network, _STEPS_COMPARED * compared, compared, worker)  # warms up, and compiles
-        spent, losses = _epoch(made, network, pairs, batch, worker)
+    _, there = _epoch(made, network, _STEPS_COMPARED * compared, compared, worker)  # warms up, and compiles
+    spent, losses = _epoch(made, network, pairs, batch, worker)
     found = {"questions_per_second": 2 * pairs / spent, "steps_per_second": len(losses) / spent}
     if device != "cpu":
         found["peak_memory_gb"] = torch.cuda.max_memory_allocated() / 1e9
