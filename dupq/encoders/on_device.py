@@ -52,7 +52,7 @@ class DeviceTexts:
     @classmethod
     def of(cls, texts: TokenIds, device: torch.device) -> Self:
         """Copy texts to the device. Its memory: 4 bytes per id, which is 440 MB for a million texts of 110 words."""
-        ids = moved(np.append(texts.ids, np.int32(PADDING)), device)
+        ids = torch.from_numpy(np.append(texts.ids, np.int32(PADDING))).to(device)  # pinned memory would be kept
         return cls(ids, texts.offsets[:-1], texts.lengths)
 
     def take(self, rows: np.ndarray) -> "DeviceTexts":
@@ -64,7 +64,7 @@ class DeviceTexts:
         starts, device = np.cumsum(self.lengths) - self.lengths, self.ids.device
         moves, begins, lengths = moved(np.stack([self.begins - starts, starts, self.lengths]), device)
         size = int(self.lengths.sum())
-        texts = torch.arange(len(lengths), device=device).repeat_interleave(lengths, output_size=size)
+        texts = torch.repeat_interleave(lengths, output_size=size)
         return FlatTexts(self.ids[torch.arange(size, device=device) + moves[texts]], texts, begins)
 
     def batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
@@ -73,16 +73,16 @@ class DeviceTexts:
         A GPU takes as long for 20 small batches as for 20 large ones. So there are at most four, of lengths over a
         half, a quarter and an eighth of the longest, and of the rest; more only of texts with many ids.
         """
-        rows, device = np.argsort(-self.lengths, kind="stable"), self.ids.device
-        lengths, start = self.lengths[rows], 0
+        rows, device, start = np.argsort(-self.lengths, kind="stable"), self.ids.device, 0
+        lengths = self.lengths[rows]
         while start < len(rows):
             length = int(lengths[start])
-            beyond = length // 2 if length > lengths[0] // 8 else -1
-            stop = min(int((lengths > beyond).sum()), start + max(1, _MOST_IDS // max(1, length)))
+            shorter = length // 2 if length > lengths[0] // 8 else -1
+            stop = min(int(np.searchsorted(-lengths, -shorter)), start + max(1, _MOST_IDS // max(1, length)))
             own = rows[start:stop]
             begins, sizes = moved(np.stack([self.begins[own], self.lengths[own]]), device)
             columns = torch.arange(max(1, length), device=device)
-            indices = torch.where(columns < sizes[:, None], begins[:, None] + columns, len(self.ids) - 1)
+            indices = (begins[:, None] + columns).masked_fill(columns >= sizes[:, None], len(self.ids) - 1)
             yield self.ids[indices].long(), sizes, own
             start = stop
 
@@ -130,7 +130,7 @@ def bags_on_device(flat: FlatTexts, dropout: float) -> tuple[DeviceBags, torch.T
     counts = counts_of(keys) * (words >= FIRST_WORD)
     if dropout:
         counts = counts * (torch.rand(len(words), device=words.device) >= dropout)
-    by_word, entries = torch.where(counts > 0, words, _NO_WORD).sort(stable=True)
+    by_word, entries = words.masked_fill(counts == 0, _NO_WORD).sort(stable=True)
     is_first = (by_word.diff(prepend=by_word.new_full((1,), -1)) != 0) & (by_word != _NO_WORD)
     known, distinct = torch.stack([(counts > 0).sum(), is_first.sum()]).tolist()  # waits
     firsts = is_first.byte().argsort(descending=True, stable=True)[:distinct]

@@ -49,7 +49,10 @@ def weighted_sums(table: torch.Tensor, words: TokenIds | DeviceBags, weights: to
 
 
 def rows_of(table: torch.Tensor, words: TokenIds | DeviceBags) -> torch.Tensor:
-    """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is."""
+    """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is.
+
+    Rows of entries of DeviceBags that do not count have no gradient.
+    """
     if isinstance(words, DeviceBags):
         entries = torch.arange(len(words.words), device=table.device)
         return weighted_sums(table, words._replace(texts=entries, begins=entries), table.new_ones(len(entries)))

@@ -183,11 +183,11 @@ def clip_gradients(network: torch.nn.Module, length: float) -> None:
             if parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
             gradients.append(parameter.grad)
-    squares = [(grad.values() if grad.is_sparse else grad).double().square().sum() for grad in gradients]
-    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-    if total > length:
-        for grad in gradients:
-            grad.mul_(length / total)
+    values = [grad.values() if grad.is_sparse else grad for grad in gradients]
+    if values:
+        total = torch.stack([each.double().square().sum() for each in values]).sum().sqrt()
+        for each in values:
+            each.mul_((length / total).clamp_max(1))  # a GPU is not waited for
 
 
 class Adadelta(Adam):
