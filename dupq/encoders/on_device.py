@@ -1,7 +1,6 @@
 """Texts on a GPU, made into batches there, whose sizes the host knows by itself: it need not wait for the GPU."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from dupq.text.questions import FIRST_WORD, PADDING
 from dupq.text.token_arrays import TokenIds
 
 _MOST_IDS = 1 << 18  # of a padded batch: 2,048 texts of 128 words take 630 MB at 600 float32 per word
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]  # ids (B, L), lengths (B,); rows, on the host
 _NO_WORD = torch.iinfo(torch.int64).max  # behind all words
 
 
@@ -25,24 +25,12 @@ def moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def moved_batches(
-    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
+def moved_batches(batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], device: torch.device) -> Batches:
     """Yield batches of the host with their ids and lengths on the device."""
-    for ids, lengths, texts in batches:
-        yield moved(ids, device), moved(lengths, device), texts
+    return ((moved(ids, device), moved(lengths, device), rows) for ids, lengths, rows in batches)
 
 
-class FlatTexts(NamedTuple):
-    """n texts of together T ids, which lie one behind the other."""
-
-    ids: torch.Tensor  # (T,)
-    texts: torch.Tensor  # int64, (T,), ascending: the text of each id
-    begins: torch.Tensor  # int64, (n,): where each text begins
-
-
-@dataclass(frozen=True)
-class DeviceTexts:
+class DeviceTexts(NamedTuple):
     """n texts: text i has `lengths[i]` of the `ids`, from `begins[i]` on."""
 
     ids: torch.Tensor  # int32, on the device; the last one is padding
@@ -59,16 +47,16 @@ class DeviceTexts:
         """Return the texts `rows` (int64, repeats allowed). No id is copied."""
         return DeviceTexts(self.ids, self.begins[rows], self.lengths[rows])
 
-    def flat(self) -> FlatTexts:
-        """Return the texts without padding."""
+    def flat(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the T ids of all texts, the text of each (int64, (T,)), and where each text begins (int64, (n,))."""
         starts, device = np.cumsum(self.lengths) - self.lengths, self.ids.device
         moves, begins, lengths = moved(np.stack([self.begins - starts, starts, self.lengths]), device)
         size = int(self.lengths.sum())
         texts = torch.repeat_interleave(lengths, output_size=size)
-        return FlatTexts(self.ids[torch.arange(size, device=device) + moves[texts]], texts, begins)
+        return self.ids[torch.arange(size, device=device) + moves[texts]], texts, begins
 
-    def batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
-        """Yield batches of texts: their ids (int64, (B, L)), their lengths (B,), and their rows (on the host).
+    def batches(self) -> Batches:
+        """Yield padded batches of texts.
 
         A GPU takes as long for 20 small batches as for 20 large ones. So there are at most four, of lengths over a
         half, a quarter and an eighth of the longest, and of the rest; more only of texts with many ids.
@@ -119,13 +107,14 @@ class DeviceBags(NamedTuple):
     firsts: torch.Tensor  # int64, (U,)
 
 
-def bags_on_device(flat: FlatTexts, dropout: float) -> tuple[DeviceBags, torch.Tensor]:
+def bags_on_device(texts: DeviceTexts, dropout: float) -> tuple[DeviceBags, torch.Tensor]:
     """Return the bags of the known words of texts, and each entry's count in its text (int64, (T,)), or 0.
 
     An entry has 0, and does not count, if the word is unknown, was in the text before, or is left out, which happens
     with probability `dropout`. The host waits for the device once, for the numbers of entries that count and of words.
     """
-    keys = (flat.texts << 32 | flat.ids).sort().values
+    ids, rows, begins = texts.flat()
+    keys = (rows << 32 | ids).sort().values
     words = keys & 0xFFFFFFFF
     counts = counts_of(keys) * (words >= FIRST_WORD)
     if dropout:
@@ -134,7 +123,7 @@ def bags_on_device(flat: FlatTexts, dropout: float) -> tuple[DeviceBags, torch.T
     is_first = (by_word.diff(prepend=by_word.new_full((1,), -1)) != 0) & (by_word != _NO_WORD)
     known, distinct = torch.stack([(counts > 0).sum(), is_first.sum()]).tolist()  # waits
     firsts = is_first.byte().argsort(descending=True, stable=True)[:distinct]
-    return DeviceBags(words, flat.texts, flat.begins, entries[:known], by_word[firsts], firsts), counts
+    return DeviceBags(words, rows, begins, entries[:known], by_word[firsts], firsts), counts
 
 
 def counts_of(words: torch.Tensor) -> torch.Tensor:

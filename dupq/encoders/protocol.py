@@ -192,8 +192,9 @@ class WordTable(nn.Embedding):
     positions are added by torch's dense gradient, which shares out long sums. The host waits for the number of words.
     """
 
-    def __init__(self, rows: torch.Tensor, is_updated: bool) -> None:
-        """Begin with `rows` (ids, d), learned further or frozen."""
+    def __init__(self, vectors: np.ndarray, is_updated: bool) -> None:
+        """Begin with `vectors` (float32, one row per id), learned further or frozen."""
+        rows = torch.from_numpy(vectors.copy())
         super().__init__(len(rows), rows.shape[1], sparse=is_updated, _weight=rows, _freeze=not is_updated)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -202,11 +203,6 @@ class WordTable(nn.Embedding):
             return super().forward(ids)
         distinct, rows = torch.unique(ids, return_inverse=True)
         return nn.functional.embedding(rows, super().forward(distinct))
-
-
-def word_table(vectors: np.ndarray, is_updated: bool) -> nn.Embedding:
-    """Return the table of word vectors (float32, one row per id), learned further or frozen."""
-    return WordTable(torch.from_numpy(vectors.copy()), is_updated)
 
 
 def token_mask(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -296,4 +292,4 @@ class LearnedSettings(NetworkSettings):
 
     def words(self, vectors: np.ndarray) -> nn.Embedding:
         """Return the table of word vectors."""
-        return word_table(vectors, is_updated=self.word_vectors == "learned")
+        return WordTable(vectors, is_updated=self.word_vectors == "learned")

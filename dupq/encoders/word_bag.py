@@ -76,7 +76,7 @@ class WordBag(Encoder):
         self.dimensions = words.embedding_dim
         self.words = words
         self.dropout = dropout
-        self.log_weights = WordTable(torch.zeros(words.num_embeddings, 1), words.weight.requires_grad)
+        self.log_weights = WordTable(np.zeros((words.num_embeddings, 1), np.float32), words.weight.requires_grad)
         self.power = nn.Parameter(torch.tensor(FIRST_POWER), requires_grad=words.weight.requires_grad)
         self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
         self.register_buffer("rarities", torch.ones(words.num_embeddings))
@@ -122,9 +122,7 @@ class WordBag(Encoder):
     def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> Embedding | None:
         """See Encoder."""
         dropout = self.dropout if self.training else 0.0
-        words, counts = (
-            bags_on_device(texts.flat(), dropout) if isinstance(texts, DeviceTexts) else _bags(texts, dropout)
-        )
+        words, counts = bags_on_device(texts, dropout) if isinstance(texts, DeviceTexts) else _bags(texts, dropout)
         weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
         weights = weights * self._dampened(counts.to(weights))
         return Embedding(weighted_sums(self.words.weight, words, weights))

@@ -26,15 +26,15 @@ def ids_of(texts: list[list[int]]) -> TokenIds:
 def test_texts_lie_one_behind_the_other_in_any_order(texts: list[list[int]], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=10) if texts else st.just([]))
     expected = [texts[row] for row in rows]
-    flat = DeviceTexts.of(ids_of(texts), CPU).take(np.array(rows, np.int64)).flat()
-    assert flat.ids.tolist() == [word for text in expected for word in text]
-    assert flat.texts.tolist() == [row for row, text in enumerate(expected) for _ in text]
-    assert flat.begins.tolist() == [sum(map(len, expected[:row])) for row in range(len(expected))]
+    ids, owners, begins = DeviceTexts.of(ids_of(texts), CPU).take(np.array(rows, np.int64)).flat()
+    assert ids.tolist() == [word for text in expected for word in text]
+    assert owners.tolist() == [row for row, text in enumerate(expected) for _ in text]
+    assert begins.tolist() == [sum(map(len, expected[:row])) for row in range(len(expected))]
 
 
 @given(TEXTS)
 def test_bags_are_those_of_the_host(texts: list[list[int]]) -> None:
-    actual, counts = bags_on_device(DeviceTexts.of(ids_of(texts), CPU).flat(), 0.0)
+    actual, counts = bags_on_device(DeviceTexts.of(ids_of(texts), CPU), 0.0)
     expected, expected_counts = flat_bags(ids_of(texts))
     counted = counts > 0
     assert actual.words[counted].tolist() == expected.ids.tolist()
@@ -68,17 +68,17 @@ def test_batches_have_each_text_once_and_are_few(most: int, lengths: list[int]) 
 def test_texts_are_taken_by_key() -> None:
     sequences = {key: np.full(key % 5, key % 100, np.int32) for key in (1 << 40, 7, 3, 12)}
     keys = np.array([12, 3, 1 << 40, 3])
-    flat = DeviceSequences.of(sequences, CPU).texts(keys).flat()
-    assert flat.ids.tolist() == np.concatenate([sequences[key] for key in keys.tolist()]).tolist()
+    ids, *_ = DeviceSequences.of(sequences, CPU).texts(keys).flat()
+    assert ids.tolist() == np.concatenate([sequences[key] for key in keys.tolist()]).tolist()
 
 
 def test_a_table_has_the_gradient_of_torch_with_each_word_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, ids = torch.randn(9, 3, dtype=torch.float64), torch.tensor([[2, 5, 2, 0], [8, 5, 0, 0]])
+    rows, ids = np.random.default_rng(1).normal(size=(9, 3)), torch.tensor([[2, 5, 2, 0], [8, 5, 0, 0]])
     direction = torch.randn(2, 4, 3, dtype=torch.float64)
     gradients = []
     for is_gpu in (False, True):
         monkeypatch.setattr(on_device, "is_gpu", lambda _, is_gpu=is_gpu: is_gpu)
-        table = WordTable(rows.clone(), is_updated=True)
+        table = WordTable(rows, is_updated=True)
         (table(ids) * direction).sum().backward()
         assert table.weight.grad is not None
         gradients.append(table.weight.grad)

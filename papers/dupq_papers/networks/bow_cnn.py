@@ -86,7 +86,7 @@ class BowCNN(MaxCNN):
         """Begin with t as `start` says, "idf" or "ones"; `is_updated` tells whether t is learned (table 5)."""
         super().__init__(words, units, window)
         self.start = start
-        self.word_weights = WordTable(torch.ones(words.num_embeddings, 1), is_updated)
+        self.word_weights = WordTable(np.ones((words.num_embeddings, 1), np.float32), is_updated)
         self.betas = nn.Parameter(torch.full((2,), _FIRST_MIX))  # beta_1 of the bags, beta_2 of the vectors
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
