@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from dupq.encoders import on_device
 from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, batch_slices, flat_bags, unit_bags
+from dupq.encoders.on_device import DeviceTexts, moved, moved_batches
 from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
 from dupq.encoders.word_bag import WordBagCNNSettings, WordBagSettings
@@ -86,7 +88,6 @@ def rebuild(settings: EncoderSettings, tensors: Mapping[str, np.ndarray], path: 
 
 _LARGEST = float(np.finfo(np.float16).max)
 _ROWS = 64  # of a batch on a CPU
-_GPU_ROWS, _GPU_IDS = 1 << 14, 1 << 18  # limits: 2,048 texts of 128 words take 630 MB at 600 float32 per word
 
 
 def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int = 0) -> Encoded:
@@ -94,14 +95,15 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The row of
     an empty text is zero. On a CPU texts are encoded without padding if the network can do that. Otherwise `rows` is
-    the size of a batch and bounds memory; 0 means 64 on a CPU, and on a GPU up to 16,384 texts of together 262,144
-    words with padding. A GPU multiplies in bfloat16. Raises DupqError if the network gives NaN.
+    the size of a batch and bounds memory; 0 means 64 on a CPU, and on a GPU texts of together up to 262,144 words
+    with padding, beside 4 bytes per id of all texts. A GPU multiplies in bfloat16. Raises DupqError if the network
+    gives NaN.
     """
     texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)
     device = next(network.parameters()).device
     network.eval()
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-        vectors = _unpadded(network, texts) if device.type == "cpu" else None
+        vectors = None if on_device.is_gpu(device) else _unpadded(network, texts)
         if vectors is None:
             vectors = _in_batches(network, texts, rows, device)
         encoded = Encoded(vectors, _bags(network, texts, device) if network.is_lexical else None)
@@ -135,17 +137,11 @@ def _bags(network: Encoder, texts: TokenIds, device: torch.device) -> sparse.csr
 def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> np.ndarray:
     """Return the vectors of padded texts. They are copied from a GPU at the end, so that it never waits."""
     vectors = torch.zeros(len(texts), network.dimensions, dtype=torch.float16, device=device)
-    on_gpu = not rows and device.type != "cpu"
-    for batch in batches(texts, _GPU_ROWS, _GPU_IDS) if on_gpu else batches(texts, rows or _ROWS):
-        embedding = network(_moved(batch.ids, device), _moved(batch.lengths, device))
-        vectors[_moved(batch.texts, device)] = _rounded(network, embedding.dense)[: len(batch.texts)]
+    is_large = on_device.is_gpu(device) and not rows
+    made = DeviceTexts.of(texts, device).batches() if is_large else moved_batches(batches(texts, rows or _ROWS), device)
+    for ids, lengths, own in made:
+        vectors[moved(own, device)] = _rounded(network, network(ids, lengths).dense)[: len(own)]
     return vectors.cpu().numpy()
-
-
-def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return `values` on the device. The copy to a GPU is from pinned memory and not waited for."""
-    tensor = torch.from_numpy(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _rounded(network: Encoder, dense: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, NetworkSettings, word_table
+from dupq.encoders.protocol import Embedding, Encoder, NetworkSettings, WordTable
 from dupq.encoders.sentence_models import load_model, model_fingerprint, model_folder
 from dupq.errors import DupqError
 from dupq.text.questions import FIRST_WORD
@@ -32,7 +32,7 @@ class PretrainedSettings(NetworkSettings):
 
     def network(self, word_vectors: np.ndarray) -> "Pretrained":
         """See NetworkSettings."""
-        return Pretrained(word_table(word_vectors, is_updated=False), self.model)
+        return Pretrained(WordTable(word_vectors, is_updated=False), self.model)
 
 
 class Pretrained(Encoder):

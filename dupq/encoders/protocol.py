@@ -13,6 +13,8 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from torch import nn
 
+from dupq.encoders import on_device
+from dupq.encoders.on_device import DeviceTexts
 from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings.sections import EncoderSettings
@@ -78,11 +80,11 @@ class Encoder(nn.Module, abc.ABC):
         """
         return None
 
-    def forward_unpadded(self, texts: TokenIds) -> Embedding | None:
+    def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> Embedding | None:
         """Return the embeddings of `forward`, up to rounding, computed without padding; differentiable.
 
-        None if `forward` on batches is as fast. Dropout draws other numbers, and a bag that does not count in scores
-        may be missing.
+        None if `forward` on batches is as fast. Dropout draws other numbers, and a bag that `score` does not read may
+        be missing. Texts of a network on a GPU are there, too.
         """
         return None
 
@@ -182,12 +184,25 @@ def padded(texts: TokenIds, indices: np.ndarray, rows: int, length: int) -> np.n
     return ids
 
 
-def word_table(vectors: np.ndarray, is_updated: bool) -> nn.Embedding:
-    """Return the table of word vectors (float32, one row per id), learned further or frozen.
+class WordTable(nn.Embedding):
+    """A table whose gradient is sparse, so that a step touches the rows of its own words only.
 
-    Its gradient is sparse, so that a step touches the rows of its own words only.
+    torch's sparse gradient has a row for each position, and a GPU adds those of one word one after the other. That
+    takes long for padding, which is at a third of the positions. So on a GPU each distinct word is looked up once, and
+    positions are added by torch's dense gradient, which shares out long sums. The host waits for the number of words.
     """
-    return nn.Embedding.from_pretrained(torch.from_numpy(vectors.copy()), freeze=not is_updated, sparse=is_updated)
+
+    def __init__(self, vectors: np.ndarray, is_updated: bool) -> None:
+        """Begin with `vectors` (float32, one row per id), learned further or frozen."""
+        rows = torch.from_numpy(vectors.copy())
+        super().__init__(len(rows), rows.shape[1], sparse=is_updated, _weight=rows, _freeze=not is_updated)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rows (…, d) of `ids` (…)."""
+        if not (self.weight.requires_grad and torch.is_grad_enabled() and on_device.is_gpu(ids.device)):
+            return super().forward(ids)
+        distinct, rows = torch.unique(ids, return_inverse=True)
+        return nn.functional.embedding(rows, super().forward(distinct))
 
 
 def token_mask(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -212,7 +227,7 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
     On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in unpadded.py. That takes a
     quarter of the time for a step with 300 texts of 128 words.
     """
-    if ids.is_cuda:
+    if on_device.is_gpu(ids.device):
         return convolution(windows(words, ids, window))
     reach = (window - 1) // 2
     distinct, word_rows = torch.unique(nn.functional.pad(ids, (reach, reach), value=PADDING), return_inverse=True)
@@ -277,4 +292,4 @@ class LearnedSettings(NetworkSettings):
 
     def words(self, vectors: np.ndarray) -> nn.Embedding:
         """Return the table of word vectors."""
-        return word_table(vectors, is_updated=self.word_vectors == "learned")
+        return WordTable(vectors, is_updated=self.word_vectors == "learned")

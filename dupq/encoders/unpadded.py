@@ -1,4 +1,4 @@
-"""Encoding and training on a CPU without padding: each distinct word is multiplied once.
+"""Encoding and training without padding: each distinct word is multiplied once.
 
 A window's product is linear in its words: W1 z_n = sum_j W1_j r_{n+j}, where W1_j are the columns of W1 for position j
 of the window. So each distinct word of many texts is multiplied once, and a window is a sum of k rows of that table.
@@ -21,6 +21,7 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 from dupq.encoders.bags import batch_slices
+from dupq.encoders.on_device import DeviceBags
 from dupq.kernel_cache import numba
 from dupq.text.token_arrays import TokenIds
 
@@ -32,35 +33,31 @@ from dupq.text.token_arrays import TokenIds
 # texts, U distinct words, d dimensions.
 
 
-def weighted_sums(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -> torch.Tensor:
+def weighted_sums(table: torch.Tensor, words: TokenIds | DeviceBags, weights: torch.Tensor) -> torch.Tensor:
     """Return the sums (B, d) of the rows of `table` for the words of each text, times `weights` (T,).
 
-    Differentiable; the gradient of the table is sparse and coalesced. The sums are on the table's device.
+    Differentiable; the gradient of the table is sparse and coalesced. All are on one device; entries of DeviceBags that
+    do not count must have weight 0.
     """
-    if table.is_cuda:
-        return sums_on_gpu(table, words, weights)
-    ids, begins = torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))
-    sums: torch.Tensor = _WeightedSums.apply(table, weights, ids, begins)  # type: ignore[no-untyped-call]
+    if isinstance(words, DeviceBags):
+        by_word = words.texts[words.entries], words.entries, words.distinct, words.firsts
+        columns = [words.words, words.begins, *by_word]
+    else:
+        columns = [torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))]
+    sums: torch.Tensor = _WeightedSums.apply(table, weights, *columns)  # type: ignore[no-untyped-call]
     return sums
 
 
-def rows_of(table: torch.Tensor, words: TokenIds) -> torch.Tensor:
-    """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is."""
+def rows_of(table: torch.Tensor, words: TokenIds | DeviceBags) -> torch.Tensor:
+    """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is.
+
+    Rows of entries of DeviceBags that do not count have no gradient.
+    """
+    if isinstance(words, DeviceBags):
+        entries = torch.arange(len(words.words), device=table.device)
+        return weighted_sums(table, words._replace(texts=entries, begins=entries), table.new_ones(len(entries)))
     each = TokenIds(words.ids, np.arange(len(words.ids) + 1))
     return weighted_sums(table, each, table.new_ones(len(words.ids)))
-
-
-def sums_on_gpu(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -> torch.Tensor:
-    """Return the sums of `weighted_sums` by torch's operations alone; the host waits for none of them."""
-    entries = np.arange(len(words.ids), dtype=np.int32)
-    by_word = sparse.csr_array((entries, words.ids, words.offsets), (len(words), len(table))).tocsc()
-    distinct = np.flatnonzero(np.diff(by_word.indptr))
-    columns = (words.ids, words.offsets[:-1], by_word.indices, by_word.data, distinct, by_word.indptr[distinct])
-    moved = torch.from_numpy(np.concatenate(columns, dtype=np.int64, casting="same_kind"))
-    if table.is_cuda:
-        moved = moved.pin_memory().to(table.device, non_blocking=True)
-    sums: torch.Tensor = _WeightedSums.apply(table, weights, *moved.split([*map(len, columns)]))  # type: ignore[no-untyped-call]
-    return sums
 
 
 class _WeightedSums(torch.autograd.Function):
@@ -88,6 +85,8 @@ class _WeightedSums(torch.autograd.Function):
         of_table = torch.sparse_coo_tensor(
             distinct[None], values, table.shape, is_coalesced=True, check_invariants=False
         )
+        if by_word:  # autograd copies a gradient that somebody keeps, and with it the mark: no optimizer has to check
+            ctx.kept = of_table  # type: ignore[attr-defined]
         return of_table if needs_table else None, products if needs_weights else None, *(None for _ in others)
 
 
@@ -110,7 +109,7 @@ def _gradients_on_gpu(
     """Return what `_gradients_on_cpu` does. A word's gradient is a sum of bags too: of the texts that have it."""
     values = nn.functional.embedding_bag(texts, gradient, starts, mode="sum", per_sample_weights=weights[entries])
     products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
-    return distinct, values, torch.empty_like(products).index_copy_(0, entries, products)
+    return distinct, values, torch.zeros_like(weights).index_copy_(0, entries, products)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})

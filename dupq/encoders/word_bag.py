@@ -12,12 +12,14 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
+from dupq.encoders.on_device import DeviceTexts, bags_on_device, counts_of
 from dupq.encoders.protocol import (
     Dropout,
     Embedding,
     Encoder,
     LearnedSettings,
     Window,
+    WordTable,
     convolve,
     known_words,
     token_mask,
@@ -74,9 +76,7 @@ class WordBag(Encoder):
         self.dimensions = words.embedding_dim
         self.words = words
         self.dropout = dropout
-        self.log_weights = nn.Embedding.from_pretrained(
-            torch.zeros(words.num_embeddings, 1), freeze=not words.weight.requires_grad, sparse=True
-        )
+        self.log_weights = WordTable(np.zeros((words.num_embeddings, 1), np.float32), words.weight.requires_grad)
         self.power = nn.Parameter(torch.tensor(FIRST_POWER), requires_grad=words.weight.requires_grad)
         self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
         self.register_buffer("rarities", torch.ones(words.num_embeddings))
@@ -119,17 +119,12 @@ class WordBag(Encoder):
             )
         return Embedding(sums, words, self.rarities[words] * dampened)
 
-    def forward_unpadded(self, texts: TokenIds) -> Embedding | None:
+    def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> Embedding | None:
         """See Encoder."""
-        if self.lexical.item():
-            return None
-        words, counts = flat_bags(texts)
-        if self.training and self.dropout:
-            is_kept = (torch.rand(len(words.ids)) >= self.dropout).numpy()
-            kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-            words, counts = TokenIds(words.ids[is_kept], kept_before[words.offsets]), counts[is_kept]
+        dropout = self.dropout if self.training else 0.0
+        words, counts = bags_on_device(texts, dropout) if isinstance(texts, DeviceTexts) else _bags(texts, dropout)
         weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
-        weights = weights * torch.from_numpy(counts).to(weights, non_blocking=True).pow(self.power)
+        weights = weights * self._dampened(counts.to(weights))
         return Embedding(weighted_sums(self.words.weight, words, weights))
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -160,10 +155,17 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
     """
     known = token_mask(ids, lengths) & (ids >= FIRST_WORD)
     words = torch.where(known, ids, PADDING).sort(dim=1).values
-    first = torch.searchsorted(words, words)
-    frequencies = torch.searchsorted(words, words, right=True) - first
-    is_first = first == torch.arange(ids.shape[1], device=ids.device)
-    return words, frequencies * (is_first & (words != PADDING))
+    return words, counts_of(words) * (words != PADDING)
+
+
+def _bags(texts: TokenIds, dropout: float) -> tuple[TokenIds, torch.Tensor]:
+    """Return what `flat_bags` does, without the words that are left out, which happens with probability `dropout`."""
+    words, counts = flat_bags(texts)
+    if dropout:
+        is_kept = (torch.rand(len(words.ids)) >= dropout).numpy()
+        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+        words, counts = TokenIds(words.ids[is_kept], kept_before[words.offsets]), counts[is_kept]
+    return words, torch.from_numpy(counts)
 
 
 class WordBagCNNSettings(LearnedSettings):
@@ -202,7 +204,7 @@ class WordBagCNN(WordBag):
         pooled = (local * self._weights(bag.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
         return bag._replace(dense=bag.dense + self.change(pooled))
 
-    def forward_unpadded(self, texts: TokenIds) -> None:
+    def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> None:
         """Return None: batches of padded texts are as fast."""
 
     def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

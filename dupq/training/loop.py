@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import torch
 from torch import nn
 
+from dupq.encoders import on_device
 from dupq.encoders.encoding import encode
+from dupq.encoders.on_device import DeviceSequences, moved, moved_batches
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Reader
 from dupq.links import Split
@@ -64,13 +66,16 @@ class Share(NamedTuple):
         return self.start + (self.indices if len(self.indices) else np.zeros(1, np.int64))
 
 
+Texts = Sequences | DeviceSequences  # the latter on a GPU
+
+
 class PaperExamples(Protocol):
     """Training examples with a loss of their own, as the papers have."""
 
     left: np.ndarray  # a question of each example
     is_mean: bool  # whether a step follows the mean loss of its examples, not their sum
 
-    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the examples at `rows`."""
 
 
@@ -118,24 +123,25 @@ def train_epoch(
 
     `worker` is (rank, number of workers): each of n workers takes every n-th example of each batch, and gradients are
     summed over them. So n workers take the same steps as one, except for dropout. `rates` are the shares of the
-    settings' learning rate at the first step and after the last; between them it changes linearly. Losses stay on the
-    device until the end, because reading them would wait for a GPU.
+    settings' learning rate at the first step and after the last; between them it changes linearly. A GPU has all texts
+    of the epoch: 4 bytes per id. Losses stay there until the end, because reading them would wait for it.
     """
     network.train()
     is_mean = isinstance(examples, Rankings | DistillationTargets) or examples.is_mean
     starts = range(0, len(examples.left), settings.batch_size)
     device = network.words.weight.device
+    texts: Texts = DeviceSequences.of(sequences, device) if on_device.is_gpu(device) else sequences
     sums, counts = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
     for step, start in enumerate(starts):
         network.begin_step()
         size = min(settings.batch_size, len(examples.left) - start)
         share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
         if isinstance(examples, DistillationTargets):
-            loss = _distillation_loss(network, sequences, examples, share)
+            loss = _distillation_loss(network, texts, examples, share)
         elif isinstance(examples, Rankings):
-            loss = _softmax_loss(network, sequences, examples, share, settings.temperature)
+            loss = _softmax_loss(network, texts, examples, share, settings.temperature)
         else:
-            loss = examples.loss(network, sequences, share.rows)
+            loss = examples.loss(network, texts, share.rows)
         loss = loss * float(len(share.indices) > 0)
         network.zero_grad()
         (loss / share.size if is_mean else loss).backward()
@@ -148,19 +154,18 @@ def train_epoch(
     return Losses(totals[0], totals[1].astype(np.int64))
 
 
-def _distillation_loss(
-    network: Encoder, sequences: Sequences, examples: DistillationTargets, share: Share
-) -> torch.Tensor:
+def _distillation_loss(network: Encoder, sequences: Texts, examples: DistillationTargets, share: Share) -> torch.Tensor:
     """Return the sum of the losses of a worker's texts: each is compared with the whole batch, as the teachers do."""
     own = embed(network, sequences, examples.left[share.rows])
-    vectors = torch.from_numpy(examples.vectors[share.start : share.start + share.size]).to(own.dense)
-    columns = torch.from_numpy(share.rows - share.start).to(vectors.device)
+    device = own.dense.device
+    vectors = moved(examples.vectors[share.start : share.start + share.size], device).to(own.dense)
+    columns = moved(share.rows - share.start, device)
     scores = network.score_matrix(own, optimisation.whole_batch(own, share.indices, share.size))
     return optimisation.distillation(scores, vectors[columns] @ vectors.T, columns, optimisation.TEMPERATURE)
 
 
 def _softmax_loss(
-    network: Encoder, sequences: Sequences, examples: Rankings, share: Share, temperature: float
+    network: Encoder, sequences: Texts, examples: Rankings, share: Share, temperature: float
 ) -> torch.Tensor:
     """Compare each left question with the right ones of the whole batch and with its own negatives.
 
@@ -173,41 +178,44 @@ def _softmax_loss(
     embeddings = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = embeddings.rows(0, count), embeddings.rows(count, 2 * count)
     scores = network.score_matrix(left, optimisation.whole_batch(own_right, share.indices, share.size))
-    columns = share.rows - share.start
-    is_duplicate = batch.sets[:, None] == sets[None, :]
-    is_duplicate[np.arange(count), columns] = False
-    scores = scores.masked_fill(torch.from_numpy(is_duplicate).to(scores.device), -torch.inf)
+    columns = batch.sets, sets, share.rows - share.start
+    own_sets, all_sets, right = (moved(column, scores.device) for column in columns)
+    is_duplicate = (own_sets[:, None] == all_sets).scatter(1, right[:, None], False)
+    scores = scores.masked_fill(is_duplicate, -torch.inf)
     anchors = torch.arange(count, device=scores.device).repeat_interleave(each)
     negatives = network.score(left.take(anchors), embeddings.rows(2 * count, (2 + each) * count))
     candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
-    right = torch.from_numpy(columns).to(scores.device)
     return nn.functional.cross_entropy(candidates / temperature, right, reduction="sum")
 
 
-def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:
+def embed(network: Encoder, sequences: Texts, keys: np.ndarray) -> Embedding:
     """Return the embeddings of questions by key; differentiable. A GPU multiplies in bfloat16 and scores in float32.
 
     Texts go through the network without padding if it can do that, else in groups of similar length. A single batch
     would pad all to the longest, which is most of the work if one of 20 is long (measured: 22 texts of the CNN in 39 ms
-    instead of 140).
+    instead of 140). On a GPU the groups are few (see DeviceTexts).
     """
     device = network.words.weight.device
-    texts = TokenIds.of([sequences[int(key)] for key in keys])
-    unpadded = network.forward_unpadded(texts)
+    if isinstance(sequences, DeviceSequences):
+        there = sequences.texts(keys)
+        unpadded, made = network.forward_unpadded(there), there.batches()
+    else:
+        texts = TokenIds.of([sequences[int(key)] for key in keys])
+        unpadded, made = network.forward_unpadded(texts), moved_batches(batches(texts, len(texts), _ALL_IDS), device)
     if unpadded is not None:
         return unpadded
     groups, rows = [], []
-    for batch in batches(texts, len(texts), ids=_ALL_IDS):
+    for ids, lengths, own in made:
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-            groups.append(network(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device)))
-        rows.append(batch.texts)
+            groups.append(network(ids, lengths))
+        rows.append(own)
     dense, words, weights = torch.cat([group.dense for group in groups]).float(), None, None
     if groups[0].words is not None:
         width = max(group.bag[0].shape[1] for group in groups)  # padding comes first, with id 0 and weight 0
         bags = [[nn.functional.pad(side, (width - side.shape[1], 0)) for side in group.bag] for group in groups]
         words, weights = (torch.cat(side) for side in zip(*bags, strict=True))
         weights = weights.float()
-    order = torch.from_numpy(np.argsort(np.concatenate(rows))).to(device)
+    order = moved(np.argsort(np.concatenate(rows)), device)
     return Embedding(dense, words, weights).take(order)
 
 

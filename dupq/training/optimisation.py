@@ -9,6 +9,7 @@ import torch
 from torch import distributed
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
+from dupq.encoders.on_device import moved
 from dupq.encoders.protocol import Embedding
 from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
@@ -46,10 +47,9 @@ def distillation(
     the teacher passes on which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
     distributions of Fang et al. 2021, SEED, section 3.2).
     """
-    rows = torch.arange(len(columns), device=columns.device)
 
     def log_shares(matrix: torch.Tensor) -> torch.Tensor:
-        others = (matrix / temperature).index_put((rows, columns), matrix.new_tensor(-1e4))
+        others = (matrix / temperature).scatter(1, columns[:, None], -1e4)
         return torch.nn.functional.log_softmax(others, dim=1)
 
     return torch.nn.functional.kl_div(log_shares(scores), log_shares(teacher_scores), log_target=True, reduction="sum")
@@ -107,7 +107,7 @@ def whole_batch(own: Embedding, indices: np.ndarray, size: int) -> Embedding:
 
     Differentiable: each worker gets the sum of all workers' gradients of its own embeddings.
     """
-    rows = torch.from_numpy(indices).to(own.dense.device)
+    rows = moved(indices, own.dense.device)
     own = own.rows(0, len(indices))
     if not is_shared():
         return own.take(torch.argsort(rows))
@@ -218,7 +218,8 @@ class Adam:
             parameter.sub_(self._change(gradient, state["first"], state["second"], step), alpha=rate)
             return
         rows = gradient._indices()[0]
-        if not (rows[1:] > rows[:-1]).all():  # autograd loses the mark that it is coalesced, and doing it takes time
+        # autograd loses the mark that it is coalesced (see `_WeightedSums`), and doing it takes time
+        if not gradient.is_coalesced() and not (rows[1:] > rows[:-1]).all():
             gradient = gradient.coalesce()
         rows, values = gradient._indices()[0], gradient._values()
         first, second = state["first"][rows], state["second"][rows]

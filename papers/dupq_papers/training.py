@@ -5,12 +5,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from dupq.encoders.on_device import moved
 from dupq.encoders.protocol import Encoder
 from dupq.errors import SettingError
 from dupq.links import Split
-from dupq.training.loop import PaperExamples, embed, epoch_order
+from dupq.training.loop import PaperExamples, Texts, embed, epoch_order
 from dupq.training.optimisation import Adam, Optimizer, trained_parameters
-from dupq.training.pairs import Pairs, Rankings, Sequences, chosen_pairs, with_negatives, with_random_negatives
+from dupq.training.pairs import Pairs, Rankings, chosen_pairs, with_negatives, with_random_negatives
 from dupq_papers.settings import PaperTraining
 
 
@@ -56,12 +57,12 @@ class LabelledPairs:
         """Use the loss of Othman et al. if `is_mean`, else the loss of Bogdanova et al."""
         self.pairs, self.left, self.is_mean = pairs, pairs.left, is_mean
 
-    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the pairs at `rows`; their questions go through the network together."""
         count, (left, right, labels) = len(rows), (column[rows] for column in self.pairs)
         embeddings = embed(network, sequences, np.concatenate([left, right]))
         scores = network.score(embeddings.rows(0, count), embeddings.rows(count, 2 * count))
-        return (sum_of_squares if self.is_mean else squared_error)(scores, torch.from_numpy(labels).to(scores))
+        return (sum_of_squares if self.is_mean else squared_error)(scores, moved(labels, scores.device).to(scores))
 
 
 class Rounds:
@@ -73,7 +74,7 @@ class Rounds:
         """Compare the negative with the `anchors` of a pair: 0 is its left question, 1 its right one."""
         self.rankings, self.left, self._gamma, self._anchors = rankings, rankings.left, gamma, anchors
 
-    def loss(self, network: Encoder, sequences: Sequences, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the pairs at `rows`."""
         batch = Rankings(*(column[rows] for column in self.rankings))
         return _ranking_loss(network, sequences, batch, self._gamma, self._anchors)
@@ -124,7 +125,7 @@ def _in_order(columns: _Columns, settings: PaperTraining, epoch: int) -> _Column
 
 
 def _ranking_loss(
-    network: Encoder, sequences: Sequences, batch: Rankings, gamma: float, anchors: tuple[int, ...]
+    network: Encoder, sequences: Texts, batch: Rankings, gamma: float, anchors: tuple[int, ...]
 ) -> torch.Tensor:
     """Return the sum of the losses of the `anchors` of each pair: 0 is its left question, 1 its right one."""
     count = len(batch.left)
@@ -139,7 +140,7 @@ def _ranking_loss(
     return torch.stack(losses).sum()
 
 
-def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
+def _hardest(network: Encoder, sequences: Texts, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
     """Return for each anchor (0 left, 1 right) the negative question of each pair with the highest score."""
     count, negatives = rankings.negatives.shape
     questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
@@ -182,11 +183,11 @@ def clip_gradients(network: torch.nn.Module, length: float) -> None:
             if parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
             gradients.append(parameter.grad)
-    squares = [(grad.values() if grad.is_sparse else grad).double().square().sum() for grad in gradients]
-    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-    if total > length:
-        for grad in gradients:
-            grad.mul_(length / total)
+    values = [grad.values() if grad.is_sparse else grad for grad in gradients]
+    if values:
+        total = torch.stack([each.double().square().sum() for each in values]).sum().sqrt()
+        for each in values:
+            each.mul_((length / total).clamp_max(1))  # a GPU is not waited for
 
 
 class Adadelta(Adam):

@@ -1,16 +1,14 @@
 """Bags without padding against those of `forward`, with their gradients."""
 
-from typing import Any
-from unittest import mock
-
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_padding import pad
 
-from dupq.encoders import unpadded, word_bag
 from dupq.encoders.encoding import build
+from dupq.encoders.on_device import DeviceTexts
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.word_bag import WordBag
 from dupq.settings.sections import EncoderSettings
@@ -35,17 +33,18 @@ def gradients(network: Encoder, dense: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: gradient.to_dense() if gradient.is_sparse else gradient for name, gradient in actual.items()}
 
 
-@given(TEXTS, st.sampled_from([unpadded.weighted_sums, unpadded.sums_on_gpu]))
-def test_without_padding_a_bag_and_its_gradients_are_the_same(texts: list[list[int]], sums: Any) -> None:
+def given_to(arrays: list[np.ndarray], on_device: bool) -> TokenIds | DeviceTexts:
+    texts = TokenIds.of(arrays)
+    return DeviceTexts.of(texts, torch.device("cpu")) if on_device else texts
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@given(texts=TEXTS)
+def test_without_padding_a_bag_and_its_gradients_are_the_same(on_device: bool, texts: list[list[int]]) -> None:
     """By the loops of a CPU, and by what a GPU does."""
     arrays = [np.array(text, np.int32) for text in texts]
     flat, padded = bag(5), bag(5)
-    with mock.patch.object(unpadded, "weighted_sums", sums), mock.patch.object(word_bag, "weighted_sums", sums):
-        check_like_padded(arrays, flat, padded)
-
-
-def check_like_padded(arrays: list[np.ndarray], flat: Encoder, padded: Encoder) -> None:
-    one, other = flat.forward_unpadded(TokenIds.of(arrays)), padded(*pad(arrays))
+    one, other = flat.forward_unpadded(given_to(arrays, on_device)), padded(*pad(arrays))
     assert one is not None
     assert torch.allclose(one.dense, other.dense)
     actual, expected = gradients(flat, one.dense), gradients(padded, other.dense)
@@ -55,15 +54,17 @@ def check_like_padded(arrays: list[np.ndarray], flat: Encoder, padded: Encoder) 
     rows = [flat.get_parameter(name).grad for name in ("words.weight", "log_weights.weight")]
     for gradient in rows:  # each word that is there once
         assert gradient is not None
+        assert gradient.is_coalesced() or not on_device
         assert gradient._indices()[0].tolist() == sorted(
             {word for text in arrays for word in text.tolist() if word > 1}
         )
 
 
-def test_dropout_leaves_words_out_of_texts_one_by_one() -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_dropout_leaves_words_out_of_texts_one_by_one(on_device: bool) -> None:
     vectors = np.eye(WORDS, dtype=np.float32)
     network = build(EncoderSettings(kind="word_bag", dropout=0.3), vectors, 1).train()
-    texts = TokenIds.of([np.array([2, 3, 3, 5], np.int32)] * 4_000)
+    texts = given_to([np.array([2, 3, 3, 5], np.int32)] * 4_000, on_device)
     whole = network.eval().forward_unpadded(texts)
     torch.manual_seed(1)
     some = network.train().forward_unpadded(texts)
@@ -74,9 +75,3 @@ def test_dropout_leaves_words_out_of_texts_one_by_one() -> None:
     # four standard deviations of the share of 4,000
     assert torch.allclose(is_kept[:, [2, 3, 5]].double().mean(dim=0), torch.tensor(0.7).double(), atol=0.029)
     assert torch.corrcoef(is_kept[:, [2, 3, 5]].T.double()).triu(1).abs().max() < 4 / 4_000**0.5
-
-
-def test_a_bag_that_scores_read_is_not_left_out() -> None:
-    network = bag(3)
-    network.tune(None)
-    assert network.forward_unpadded(TokenIds.of([np.array([2], np.int32)])) is None

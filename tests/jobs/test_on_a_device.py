@@ -7,6 +7,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage, system
+from dupq.encoders import on_device
 from dupq.encoders.saved import read_description
 from dupq.job import cluster, gpus
 from dupq.job.run import Run
@@ -16,6 +17,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.records import RunFiles
+from dupq.training import loop
 
 QUICK = ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1")
 TABLES = ("pairs", "clusters", "cluster_stats", "work/neighbours/nearest", "work/neighbours/directed")
@@ -84,3 +86,30 @@ def test_training_makes_the_same_encoder(
     by_cpus = fingerprint("cpus", 0)
     request.getfixturevalue("device")
     assert fingerprint("device", 1) == by_cpus
+
+
+@pytest.mark.parametrize(
+    ("preset", "own"),
+    [
+        ("dupq", ("word_vectors.algorithm=random", "encoder.dropout=0", "title_body.epochs=1")),
+        ("dos-santos-bow-cnn", ()),
+    ],
+)
+def test_training_as_a_gpu_computes_learns_the_same(
+    preset: str, own: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Sums have another order there."""
+    archive = (small_sample.questions, small_sample.links)
+
+    def losses(name: str, gpus: int) -> list[float]:
+        folder = str(tmp_path / name)
+        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=(*QUICK, *own)))
+        return [epoch["loss"] for epoch in read_description(folder)["metrics"]["learning_curve"]]
+
+    by_cpus = losses("cpus", 0)
+    request.getfixturevalue("device")
+    patched, uploads, upload = request.getfixturevalue("monkeypatch"), [], loop.DeviceSequences.of
+    patched.setattr(on_device, "is_gpu", lambda _: True)
+    patched.setattr(loop.DeviceSequences, "of", lambda *texts: uploads.append(1) or upload(*texts))
+    assert losses("device", 1) == pytest.approx(by_cpus, rel=1e-3)
+    assert len(uploads) == len(by_cpus)

@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from encoder_settings import where_read
 from torch import distributed, multiprocessing
 
+from dupq.encoders import on_device
 from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.links import split_links
@@ -59,6 +61,8 @@ def one_worker(rank: int, workers: int, folder: str) -> None:
     distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=workers)
     for number, case in enumerate(CASES):
         torch.save(learned(*case, (rank, workers)), f"{folder}/{number}-{rank}.pt")
+        with mock.patch.object(on_device, "is_gpu", return_value=True):
+            torch.save(learned(*case, (rank, workers)), f"{folder}/{number}-{rank}-device.pt")
     (Path(folder) / f"learned-{rank}").touch()
     while len(list(Path(folder).glob("learned-*"))) < workers:  # which is still connected to this one
         time.sleep(0.01)
@@ -87,10 +91,12 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("way", ["", "-device"])
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
-def test_two_processes_take_the_steps_of_one(number: int, two_processes: Path) -> None:
+def test_two_processes_take_the_steps_of_one(number: int, way: str, two_processes: Path) -> None:
+    """On CPUs, and as GPUs compute."""
     alone, losses = learned(*CASES[number], (0, 1))
-    both = [torch.load(two_processes / f"{number}-{rank}.pt", weights_only=False) for rank in (0, 1)]
+    both = [torch.load(two_processes / f"{number}-{rank}{way}.pt", weights_only=False) for rank in (0, 1)]
     for weights, shared_losses in both:
         assert len(losses) >= 12
         # 36 steps, each a sum of some 40 numbers in another order: 1,440 roundings of 2^-24. These networks amplify

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import inverse_document_frequencies
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, window_products
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, WordTable, window_products
 from dupq.encoders.word_bag import bags
 from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
@@ -86,8 +86,7 @@ class BowCNN(MaxCNN):
         """Begin with t as `start` says, "idf" or "ones"; `is_updated` tells whether t is learned (table 5)."""
         super().__init__(words, units, window)
         self.start = start
-        ones = torch.ones(words.num_embeddings, 1)
-        self.word_weights = nn.Embedding.from_pretrained(ones, freeze=not is_updated, sparse=is_updated)
+        self.word_weights = WordTable(np.ones((words.num_embeddings, 1), np.float32), is_updated)
         self.betas = nn.Parameter(torch.full((2,), _FIRST_MIX))  # beta_1 of the bags, beta_2 of the vectors
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, known_words, word_table
+from dupq.encoders.protocol import Embedding, Encoder, WordTable, known_words
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.settings.sections import Components
 from dupq.text.token_arrays import TokenIds
@@ -34,7 +34,7 @@ class MappSentSettings(CountedSettings):
 
     def network(self, word_vectors: np.ndarray) -> "MappSent":
         """See NetworkSettings."""
-        words = word_table(word_vectors, is_updated=False)
+        words = WordTable(word_vectors, is_updated=False)
         return MappSent(words, self.mapping == "orthogonal", self.removed_components)
 
 

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import Embedding, Encoder, known_words, word_table
+from dupq.encoders.protocol import Embedding, Encoder, WordTable, known_words
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.settings.sections import Components, MoreThanZero
 from dupq.text.token_arrays import TokenIds
@@ -36,7 +36,7 @@ class SIFSettings(CountedSettings):
 
     def network(self, word_vectors: np.ndarray) -> "SIF":
         """See NetworkSettings."""
-        return SIF(word_table(word_vectors, is_updated=False), self.smoothing, self.removed_components)
+        return SIF(WordTable(word_vectors, is_updated=False), self.smoothing, self.removed_components)
 
 
 class SIF(Encoder):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from dupq.encoders import on_device
 from dupq.encoders.protocol import by_offset, convolve, token_mask
 from dupq.encoders.unpadded import WordProducts
 from dupq.kernel_cache import numba
@@ -21,7 +22,7 @@ def highest(
     On a CPU no window's product is kept, because only those at the maxima have a gradient. That takes a seventh of the
     time for a step with 320 texts of 120 words.
     """
-    if ids.is_cuda:
+    if on_device.is_gpu(ids.device):
         local = convolve(words, convolution, window, ids)
         return local.masked_fill(~token_mask(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
     flat = nn.functional.pad(ids[token_mask(ids, lengths)], (1, 0), value=PADDING)
