@@ -198,7 +198,6 @@ ELSEWHERE = {
     "gpu": "needs a GPU",
     "modules": "counts modules, and times nothing",
     "rivals": "needs two runs and times nothing: clusters of BM25 and MiniLM beside dupq's",
-    "train_gpu": "needs a GPU",
     "worklists": "needs runs, and times nothing: how many pairs of their worklists are right",
     "base": "makes the encoder that ships with dupq",
     "prior": "makes the prior that ships with dupq, from runs of eight sites",

@@ -11,6 +11,7 @@ from dupq.text.token_arrays import TokenIds
 
 _MOST_IDS = 1 << 18  # of a padded batch: 2,048 texts of 128 words take 630 MB at 600 float32 per word
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]  # ids (B, L), lengths (B,); rows, on the host
+_SHORT = 16  # at most 16,384 texts: windows and a teacher's marks make short ones longer
 _NO_WORD = torch.iinfo(torch.int64).max  # behind all words
 
 
@@ -66,7 +67,7 @@ class DeviceTexts(NamedTuple):
         while start < len(rows):
             length = int(lengths[start])
             shorter = length // 2 if length > lengths[0] // 8 else -1
-            stop = min(int(np.searchsorted(-lengths, -shorter)), start + max(1, _MOST_IDS // max(1, length)))
+            stop = min(int(np.searchsorted(-lengths, -shorter)), start + max(1, _MOST_IDS // max(_SHORT, length)))
             own = rows[start:stop]
             begins, sizes = moved(np.stack([self.begins[own], self.lengths[own]]), device)
             columns = torch.arange(max(1, length), device=device)

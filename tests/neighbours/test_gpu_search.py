@@ -1,6 +1,7 @@
 """The search as a GPU does it, in plain torch on the CPU: quick scores from above, exact ones, and the whole of it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,10 +192,33 @@ def test_few_pairs_reach_a_bound_by_their_product_alone() -> None:
     assert (quick.rows.double() @ quick.rows.double().T >= tenth).sum() <= 1.05 * 10 * 300
 
 
-def test_a_search_that_loses_neighbours_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "find", lambda *_: None)
+@pytest.mark.parametrize("rooms", [2, 3])
+def test_copies_that_fill_buffers_to_the_last_place_are_all_found(rooms: int) -> None:
+    """Ties keep bounds from rising, and a question that is searched again meets itself, too."""
+    k = 3
+    count = 1 + rooms * empty_lists(1, k, HOST).room
+    assert_all_are_found(Embeddings(np.arange(count)[::-1], np.ones((count, 16), np.float16)), count, Measure(), k)
+
+
+def wrong_sample(searching: search._Search) -> torch.Tensor:
+    """A sample whose bounds are too high."""
+    known = BEGIN(searching)
+    searching.lists.bounds.add_(0.1)
+    return known + 0.1
+
+
+BEGIN = search._Search._begin
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fault"), [(plain, "find", lambda *_: None), (search._Search, "_begin", wrong_sample)]
+)
+def test_a_search_that_loses_neighbours_ends_with_one_line(
+    module: Any, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, fault)
     with pytest.raises(ClusterError, match=r"^a GPU of the node .* found other neighbours than exact scores give"):
-        next(nearest_of_all([units(40, 6)], HYBRID, 3, HOST))
+        next(nearest_of_all([units(100, 6)], HYBRID, 3, HOST))
 
 
 def test_a_vector_that_is_not_finite_is_named() -> None:

@@ -1,9 +1,10 @@
 """The whole search: in which order questions are compared, and the lists of all of them.
 
-Every pair is multiplied once, for both of its questions. First each question is compared with a sample, for a bound
-that its neighbours must reach. Then questions are compared by panels, which lie in a circle: each with itself, with the
-panels next to it, then with those two apart, three, four, five to six, seven to nine, and so on. So after each round a
-question has been compared with about half as many again, and finds about k / 2 times what its quick scores let through.
+Every pair is multiplied once, for both of its questions; of several GPUs each takes a share of the pairs. First each
+question is compared with a sample, for a bound that its neighbours must reach. Then questions are compared by panels,
+which lie in a circle: each with itself, with the panels next to it, then with those two apart, three, four, five to
+six, seven to nine, and so on. So after each round a question has been compared with about half as many again (of a
+share's pairs), and finds about k / 2 times what its quick scores let through.
 After each round the candidates are scored exactly, and bounds rise. Only lists return to the host, at the end.
 """
 
@@ -180,7 +181,7 @@ class _Search:
                         if other != number:
                             compared[other].append(rows)
             self._settle_all(compared)
-        self._check(known, is_compared)
+        self._check(known if shares > 1 else known.fill_(-torch.inf), is_compared)
 
     def _check(self, known: torch.Tensor, is_compared: torch.Tensor | None = None) -> None:
         """Compare the lists of some questions with the best by the exact scores of the right side, in plain torch.
@@ -215,7 +216,7 @@ class _Search:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
         known_scores = torch.from_numpy(known).to(self._ranks.device)
         self.lists.bounds[:] = quick_bounds(known_scores, self._slack, self._rule)
-        known_scores = torch.maximum(known_scores, self._begin())
+        self._begin()
         count, start = self._quick[0].size, 0
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
@@ -271,7 +272,7 @@ class _Search:
         room = self.lists.room
         rows = rows[self.lists.counts[rows].argsort(descending=True)]
         while len(rows):
-            size = -(-int(self.lists.counts[rows[0]]) // room) * room
+            size = (int(self.lists.counts[rows[0]]) // room + 1) * room  # for the question itself, too
             count = max(1, _SEARCHED_AGAIN // size)
             self._search_batch_again(rows[:count].sort().values, size, compared)
             rows = rows[count:]

@@ -4,6 +4,7 @@
     tiles/own     task per block  the neighbours of each block's questions in it
     tiles/wave-N  task per tile   two blocks against each other: the k best of each side's questions
     tiles/lists-N task per block  after each wave but the last: the lists of its questions so far
+    tiles/gpu-S…  task per GPU    if GPUs are faster, in place of these three: the lists that a share of the pairs gives
     directed      task per block  its questions' lists (`nearest`), and rows for `pairs`, partitioned by the pair's left
                                   key, so that both directions of a pair are in one partition
 
@@ -11,14 +12,14 @@ After each wave (blocks.waves) the lists of every question are merged, and the t
 better neighbours. So a wave writes about k neighbours per question, however many tiles it has. All tiles at once would
 each write as many: bytes that grow with the square of the questions.
 
-If a GPU is faster, it replaces all steps after the plan. With an earlier run only what is new since then is searched
-(search_changes.py), and the answer is the same. Pairs above the floor that are in no list are found later
-(search_beyond_lists.py).
+With an earlier run only what is new since then is searched (search_changes.py), and the answer is the same. Pairs above
+the floor that are in no list are found later (search_beyond_lists.py).
 """
 
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +60,9 @@ from dupq.runs.records import RunFiles
 from dupq.system import ahead, side_by_side
 from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
 
+if TYPE_CHECKING:
+    import torch
+
 # Search by GPUs. A GPU holds all questions that are compared with each other (all blocks or, with
 # neighbours.scope=site, those of a site), or batches of them. Of several GPUs each takes sites, or a share of a site's
 # pairs, and CPUs merge what all found of a question's neighbours. GPUs need not exchange bounds: with 1, 2, 4 and 8
@@ -92,22 +96,44 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
 
 
 def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
-    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or several for a group with most pairs."""
+    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or several for a group with most pairs.
+
+    Whether a group fits on a GPU is decided once for all of its shares, and their tables are named by it.
+    """
     k, groups, calls = request.settings.k, groups_of(blocks), []
+    uris = [block.spans[0].file for block in blocks]
+    room = run_tasks("room", _room, [(uris, request.measure, k)], gpus=1).counts
     pairs = [sum(blocks[number].size for number in group) ** 2 for group in groups]
     lists: list[list[Partition]] = [[] for _ in blocks]
     for group, own in zip(groups, pairs, strict=True):
         shares = max(1, round(gpus * own / max(1, sum(pairs))))
+        of_group = {number: blocks[number] for number in group}
+        per_side = None if sum(block.size for block in of_group.values()) <= room["all"] else room["per side"]
+        how = "shares" if per_side is None else "batches"
         for share in range(shares):
-            table = run.table(f"tiles/gpu-{share}-of-{shares}", NEAREST, len(blocks))
-            calls.append((table, {number: blocks[number] for number in group}, k, (share, shares)))
+            table = run.table(f"tiles/gpu-{share}-of-{shares}-{how}", NEAREST, len(blocks))
+            calls.append((table, of_group, k, (share, shares), per_side))
             for number in group:
                 lists[number].append(Partition(table, number))
     run.report.add(run_tasks("search", _search_share, calls, gpus=gpus))
     _make_final(run, lists, request)
 
 
-def _search_share(made: Table, group: dict[int, Questions], k: int, share: tuple[int, int]) -> Counts:
+def _device() -> "torch.device":
+    return system.usable(system.GPU if has_gpu() else system.CPU)
+
+
+def _room(uris: Sequence[str], measure: Measure, k: int) -> Counts:
+    """Return how many questions a GPU can search, and how many per side; see room_on."""
+    from dupq.neighbours.gpu import search
+
+    rooms = search.room_on(_device(), _dimensions(uris), _words(uris, measure), measure, k)
+    return dict(zip(("all", "per side"), rooms, strict=True))
+
+
+def _search_share(
+    made: Table, group: dict[int, Questions], k: int, share: tuple[int, int], per_side: int | None
+) -> Counts:
     """Write the lists of a group's blocks that a share of its pairs gives. Memory of the host: some blocks' rows."""
 
     def write(call: tuple[int, tuple[np.ndarray, Nearest]]) -> int:
@@ -118,30 +144,31 @@ def _search_share(made: Table, group: dict[int, Questions], k: int, share: tuple
         return len(keys)
 
     def make() -> Counts:
-        found = _lists_of_share([*group.values()], k, share)
+        found = _lists_of_share([*group.values()], k, share, per_side)
         return {"rows_out": sum(ahead(write, zip(group, found, strict=True), _BLOCKS_AT_ONCE))}
 
     return unless_finished(made.file(min(group)), make)
 
 
-def _lists_of_share(group: Sequence[Questions], k: int, share: tuple[int, int]) -> Iterator[tuple[np.ndarray, Nearest]]:
+def _lists_of_share(
+    group: Sequence[Questions], k: int, share: tuple[int, int], per_side: int | None
+) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield the keys and lists of each block of a group, as a share of the group's pairs gives them.
 
-    What does not fit on the device is searched in batches of blocks. A share compares some blocks, batch by batch, with
-    all, and gives no lists of other blocks. That multiplies each pair twice, and needs the lists of one side only.
+    What does not fit on the device is searched in batches of `per_side` questions. A share compares some blocks, batch
+    by batch, with all, and gives no lists of other blocks. That multiplies each pair twice, and needs the lists of one
+    side only.
     """
     from dupq.neighbours.gpu import search
 
-    measure, device = group[0].measure, system.usable(system.GPU if has_gpu() else system.CPU)
-    uris = [block.spans[0].file for block in group]
-    room, room_per_side = search.room_on(device, _dimensions(uris), _words(uris, measure), measure, k)
+    measure, device = group[0].measure, _device()
     read = functools.partial(ahead, Questions.embeddings, most=_BLOCKS_AT_ONCE)
-    if sum(block.size for block in group) <= room:
+    if per_side is None:
         yield from search.nearest_of_all(read(group), measure, k, device, share)
         return
 
     def batches(blocks: Sequence[Questions]) -> Iterator[list[Questions]]:
-        for numbers in pack(blocks, [block.size for block in blocks], room_per_side):
+        for numbers in pack(blocks, [block.size for block in blocks], per_side):
             yield [blocks[number] for number in numbers]
 
     nothing = np.zeros(0, np.int64), empty_nearest(0, k)

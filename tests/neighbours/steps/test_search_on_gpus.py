@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from inline import without_ray
@@ -59,13 +59,36 @@ def test_several_gpus_and_small_ones_find_the_same(
 
 
 @without_ray()
+def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of the pairs and a share of the blocks together would lack pairs."""
+    archive, request = made_up([140, 0, 90]), replace(search_request(block_rows=20), gpus=Gpus(2))
+    expected = contents(search(archive, tmp_path / "cpus", replace(request, gpus=Gpus(0)))[0])
+    monkeypatch.setattr(gpu_search, "_TILE", 8)
+    monkeypatch.setattr(gpu_search, "_SMALLEST_PANEL", 8)
+    with monkeypatch.context() as patched:
+        nearest_of_all = gpu_search.nearest_of_all
+
+        def fails(*arguments: Any) -> Any:
+            if arguments[-1] == (1, 2):
+                raise RuntimeError("ended")
+            return nearest_of_all(*arguments)
+
+        patched.setattr(gpu_search, "nearest_of_all", fails)
+        with pytest.raises(RuntimeError, match="ended"):
+            search(archive, tmp_path / "gpus", request)
+    answers = iter([(200, 45)])  # asked for once, not by each share
+    monkeypatch.setattr(gpu_search, "room_on", lambda *_: next(answers))
+    assert contents(search(archive, tmp_path / "gpus", request)[0]) == expected
+
+
+@without_ray()
 def test_gpus_share_the_site_that_has_most_pairs(tmp_path: Path) -> None:
     archive, request = made_up([140, 0, 90]), search_request(scope="site", block_rows=50)
     expected = contents(search(archive, tmp_path / "cpus", request)[0])
     files, _ = search(archive, tmp_path / "gpus", replace(request, gpus=Gpus(4)))
     assert contents(files) == expected
     made = [path.name for path in sorted((tmp_path / "gpus/work/neighbours/tiles").iterdir())]
-    assert made == ["gpu-0-of-1", *(f"gpu-{share}-of-3" for share in range(3))]
+    assert made == ["gpu-0-of-1-shares", *(f"gpu-{share}-of-3-shares" for share in range(3))]
 
 
 @without_ray()
