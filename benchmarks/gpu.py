@@ -20,10 +20,10 @@ These take less than 8 minutes. With `--part` also:
 - `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
 - `encoding`: questions a second by preset and batch; embeddings beside those of the CPU.
 
-Shares are of the fastest product of large matrices, measured in the same part. Each part is
-a process with a time limit of its own: what it has found by then is kept, and one that fails loses nothing of the
-others. The JSON is written after each figure. But for the jobs, networks are not trained and questions are made up. The
-exit code is 1 if a part failed, or something was wrong.
+CPUs prepare the two jobs while the GPU is busy for a minute. Shares are of the fastest product of large matrices,
+measured in the same part. Each part is a process with a time limit of its own: what it has found by then is kept, and
+one that fails loses nothing of the others. The JSON is written after each figure. But for the jobs, networks are not
+trained and questions are made up. The exit code is 1 if a part failed, or something was wrong.
 
 Nothing need be installed but the libraries of dupq: the checkout is found from where this file is.
 
@@ -51,18 +51,19 @@ LIMITS = {  # seconds
     "search_hybrid": 45,
     "search_distances": 20,
     "kernels": 45,
-    "peers": 20,  # while CPUs prepare jobs
+    "peers": 20,
     "search_sustained": 75,
-    "job_dedup": 120,
+    "job_dedup": 75,
     "training": 45,
     "encoding_stage": 45,
-    "job_cpus": 200,
-    "job_train": 120,
+    "job_cpus": 120,
+    "job_train": 100,
     "stage": 80,  # of which a GPU takes 23, and CPUs that compile first over 27
     "encoding": 30,
 }
 SECOND = ("job_cpus", "job_train", "stage", "encoding")  # of a call of their own
-PREPARED = ("job_dedup", "job_cpus")  # of what CPUs prepare while a GPU is busy
+PREPARED = ("job_dedup", "job_cpus")  # of what CPUs prepare, from the beginning of `search_sustained` on
+PREPARATION_SECONDS = 120
 TRIAL_SECONDS = 30
 _ROOT = Path(__file__).parents[1]
 
@@ -83,22 +84,22 @@ def main() -> None:
     found: dict[str, Any] = {"device": about}
     show("device", about)
     parts = options.part or [name for name in LIMITS if name not in SECOND]
-    with preparation(parts, options.cpu_rehearsal) as begin:
-        measure(parts, about, found, options.json, slack, begin)
+    with preparation(parts, options.cpu_rehearsal) as prepare:
+        measure(parts, about, found, options.json, slack, prepare)
     if found["failed"]:
         sys.exit(f"failed: {', '.join(found['failed'])}")
 
 
 def measure(
     parts: list[str], about: dict[str, Any], found: dict[str, Any], output: str | None, slack: int,
-    begin: Callable[[], object],
+    prepare: Callable[[float], None],
 ) -> None:  # fmt: skip
-    """Run the parts, and write what they found after each figure; `begin` begins to prepare jobs."""
+    """Run the parts, and write what they found after each figure; `prepare` prepares jobs and waits for that."""
     from on_gpu.parts import in_process
 
     for name in parts:
-        if name in ("peers", *PREPARED):
-            begin()
+        if name in ("search_sustained", *PREPARED):
+            prepare(PREPARATION_SECONDS * slack if name in PREPARED else 0)
         module = name.partition("_")[0]
         with contextlib.suppress(Exception):  # no part need import it again; what is wrong is told in the part
             importlib.import_module(f"on_gpu.{module}")
@@ -114,21 +115,32 @@ def measure(
 
 
 @contextlib.contextmanager
-def preparation(parts: list[str], is_rehearsal: bool) -> Iterator[Callable[[], None]]:
-    """Give a function that begins, once, to prepare the jobs among `parts` in a process; end that at the end."""
+def preparation(parts: list[str], is_rehearsal: bool) -> Iterator[Callable[[float], None]]:
+    """Give a function that prepares the jobs among `parts` in a process, and waits until some seconds after its start.
+
+    At the end of the block the process and its jobs end.
+    """
     if not set(parts) & set(PREPARED):
-        yield lambda: None
+        yield lambda _: None
         return
     from on_gpu import job
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DUPQ_PREPARED"] = folder
         process = multiprocessing.get_context("fork").Process(target=job.prepare, args=(is_rehearsal, folder))
+
+        @functools.cache
+        def begun() -> float:
+            process.start()
+            return time.monotonic()
+
         try:
-            yield functools.cache(process.start)
+            yield lambda seconds: process.join(max(0.0, begun() + seconds - time.monotonic()))
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError, TypeError):  # ended, or never begun
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.pid is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()  # if it is not yet a group
                 process.join()
 
 

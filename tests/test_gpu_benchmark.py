@@ -37,7 +37,8 @@ def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wr
 def test_all_parts_together_have_less_than_eight_minutes() -> None:
     for is_second in (False, True):  # a call each
         limits = [limit for name, limit in gpu.LIMITS.items() if (name in gpu.SECOND) == is_second]
-        assert sum(limits) + gpu.TRIAL_SECONDS <= 8 * 60
+        waiting = gpu.PREPARATION_SECONDS - (0 if is_second else gpu.LIMITS["search_sustained"])
+        assert sum(limits) + gpu.TRIAL_SECONDS + waiting <= 8 * 60
 
 
 def test_a_checkout_that_is_not_installed_is_found_with_its_papers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,32 +45,31 @@ def prepare(is_rehearsal: bool, folder: str) -> None:
         _make(1_000 if is_rehearsal else 200_000, folder)
     except Exception as error:
         said = str(error)
-    Path(f"{folder}/writing").write_text(said)
-    Path(f"{folder}/writing").rename(f"{folder}/ready")
+    Path(f"{folder}/ready").write_text(said)
 
 
-def dedup(scale: Scale) -> Iterator[Figures]:
+def dedup(_: Scale) -> Iterator[Figures]:
     """A run of 200,000 made questions with a small site's encoder, and training that encoder; what `auto` decides."""
-    yield {"dedup": _deduped(scale, "gpus")}
+    yield {"dedup": _deduped("gpus")}
     yield {"encoder": _trained(f"{_prepared()}/cs", f"{_prepared()}/encoder")}
 
 
-def cpus(scale: Scale) -> Iterator[Figures]:
+def cpus(_: Scale) -> Iterator[Figures]:
     """The same run by this machine's CPUs."""
-    yield {"dedup": _deduped(scale, "cpus", "--gpus", "none")}
+    yield {"dedup": _deduped("cpus", "--gpus", "none")}
 
 
 def _prepared() -> str:
-    """The folder that `prepare` has filled, once it has."""
+    """The folder that `prepare` has filled."""
     folder = os.environ["DUPQ_PREPARED"]
-    while not Path(f"{folder}/ready").exists():
-        time.sleep(0.2)
-    if why := Path(f"{folder}/ready").read_text():
+    ready = Path(f"{folder}/ready")
+    why = ready.read_text() if ready.exists() else "not prepared in time"
+    if why:
         raise RuntimeError(why)
     return folder
 
 
-def _deduped(scale: Scale, name: str, *given: str) -> dict[str, Any]:
+def _deduped(name: str, *given: str) -> dict[str, Any]:
     made, output = f"{_prepared()}/made", f"{_prepared()}/runs-{name}"
     told = ("--questions", f"{made}/questions", "--links", f"{made}/links", "--encoder", f"{_prepared()}/cs/encoder")
     return _stages(output, _run("dedup.py", *told, "--set", "calibration.unfit=continue", "--output", output, *given))
