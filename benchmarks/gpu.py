@@ -6,7 +6,7 @@
 - `training`: questions a second by preset, with one worker for each GPU (nccl) where there are several; losses beside
   those of the CPU;
 - `encoding`: questions a second by preset and batch; embeddings beside those of the CPU;
-- `encoding_stage`: the stage `encode` of 200,000 beside `encode` alone;
+- `encoding_stage`: the stage `encode` of 600,000 beside `encode` alone;
 - `job_train`: a CNN by the GPU and by two CPUs;
 - `job_dedup`: an encoder of cs.stackexchange.com (DUPQ_SHARED_DATA), and with it a run of 200,000 made questions;
 - `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took

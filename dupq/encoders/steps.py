@@ -32,7 +32,7 @@ from dupq.job.actors import Pool, run_in_actors
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
-from dupq.job.step import Counted, Counts, unless_finished
+from dupq.job.step import Counted, Counts, mark_of, unless_finished
 from dupq.job.table import Each, Table, Whole
 from dupq.job.tasks import CAP, RETRIES, Report, at_next_step, recorded, result_or_lost, run_tasks, start
 from dupq.neighbours.embeddings import Embeddings
@@ -371,8 +371,10 @@ def encode_texts(
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
+    are_marked = side_by_side(lambda name: storage.exists(mark_of(storage.join(job.output, name))), shards)
+    left = [count for count, is_marked in zip(counts, are_marked, strict=True) if not is_marked]
     # a hundred small sites are no large run
-    pool = pool_for(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
+    pool = pool_for(settings, len(left) if settings.actors else sum(left) // _LARGE_SHARD, gpu_count)
     if pool is not None:
         calls = [(context, name) for name in shards]
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)

@@ -157,9 +157,9 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
 ) -> None:
     context = archive.to("again")
     gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
-    for name in NAMES[:4]:  # what a job that was killed has left
+    for name in NAMES[:3]:  # what a job that was killed has left
         encode_shards(context, [name])
-    first, *kept, lost = outputs(context)[:4]
+    first, *kept, lost = outputs(context)[:3]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
@@ -167,6 +167,17 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     assert list(map(storage.version, kept)) == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     check_bytes(archive, context)
+
+
+def test_no_actors_start_for_what_is_finished(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = archive.to("finished")
+    gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
+    encode_shards(context, NAMES)
+    monkeypatch.setattr(cluster, "widest", lambda: 1.0)
+    monkeypatch.setattr(cluster, "is_in_process", lambda: False)
+    monkeypatch.setattr(steps, "run_in_actors", lambda *_: pytest.fail("actors were started"))
+    monkeypatch.setattr(steps, "run_tasks", lambda *_, **__: Report(rows_out=7))
+    assert steps.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS).rows_out == 7
 
 
 @pytest.mark.ray
