@@ -40,8 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key, title in OWN.items():
             patch.setitem(fabricated_run.TITLES, key, title)
         run = build_embedded_run(str(made))
-    for to in export.FORMATS:
-        export.export(run, to, str(made / to))
+        patch.setattr(export, "_LISTS_AT_ONCE", 3)
+        for to in export.FORMATS:
+            export.export(run, to, str(made / to))
     return made
 
 

@@ -64,6 +64,11 @@ class Queries:
         """Make one more table available to queries."""
         self._database.register(name, table)
 
+    def make(self, sql: str, *values: object) -> None:
+        """Run a statement that makes a temporary table. Raises as `batches`."""
+        with self._lock, self._errors():
+            self._database.execute(sql, list(values))
+
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         import duckdb
