@@ -11,7 +11,7 @@
   stage, and training that encoder;
 - `training`: questions a second by preset, with one worker for each GPU (nccl) where there are several, and by two
   CPUs; losses beside those of the CPU;
-- `encoding_stage`: the stage `encode` of 200,000 beside `encode` alone, for a CNN and an LSTM.
+- `encoding_stage`: the stage `encode` of 600,000 beside `encode` alone, for a CNN and an LSTM.
 
 These take less than 8 minutes. With `--part` also:
 

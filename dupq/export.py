@@ -66,24 +66,27 @@ _KEYS = {
     "edge": ("source", "probability", "similarity", "jaccard", "known_link"),
 }
 _NO_XML = regex.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")  # XML 1.0, production 2
-# The lists of neighbours are those of the search; they hold row numbers of the map.
-_MAP = f"""WITH placed AS MATERIALIZED (
-        SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
-        FROM points JOIN (SELECT site, question_id FROM questions) USING (site, question_id)
-    ), near AS (
+# The lists of neighbours are those of the search; they hold row numbers of the map. DuckDB cannot put lists that it is
+# making on the disk, so it makes some at a time.
+_PLACED = """CREATE TEMP TABLE placed AS
+    SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
+    FROM points JOIN (SELECT site, question_id FROM questions) USING (site, question_id)"""
+_ENTRIES = """CREATE TEMP TABLE entry AS
+    WITH near AS (
         SELECT one.row AS one, other.row AS other, rank_left, rank_right, 1 - similarity / $1 AS distance
         FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
         JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
         WHERE similarity IS NOT NULL
-    ), entry AS (
-        SELECT one AS own, other AS row, rank_left AS rank, distance FROM near WHERE rank_left > 0
-        UNION ALL SELECT other, one, rank_right, distance FROM near WHERE rank_right > 0
-    ), list AS (
-        SELECT own, list(row ORDER BY rank, row) AS ids, list(distance::FLOAT ORDER BY rank, row) AS distances
-        FROM entry GROUP BY own
     )
-    SELECT site, question_id, title, body_html AS text, {LINK} AS url, cluster_id, cluster_size, score, creation_date,
-        x, y, struct_pack(ids := coalesce(ids, []), distances := coalesce(distances, [])) AS neighbors
+    SELECT one AS own, other AS row, rank_left AS rank, distance FROM near WHERE rank_left > 0
+    UNION ALL SELECT other, one, rank_right, distance FROM near WHERE rank_right > 0"""
+_NO_LISTS = "CREATE TEMP TABLE list (own BIGINT, ids BIGINT[], distances FLOAT[])"
+_LISTS = """INSERT INTO list
+    SELECT own, list(row ORDER BY rank, row), list(distance::FLOAT ORDER BY rank, row)
+    FROM entry WHERE own BETWEEN $1 AND $2 GROUP BY own"""
+_LISTS_AT_ONCE = 1_000_000
+_MAP = f"""SELECT site, question_id, title, body_html AS text, {LINK} AS url, cluster_id, cluster_size, score,
+        creation_date, x, y, struct_pack(ids := coalesce(ids, []), distances := coalesce(distances, [])) AS neighbors
     FROM placed JOIN questions USING (site, question_id) JOIN clusters USING (site, question_id)
     LEFT JOIN list ON own = placed.row ORDER BY placed.row"""
 MAP_SCHEMA = pa.schema(
@@ -226,13 +229,18 @@ def _write_atlas(run: Run, queries: Queries, output: str) -> Iterator[Written]:
             f"{run.uri}: has no embeddings, which the map is made of; make the run again in another --output of dedup, "
             "or export it --to graphml, jsonl or csv"
         )
-    highest = read_measure(run.encoder_uri).highest
-    queries.add("points", points_of(run.embeddings))
+    points = points_of(run.embeddings)
+    queries.add("points", points)
+    queries.make(_PLACED)
+    queries.make(_ENTRIES, read_measure(run.encoder_uri).highest)
+    queries.make(_NO_LISTS)
+    for start in range(0, len(points), _LISTS_AT_ONCE):
+        queries.make(_LISTS, start, start + _LISTS_AT_ONCE - 1)
     uri, rows = storage.join(output, MAP), 0
 
     def row_groups() -> Iterator[pa.Table]:
         nonlocal rows
-        for batch in queries.batches(_MAP, highest):
+        for batch in queries.batches(_MAP):
             rows += len(batch)
             texts = zip(batch["title"].to_pylist(), map(excerpt, batch["text"].to_pylist()), strict=True)
             text = pa.array(["\n".join(filter(None, both)) for both in texts], pa.string())

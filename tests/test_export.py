@@ -25,6 +25,7 @@ from sklearn.decomposition import PCA
 from dupq import cli, export, storage, tables
 from dupq.api.runs import Run, open_run
 from dupq.errors import DupqError
+from dupq.runs import queries
 
 DOCS = Path(__file__).parents[1] / "docs" / "export.md"
 FORMULA, LINES, BELLS = '=HYPERLINK("http://evil.example")', 'one, "two"\r\nthree\n', "a bell \x07, a zero \x00, \ufffe"
@@ -39,8 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key, title in OWN.items():
             patch.setitem(fabricated_run.TITLES, key, title)
         run = build_embedded_run(str(made))
-    for to in export.FORMATS:
-        export.export(run, to, str(made / to))
+        patch.setattr(export, "_LISTS_AT_ONCE", 3)
+        for to in export.FORMATS:
+            export.export(run, to, str(made / to))
     return made
 
 
@@ -239,6 +241,17 @@ def test_working_files_that_cannot_be_written_are_the_disks_error(
     with pytest.raises(SystemExit, match="5"):
         cli.main(["export", "--run", run.uri, "--to", "csv", "--output", str(folder / "out")])
     assert f"{folder / 'gone'}: cannot be written (No such file or directory); make room" in capsys.readouterr().err
+
+
+def test_a_run_that_memory_is_too_little_for_is_one_line(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(queries, "_MEMORY", "1MB")
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(["export", "--run", run.uri, "--to", "embedding-atlas", "--output", str(folder / "out")])
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{run.uri}: 1MB of memory is too little (Out of Memory Error" in line
+    assert not (folder / "out").exists()
 
 
 def test_from_s3_to_s3_is_the_same(folder: Path, s3: str) -> None:

@@ -291,6 +291,13 @@ def load(uri: str) -> SavedEncoder:
     return SavedEncoder(network, vocabulary, settings, threshold, description["fitness"], metrics)
 
 
+def load_words(uri: str) -> tuple[Vocabulary, Settings]:
+    """Open the words and the settings of an encoder, whose other files are neither read nor checked against them."""
+    settings = read_settings(uri)
+    words = storage.read_bytes(storage.join(encoder_at(uri), "vocabulary.txt"))
+    return Vocabulary.from_bytes(words, settings.text), settings
+
+
 def load_reader(uri: str) -> Reader:
     """Open an encoder for encoding on the CPU; a weighted bag of words needs no torch for that.
 

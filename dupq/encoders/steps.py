@@ -5,7 +5,7 @@ A shard is encoded as a whole, so the file of its embeddings has the same bits w
 - Ray Data (dupq/job/actors.py), which feeds shards to a pool of actors that hold the encoder. It is used in large runs
   and if `encode.actors` is set: its processes take longer to start than a small archive takes to encode;
 - tasks on CPUs, each for a shard or for several small ones;
-- a process per GPU, whose threads read and write some shards while it encodes one.
+- a process per GPU, for which tasks on CPUs read, tokenise and write shards while it encodes one.
 
 CPUs and GPUs round differently, so all embeddings of a run are made on one kind of device. A JSON file beside them
 records which, and what else they were made by.
@@ -25,25 +25,27 @@ import pyarrow.compute as pc
 
 from dupq import storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
-from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, read_description
+from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, load_words, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
-from dupq.job.step import Counted, Counts, unless_finished
+from dupq.job.step import Counted, Counts, mark_of, unless_finished
 from dupq.job.table import Each, Table, Whole
-from dupq.job.tasks import CAP, Report, run_tasks
+from dupq.job.tasks import CAP, RETRIES, Report, at_next_step, recorded, result_or_lost, run_tasks, start
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import fingerprints
 from dupq.runs.records import DEDUP_VERSIONS, Encoding, RunFiles
+from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
 from dupq.storage import read_or_none
-from dupq.system import ahead, side_by_side
+from dupq.system import ahead, note, side_by_side
 from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
-from dupq.text.questions import token_ids
+from dupq.text.questions import Vocabulary, token_ids
+from dupq.text.token_arrays import TokenIds
 
 _log = logging.getLogger(__name__)
 # limits of fitness: more unknown words, and the share of bodies found, relative to the archive of the training
@@ -165,43 +167,96 @@ class Embedder:
         encoder.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
         return encoder
 
-    def __call__(self, table: pa.Table) -> tuple[Encoded, int]:
-        """Return the embeddings of rows of TEXTS, and how many texts were truncated."""
+    def encoder(self) -> SavedEncoder:
+        """Return the encoder."""
+        with self._lock:
+            return self._encoder()
+
+    def __call__(self, texts: TokenIds) -> Encoded:
+        """Return the embeddings of texts."""
         from dupq.encoders.encoding import encode
 
         with self._lock:
-            encoder = self._encoder()
-        texts, truncated = token_ids(table, encoder.vocabulary, encoder.settings)
-        with self._lock:
-            return encode(encoder.network, texts, self._context.batch_size), truncated
+            return encode(self._encoder().network, texts, self._context.batch_size)
 
 
 def encode_shard(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
     """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
-    output = storage.join(context.files.output, name)
-    return unless_finished(output, lambda: _write_shard(context, name, output, embedder))
+    make = _encode_on_gpu if context.gpu else _encode_on_cpu
+    return unless_finished(storage.join(context.files.output, name), lambda: make(context, name, embedder))
 
 
-def _write_shard(context: EncodeContext, name: str, output: str, embedder: Embedder) -> Counts:
-    """Write the embeddings of a shard: those that the encoder gives, and those of the earlier run."""
+def _encode_on_cpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
+    encoder = embedder.encoder()
+    shard = _read_shard(context, name, (encoder.vocabulary, encoder.settings))
+    return _write_shard(context, name, shard, embedder(shard.texts))
+
+
+def _encode_on_gpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
+    """Have tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what a GPU encodes.
+
+    Token ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
+    """
+    what = f"encode: {storage.join(context.files.texts, name)}"
+    shard = start(_read_shard, context, name, retries=RETRIES)
+    embedder.encoder()  # is read meanwhile
+    texts = result_or_lost(shard, what).texts
+    written = start(recorded, _write_shard, context, name, shard, embedder(texts), retries=RETRIES)
+    counts, _, files = result_or_lost(written, what)
+    note(files)
+    return counts
+
+
+class _Shard(NamedTuple):
+    """The questions of a shard that have an embedding."""
+
+    keys: np.ndarray  # int64
+    is_new: np.ndarray  # bool: they are not among `reused`
+    texts: TokenIds  # of the new ones
+    reused: np.ndarray  # int64: those with the embeddings `earlier`
+    earlier: list[pa.Table]
+    counts: Counts
+
+
+@lru_cache(maxsize=1)
+def _words(encoder: str) -> tuple[Vocabulary, Settings]:
+    """Keep the words and settings of a job's encoder for the next shard."""
+    return load_words(encoder)
+
+
+at_next_step(_words.cache_clear)
+
+
+def _read_shard(context: EncodeContext, name: str, words: tuple[Vocabulary, Settings] | None = None) -> _Shard:
+    """Return the token ids of a shard's new texts, and the embeddings of others in the earlier run.
+
+    A process without the encoder reads its words.
+    """
+    vocabulary, settings = words or _words(context.files.encoder)
     table = storage.read_table(storage.join(context.files.texts, name), TEXTS, TEXTS.names)
     representatives = context.files.representatives
     if representatives is not None:
         represented = _represented(representatives, storage.version(representatives))
         table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
-    keys, sites = table["key"].to_numpy(), Sites(context.sites)
+    keys = table["key"].to_numpy()
     earlier, left_out = _reusable(context, name, keys)
     ids = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
     reused = ids | (keys[:1] & ~np.int64(MAXIMUM_ID))  # all of one site
     is_new = ~np.isin(keys, reused)
-    encoded, truncated = embedder(table.filter(pa.array(is_new)))
-    embeddings = embeddings_table(Embeddings(keys[is_new], *encoded), sites)
-    if len(reused):
-        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in earlier)])
-        embeddings = both.take(pa.array(RowsByKey(np.concatenate([keys[is_new], reused])).find(keys)))
-    storage.write_table(output, embeddings, embeddings.schema)
+    texts, truncated = token_ids(table.filter(pa.array(is_new)), vocabulary, settings)
     counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
-    return {"rows_in": len(table), **counts, "rows_out": len(embeddings)}
+    return _Shard(keys, is_new, texts, reused, earlier, counts)
+
+
+def _write_shard(context: EncodeContext, name: str, shard: _Shard, encoded: Encoded) -> Counts:
+    """Write the embeddings of a shard: those that the encoder gives for new texts, and those of the earlier run."""
+    new = shard.keys[shard.is_new]
+    embeddings = embeddings_table(Embeddings(new, *encoded), Sites(context.sites))
+    if len(shard.reused):
+        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in shard.earlier)])
+        embeddings = both.take(pa.array(RowsByKey(np.concatenate([new, shard.reused])).find(shard.keys)))
+    storage.write_table(storage.join(context.files.output, name), embeddings, embeddings.schema)
+    return {"rows_in": len(shard.keys), **shard.counts, "rows_out": len(embeddings)}
 
 
 def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
@@ -242,17 +297,18 @@ def _represented(representatives: str, version: str) -> np.ndarray:
     return keys[keys != table["representative"].to_numpy()]
 
 
-_AT_ONCE = 4  # shards that a process reads, encodes and writes
+_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # shards that threads read, encode and write, or have tasks read and write
 
 
 def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
-    """Encode shards with one network; threads read and write some while one is encoded.
+    """Encode shards with one network; some are read and written while one is encoded.
 
-    Memory of the host: four shards, and the encoder. A task reads the encoder each time: kept in the process, it would
-    take memory during later stages.
+    Memory of the host: four shards, and the encoder; with a GPU sixteen shards, in Ray's store. A task reads the
+    encoder each time: kept in the process, it would take memory during later stages.
     """
     embedder, total = Embedder(context), Counter[str]()
-    for counts in ahead(lambda name: encode_shard(context, name, embedder), names, _AT_ONCE):
+    at_once = _AT_ONCE_FOR_GPU if context.gpu else _AT_ONCE
+    for counts in ahead(lambda name: encode_shard(context, name, embedder), names, at_once):
         total.update(counts)
     return dict(total)
 
@@ -273,7 +329,7 @@ def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
         return None
     if shards < (actors + 1 if settings.actors else actors * _SHARDS_PER_ACTOR):
         return None
-    return Pool(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0)
+    return Pool(actors, 0 if gpus else 1, 1 if gpus else 0)  # CPUs are for the tasks that feed an actor with a GPU
 
 
 def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
@@ -315,8 +371,10 @@ def encode_texts(
     gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
+    are_marked = side_by_side(lambda name: storage.exists(mark_of(storage.join(job.output, name))), shards)
+    left = [count for count, is_marked in zip(counts, are_marked, strict=True) if not is_marked]
     # a hundred small sites are no large run
-    pool = pool_for(settings, len(shards) if settings.actors else questions // _LARGE_SHARD, gpu_count)
+    pool = pool_for(settings, len(left) if settings.actors else sum(left) // _LARGE_SHARD, gpu_count)
     if pool is not None:
         calls = [(context, name) for name in shards]
         report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)

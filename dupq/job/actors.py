@@ -1,6 +1,6 @@
 """Calls of a function through Ray Data, which feeds them to a pool of actors that each hold what they need, an encoder.
 
-A row of Ray Data is one call. An actor with a GPU runs several at once: its other threads read and write while one
+A row of Ray Data is one call. An actor with a GPU runs several at once: others have tasks read and write while one
 computes.
 """
 
@@ -23,7 +23,7 @@ from dupq.runs.progress import Line
 
 _log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
-_CALLS_AT_ONCE = 4  # of an actor with a GPU
+_CALLS_AT_ONCE = 16  # of an actor with a GPU: most of them wait for tasks on CPUs
 
 
 class Pool(NamedTuple):

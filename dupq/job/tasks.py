@@ -294,3 +294,14 @@ def result_of(reference: "ray.ObjectRef[Result]") -> Result:
         if isinstance(error.cause, DupqError | MemoryError):
             raise error.cause from None
         raise
+
+
+def result_or_lost(reference: "ray.ObjectRef[Result]", what: str) -> Result:
+    """As `result_of`, for a task that Ray retries RETRIES times; raises ClusterError about `what` if it was lost."""
+    try:
+        return result_of(reference)
+    except ray.exceptions.RayTaskError:
+        raise  # a bug
+    except (ray.exceptions.RayError, MemoryError) as error:
+        attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray retries only if the worker died
+        raise lost(what, attempts, error) from error

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.errors import DupqError
-from dupq.kernel_cache import Integer, numba
+from dupq.kernel_cache import Integer, numba, read_only
 from dupq.neighbours.embeddings import Embeddings, Measure
 
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
@@ -225,7 +225,7 @@ def fingerprints(embeddings: Embeddings) -> np.ndarray:
     of one question, of yesterday and of today.
     """
     starts, words, weights = _bags(embeddings)
-    vectors = np.ascontiguousarray(embeddings.vectors, np.float16).view(np.uint16)
+    vectors = read_only(np.ascontiguousarray(embeddings.vectors, np.float16).view(np.uint16))
     values = _hashes(vectors, starts, words, weights.view(np.uint32)).view(np.int64)
     return np.where(embeddings.is_empty, EMPTY, np.where(values == EMPTY, 1, values))
 

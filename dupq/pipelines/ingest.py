@@ -33,7 +33,7 @@ from dupq.dump.steps import Partition, WrittenBatch
 from dupq.errors import FAULT, DupqError, RejectsError
 from dupq.job import cluster
 from dupq.job.cluster import versions
-from dupq.job.tasks import RETRIES, lost, measured, result_of, start, start_stream
+from dupq.job.tasks import RETRIES, measured, result_or_lost, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
 from dupq.runs import lease, progress
 from dupq.runs.progress import Line
@@ -317,13 +317,7 @@ class _SiteIngest:
         """Return the result of a task that reads `source`. Raises DupqError if the job was aborted meanwhile."""
         if self._shared.stop.is_set():
             raise DupqError("given up")
-        try:
-            value, peak = result_of(reference)
-        except ray.exceptions.RayTaskError:
-            raise  # a bug
-        except (ray.exceptions.RayError, MemoryError) as error:
-            attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray retries only if the worker died
-            raise lost(f"ingest: {source or self._site.site}", attempts, error) from error
+        value, peak = result_or_lost(reference, f"ingest: {source or self._site.site}")
         self._peak = max(self._peak, peak)
         return value
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 _MEMORY = "1GB"  # DuckDB spills to the local disk (TMPDIR) beyond this
+_THREADS = 2  # share it: of four, each kept too much for the map of 2.5 million questions
 _BATCH_ROWS = 10_000
 LINK = r"""CASE WHEN regexp_full_match(site, '[a-z0-9-]+(\.[a-z0-9-]+)+')
     THEN concat('https://', site, '/questions/', question_id) END"""  # as reader.py
@@ -52,13 +53,21 @@ class Queries:
         return self.table(sql, *values, attempts=attempts - 1)
 
     def batches(self, sql: str, *values: object) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a query. Raises DupqError if a table cannot be read, StorageError if the disk is full."""
+        """Yield the rows of a query.
+
+        Raises DupqError if a table cannot be read or memory is too little, StorageError if the disk is full.
+        """
         with self._lock, self._errors():
             yield from self._database.sql(sql, params=list(values)).to_arrow_reader(_BATCH_ROWS)
 
     def add(self, name: str, table: "ds.Dataset | pa.Table") -> None:
         """Make one more table available to queries."""
         self._database.register(name, table)
+
+    def make(self, sql: str, *values: object) -> None:
+        """Run a statement that makes a temporary table. Raises as `batches`."""
+        with self._lock, self._errors():
+            self._database.execute(sql, list(values))
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -67,6 +76,9 @@ class Queries:
         try:
             yield
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            if isinstance(error, duckdb.OutOfMemoryException) and "max_temp_directory_size" not in str(error):
+                line = f"{self._run.uri}: {_MEMORY} of memory is too little ({str(error).partition(chr(10))[0]})"
+                raise DupqError(f"{line}; query its tables with a tool of your own") from error
             message = f"cannot be written or has no room ({' '.join(str(error).split())}); make room, or set TMPDIR"
             raise StorageError(f"{tempfile.gettempdir()}: {message}") from error
         except (duckdb.Error, pa.ArrowException) as error:
@@ -85,7 +97,7 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
         except OSError as error:
             message = f"cannot be written ({error.strerror}); make room, or set TMPDIR"
             raise StorageError(f"{tempfile.gettempdir()}: {message}") from error
-        limits = {"memory_limit": _MEMORY, "temp_directory": folder}
+        limits = {"memory_limit": _MEMORY, "threads": str(_THREADS), "temp_directory": folder}
         database = duckdb.connect(config={**limits, "autoinstall_known_extensions": "false"})
         stack.enter_context(database)
         database.execute("SET enable_external_access = false")

@@ -184,6 +184,8 @@ class Normaliser:
         """
         numbers, begins, words = distinct_words(texts)
         forms = pa.array(self.each_form(words.to_pylist()), pa.large_string())
+        if not forms.null_count:
+            return numbers, begins, forms
         is_left = forms.is_valid().to_numpy(zero_copy_only=False)[numbers]
         return numbers[is_left], np.concatenate([[0], np.cumsum(is_left)])[begins], forms
 

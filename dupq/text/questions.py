@@ -85,7 +85,9 @@ class Vocabulary:
         numbers, offsets, forms = self._normaliser.in_forms(self._normaliser.read(texts))
         indices = pc.index_in(forms, value_set=self._column).fill_null(UNKNOWN - FIRST_WORD)
         word_ids, lengths = indices.to_numpy().astype(np.int32) + FIRST_WORD, np.diff(offsets)
-        is_read = np.arange(len(numbers)) - np.repeat(offsets[:-1], lengths) < maximum
+        is_read = np.ones(len(numbers), bool)
+        for row in np.flatnonzero(lengths > maximum).tolist():
+            is_read[offsets[row] + maximum : offsets[row + 1]] = False
         ends = np.concatenate([[0], np.cumsum(np.minimum(lengths, maximum))])
         return TokenIds(word_ids[numbers[is_read]], ends), int((lengths > maximum).sum())
 

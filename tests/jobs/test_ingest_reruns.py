@@ -25,6 +25,7 @@ from dupq import storage
 from dupq.archive import BEGUN, question_shards
 from dupq.dump import parsing, steps
 from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
+from dupq.job import tasks
 from dupq.pipelines import ingest as stage
 from dupq.pipelines.ingest import IngestJob, ingest
 
@@ -158,7 +159,7 @@ def test_a_task_without_enough_memory_was_tried_once(
     def no_memory(reference: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(stage, "result_of", no_memory)
+    monkeypatch.setattr(tasks, "result_of", no_memory)
     with pytest.raises(
         ClusterError, match=r"^ingest: a\.example\.com: given up after 1 attempt\(s\): not enough memory"
     ):

@@ -15,7 +15,7 @@ import pytest
 import ray
 from random_bag import WORDS, saved_encoder
 
-from dupq import storage
+from dupq import storage, system
 from dupq.encoders import steps
 from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
@@ -34,18 +34,21 @@ NAMES = [f"{number}.parquet" for number in range(len(SHARDS))]
 WITH_GPUS = """
 import pickle, sys
 import ray
-from functools import partial
 from dupq.settings.sections import EncodeSettings
 from dupq.encoders.steps import Embedder, encode_shard, pool_for
 from dupq.job.actors import run_in_actors
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
 context, shards = pickle.load(open(sys.argv[1], "rb"))
+from dupq import system
 from dupq.system import recording
+def hold():
+    system.GPU = system.CPU
+    return Embedder(context)
 with recording() as written:
     calls = [(context, shard) for shard in shards]
     pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus)
-    report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
+    report = run_in_actors("encode", hold, encode_shard, calls, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
 
@@ -67,9 +70,9 @@ class Archive:
         storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
         self.encoder = encoder
 
-    def to(self, output: str) -> EncodeContext:
+    def to(self, output: str, gpu: bool = False) -> EncodeContext:
         files = (f"{self.folder}/{name}" for name in ("representatives.parquet", "as.json", output))
-        return EncodeContext(Encoding(f"{self.folder}/texts", "", self.encoder, *files), ["a"], 64, gpu=False)
+        return EncodeContext(Encoding(f"{self.folder}/texts", "", self.encoder, *files), ["a"], 64, gpu)
 
 
 def outputs(context: EncodeContext) -> list[str]:
@@ -102,10 +105,30 @@ def check_bytes(archive: Archive, context: EncodeContext) -> None:
         assert storage.read_bytes(output) == storage.read_bytes(alone)
 
 
-def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
+def test_threads_write_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
     context = archive.to("by threads")
     encode_shards(context, [NAMES[1]])
+    with recording() as written:
+        counts = encode_shards(context, NAMES)
+    check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # the ids in Ray's store; not on a GPU
+def test_a_gpus_process_has_tasks_read_tokenise_and_write(
+    archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is a CPU here, and this process the one that holds it."""
+
+    def not_here(*_: object) -> None:
+        raise AssertionError("read, tokenised or written by the GPU's process")
+
+    monkeypatch.setattr(system, "GPU", system.CPU)
+    for name in ("read_table", "write_table"):
+        monkeypatch.setattr(storage, name, not_here)
+    monkeypatch.setattr(steps, "token_ids", not_here)
+    context = archive.to("by tasks", gpu=True)
     with recording() as written:
         counts = encode_shards(context, NAMES)
     check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
@@ -120,8 +143,8 @@ def test_files_of_several_workers_are_those_of_one_process(archive: Archive, ray
 
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
-    """Ray counts a GPU that is not there, and the encoder stays on the CPU: the steps are those with a real one."""
-    context = archive.to("with a gpu")
+    """Ray counts a GPU that is not there, and its device is the CPU. The tasks that feed it find a free CPU."""
+    context = archive.to("with a gpu", gpu=True)
     (tmp_path / "call").write_bytes(pickle.dumps((context, NAMES)))
     run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
@@ -134,9 +157,9 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
 ) -> None:
     context = archive.to("again")
     gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
-    for name in NAMES[:4]:  # what a job that was killed has left
+    for name in NAMES[:3]:  # what a job that was killed has left
         encode_shards(context, [name])
-    first, *kept, lost = outputs(context)[:4]
+    first, *kept, lost = outputs(context)[:3]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
@@ -144,6 +167,17 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     assert list(map(storage.version, kept)) == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     check_bytes(archive, context)
+
+
+def test_no_actors_start_for_what_is_finished(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = archive.to("finished")
+    gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
+    encode_shards(context, NAMES)
+    monkeypatch.setattr(cluster, "widest", lambda: 1.0)
+    monkeypatch.setattr(cluster, "is_in_process", lambda: False)
+    monkeypatch.setattr(steps, "run_in_actors", lambda *_: pytest.fail("actors were started"))
+    monkeypatch.setattr(steps, "run_tasks", lambda *_, **__: Report(rows_out=7))
+    assert steps.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS).rows_out == 7
 
 
 @pytest.mark.ray
@@ -182,6 +216,6 @@ def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
     assert crew is not None
     assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
     if gpus:
-        assert crew.actors * crew.cpus < cpus
+        assert crew.cpus == 0  # CPUs are for the tasks that feed it
     else:
         assert crew.cpus == 1  # an actor takes all steps, on a CPU of its own
