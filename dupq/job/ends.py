@@ -135,24 +135,18 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
         _say(line_of(received[0]))
         code = CODES[received[0]]
     else:
-        log = _saved_output(file)
-        _say(f"error: killed, or ended by a fault in compiled code{log}; run the same command again to go on")
+        output, where = os.pread(file, os.fstat(file).st_size, 0), ""  # of compiled code
+        if output:
+            with tempfile.NamedTemporaryFile(prefix="dupq-", suffix=".log", delete=False) as log:
+                log.write(output)
+            where = f" ({log.name} has what it said)"
+        _say(f"error: killed, or ended by a fault in compiled code{where}; run the same command again to go on")
         code = code if code < 0 else ClusterError.EXIT_CODE
     if code < 0:  # killed by a signal: end in the same way, so that the shell names it
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
-
-
-def _saved_output(file: int) -> str:
-    """Save the output of compiled code to a log, and return a note with its name; an empty string if there is none."""
-    output = os.pread(file, os.fstat(file).st_size, 0)
-    if not output:
-        return ""
-    with tempfile.NamedTemporaryFile(prefix="dupq-", suffix=".log", delete=False) as log:
-        log.write(output)
-    return f" ({log.name} has what it said)"
 
 
 def _say(line: str) -> None:

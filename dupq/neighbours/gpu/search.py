@@ -279,21 +279,19 @@ class _Search:
 
     def _search_batch_again(self, rows: torch.Tensor, size: int, compared: list[list[Span]]) -> None:
         """Repeat the last comparison of `rows` (ascending), panel by panel, with buffers of `size`."""
-        buffer = self.lists.buffer.new_empty((len(rows), size))
+        room, buffer = self.lists.room, self.lists.buffer.new_empty((len(rows), size))
         scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
-        lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
+        lists = Lists(scores, others, bounds, counts.zero_(), buffer)
         left, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):
-            stop = start + count
             for span in compared[panel]:
-                self._by.find(left, self._quick[1], (start, stop), span, lists, None)
-            start = stop
-        room = self.lists.room
-        for first in range(0, int(lists.counts.max()), room):
-            counts, buffer = (lists.counts - first).clamp(0, room), lists.buffer[:, first : first + room].contiguous()
-            self._settle(lists._replace(counts=counts, buffer=buffer), rows)
-        lists.counts.zero_()
+                self._by.find(left, self._quick[1], (start, start + count), span, lists, None)
+            start += count
+        for first in range(0, int(counts.max()), room):
+            batch = (counts - first).clamp(0, room), buffer[:, first : first + room].contiguous()
+            self._settle(Lists(scores, others, bounds, *batch), rows)
+        counts.zero_()
         for column, values in zip(self.lists[:4], lists[:4], strict=True):
             column[rows] = values
 

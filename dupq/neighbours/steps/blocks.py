@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.decision import ranked
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
-from dupq.job.step import Counted, as_is
+from dupq.job.step import as_is
 from dupq.job.table import Readable, ReadWith, Table
 from dupq.job.tasks import at_next_step
 from dupq.neighbours import tiles
-from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.neighbours.exact import EMPTY
 from dupq.runs.records import DEDUP_VERSIONS
@@ -145,13 +143,12 @@ def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
 def plan_blocks(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
     """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings (name, site, rows)."""
     planned: list[tuple[int, str, str, int, int]] = []
-    room, last = 0, ""
+    block, room, last = -1, 0, ""
     for file, site, count in files:
         if scope == "site" and site != last:
             room = 0
         start, last = 0, site
         while start < count:
-            block = planned[-1][0] if planned else -1
             if not room:
                 block, room = block + 1, rows
             stop = min(count, start + room)
@@ -234,12 +231,6 @@ def pack(blocks: Sequence[Questions], rows: Sequence[int], room: int) -> list[li
         result[-1].append(number)
         free -= count
     return result
-
-
-def lists_as_pairs(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:
-    """Return lists as rows for `pairs` (NEIGHBOURS and the left key); the second table has the lists (NEAREST)."""
-    counts = {"rows_in": len(keys), "rows_out": len(keys)}
-    return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
 
 
 def with_left(directed: pa.Table) -> pa.Table:
