@@ -154,8 +154,6 @@ def _say(line: str) -> None:
 
 
 class _End:
-    """How this process ends."""
-
     handles_signals = False
     stderr = sys.stderr
     say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))

@@ -97,6 +97,7 @@ def nearest_of_share(
     rule = rule_of(measure)
     keys, rows_of_blocks, left = _uploaded(own, rule, device)
     nearest = empty_nearest(len(keys), k)
+    of_blocks = [Nearest(*(column[rows] for column in nearest)) for rows in rows_of_blocks]  # views
     if len(keys):
         column = columns_of_words(left)
         quick = quick_of(left, rule, column)
@@ -105,13 +106,11 @@ def nearest_of_share(
             if len(right_keys):
                 search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
                 search.find_targets(nearest.scores[:, -1])
-                for rows in rows_of_blocks:
-                    of_block = Nearest(*(column[rows] for column in nearest))
-                    merge(of_block, _on_host(search.lists.view(rows), right_keys))
+                for rows, lists in zip(rows_of_blocks, of_blocks, strict=True):
+                    merge(lists, _on_host(search.lists.view(rows), right_keys))
                 del search
             del right  # before the next ones come
-    for rows in rows_of_blocks:
-        yield keys[rows], Nearest(*(column[rows] for column in nearest))
+    yield from zip((keys[rows] for rows in rows_of_blocks), of_blocks, strict=True)
 
 
 def _uploaded(
