@@ -19,7 +19,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
@@ -162,7 +161,7 @@ class _End:
 
 _end = _End()
 _received: list[int] = []  # signals
-_ending = threading.Lock()  # held by the thread that ends the process; never released
+_ending = threading.Lock()  # held by the thread that ends the process; never released: others wait forever
 
 
 @contextlib.contextmanager
@@ -203,7 +202,7 @@ def finish() -> None:
         return
     if _received:
         _end_with(line_of(_received[0]), CODES[_received[0]])
-    _claim_end()
+    _ending.acquire()
     for number in CODES:
         signal.signal(number, signal.SIG_IGN)
 
@@ -227,15 +226,9 @@ def _hush() -> None:
     sys.stdout = sys.stderr = io.StringIO()
 
 
-def _claim_end() -> None:
-    """Become the thread that ends the process; wait forever if another one is."""
-    while not _ending.acquire(blocking=False):
-        time.sleep(1)
-
-
 def _end_with(line: str, code: int) -> NoReturn:
     """Print the line and end with this code, within `_PATIENCE_SECONDS` even if storage is unavailable."""
-    _claim_end()
+    _ending.acquire()
     late = threading.Timer(_PATIENCE_SECONDS, leave, (code,))
     late.daemon = True
     late.start()

@@ -97,10 +97,8 @@ class Questions(Readable):
 
     def rows(self, *columns: str) -> pa.Table:
         """Return the rows of the questions, with all columns if none are named."""
-        tables = (storage.read_table(span.file, columns=[*columns] or None) for span in self.spans)
-        return pa.concat_tables(
-            [table.slice(span.start, span.stop - span.start) for table, span in zip(tables, self.spans, strict=True)]
-        )
+        tables = ((storage.read_table(span.file, columns=[*columns] or None), span) for span in self.spans)
+        return pa.concat_tables([table.slice(span.start, span.stop - span.start) for table, span in tables])
 
 
 @functools.lru_cache(maxsize=2)  # so that the tiles of a wave, row by row, read about one block each
