@@ -204,10 +204,11 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     made = run.map(name, as_is, ReadWith(_selected_rows, (blocks, keys), len(blocks)), into=schema)
-    rows = [counts["rows_out"] for counts in side_by_side(made.counts, range(made.partitions))]
-    spans = [Span(made.file(number), 0, count) for number, count in enumerate(rows)]
-    packed = pack(blocks, rows, max(block.size for block in blocks))
-    return [replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in packed]
+    counts = enumerate(side_by_side(made.counts, range(made.partitions)))
+    spans = [(Span(made.file(number), 0, of_block["rows_out"]),) for number, of_block in counts]
+    selected = [replace(block, spans=own) for block, own in zip(blocks, spans, strict=True)]
+    packed = pack(selected, max(block.size for block in blocks))
+    return [replace(batch[0], spans=tuple(block.spans[0] for block in batch)) for batch in packed]
 
 
 def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.Table:
@@ -219,15 +220,15 @@ def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.
     return storage.read_schema(block.spans[0].file).empty_table()
 
 
-def pack(blocks: Sequence[Questions], rows: Sequence[int], room: int) -> list[list[int]]:
-    """Return lists of indices of consecutive blocks of one group, with at most `room` of `rows` (of each block)."""
-    result, free = list[list[int]](), 0
-    for number, count in enumerate(rows):
-        if not result or count > free or blocks[result[-1][0]].group != blocks[number].group:
+def pack(blocks: Sequence[Questions], room: int) -> list[list[Questions]]:
+    """Return batches of consecutive blocks of one group, with at most `room` questions each or one block."""
+    result, free = list[list[Questions]](), 0
+    for block in blocks:
+        if not result or block.size > free or result[-1][0].group != block.group:
             result.append([])
             free = room
-        result[-1].append(number)
-        free -= count
+        result[-1].append(block)
+        free -= block.size
     return result
 
 

@@ -160,17 +160,12 @@ def _lists_of_share(
     if per_side is None:
         yield from search.nearest_of_all(read(group), measure, k, device, share)
         return
-
-    def batches(blocks: Sequence[Questions]) -> Iterator[list[Questions]]:
-        for numbers in pack(blocks, [block.size for block in blocks], per_side):
-            yield [blocks[number] for number in numbers]
-
     nothing = np.zeros(0, np.int64), empty_nearest(0, k)
     start, stop = (len(group) * (share[0] + end) // share[1] for end in (0, 1))
     yield from (nothing for _ in group[:start])
-    for batch in batches(group[start:stop]):
+    for batch in pack(group[start:stop], per_side):
         rest = [block for block in group if block not in batch]  # later, as the nearest are mostly of the same site
-        yield from search.nearest_of_share(read(batch), map(read, batches([*batch, *rest])), measure, k, device)
+        yield from search.nearest_of_share(read(batch), map(read, pack([*batch, *rest], per_side)), measure, k, device)
     yield from (nothing for _ in group[stop:])
 
 
