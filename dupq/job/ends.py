@@ -19,7 +19,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
@@ -135,8 +134,12 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
         _say(line_of(received[0]))
         code = CODES[received[0]]
     else:
-        log = _saved_output(file)
-        _say(f"error: killed, or ended by a fault in compiled code{log}; run the same command again to go on")
+        output, where = os.pread(file, os.fstat(file).st_size, 0), ""  # of compiled code
+        if output:
+            with tempfile.NamedTemporaryFile(prefix="dupq-", suffix=".log", delete=False) as log:
+                log.write(output)
+            where = f" ({log.name} has what it said)"
+        _say(f"error: killed, or ended by a fault in compiled code{where}; run the same command again to go on")
         code = code if code < 0 else ClusterError.EXIT_CODE
     if code < 0:  # killed by a signal: end in the same way, so that the shell names it
         with contextlib.suppress(OSError):  # SIGKILL has no handler
@@ -145,23 +148,11 @@ def _wait_for(child: int, reads: int, file: int) -> NoReturn:
     os._exit(code)
 
 
-def _saved_output(file: int) -> str:
-    """Save the output of compiled code to a log, and return a note with its name; an empty string if there is none."""
-    output = os.pread(file, os.fstat(file).st_size, 0)
-    if not output:
-        return ""
-    with tempfile.NamedTemporaryFile(prefix="dupq-", suffix=".log", delete=False) as log:
-        log.write(output)
-    return f" ({log.name} has what it said)"
-
-
 def _say(line: str) -> None:
     os.write(2, f"{line}\n".encode())
 
 
 class _End:
-    """How this process ends."""
-
     handles_signals = False
     stderr = sys.stderr
     say: Callable[[str, int], None] = staticmethod(lambda line, code: print(line, file=sys.stderr, flush=True))
@@ -170,7 +161,7 @@ class _End:
 
 _end = _End()
 _received: list[int] = []  # signals
-_ending = threading.Lock()  # held by the thread that ends the process; never released
+_ending = threading.Lock()  # held by the thread that ends the process; never released: others wait forever
 
 
 @contextlib.contextmanager
@@ -211,7 +202,7 @@ def finish() -> None:
         return
     if _received:
         _end_with(line_of(_received[0]), CODES[_received[0]])
-    _claim_end()
+    _ending.acquire()
     for number in CODES:
         signal.signal(number, signal.SIG_IGN)
 
@@ -235,15 +226,9 @@ def _hush() -> None:
     sys.stdout = sys.stderr = io.StringIO()
 
 
-def _claim_end() -> None:
-    """Become the thread that ends the process; wait forever if another one is."""
-    while not _ending.acquire(blocking=False):
-        time.sleep(1)
-
-
 def _end_with(line: str, code: int) -> NoReturn:
     """Print the line and end with this code, within `_PATIENCE_SECONDS` even if storage is unavailable."""
-    _claim_end()
+    _ending.acquire()
     late = threading.Timer(_PATIENCE_SECONDS, leave, (code,))
     late.daemon = True
     late.start()

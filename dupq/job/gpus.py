@@ -42,8 +42,6 @@ def enough_memory() -> Iterator[None]:
 
 
 class _Worker:
-    """The code of the actor."""
-
     def call(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Return what `function` returns. Raises as `enough_memory`."""
         try:
@@ -158,8 +156,7 @@ def if_faster(gpus: Gpus, work: str, on_cpus: float, on_gpus: float) -> Gpus:
     return NO_GPUS
 
 
-def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
-    """Return the ids and addresses of the nodes that have GPUs."""
+def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:  # ids and addresses
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU", 0) >= 1]
     return tuple(sorted((node["NodeID"], node["NodeManagerAddress"]) for node in alive))
 
@@ -194,8 +191,7 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _warn(message: str) -> None:
-    """Log a warning once."""
+def _warn(message: str) -> None:  # once
     _log.warning(message)
 
 

@@ -121,14 +121,10 @@ def _read(value: object, partition: int) -> object:
 
 
 def _write(output: Table | Shuffled, writer: int, table: pa.Table, counts: Mapping[str, int] | None = None) -> None:
+    """Write the file of one writer: of a shuffled table a record batch per partition, in its schema's columns."""
     if isinstance(output, Table):
         storage.write_table(output.file(writer), table, output.schema or table.schema, dict(counts or {}))
-    else:
-        write_shuffled(output, writer, table)
-
-
-def write_shuffled(output: Shuffled, writer: int, table: pa.Table) -> None:
-    """Write the file of one writer: a record batch per partition. Columns that the schema lacks are left out."""
+        return
     rows = table if output.schema is None else table.select(output.schema.names).cast(output.schema)
     rows = rows.replace_schema_metadata(None).combine_chunks()
     batches = (one_batch(rows.take(pa.array(indices))) for indices in _rows_by_partition(output, writer, table))

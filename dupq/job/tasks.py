@@ -119,8 +119,6 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
 
 @dataclass
 class _Task:
-    """A call of a stage's work."""
-
     name: str  # for errors
     shard: Shard | None
     arguments: tuple[object, ...]

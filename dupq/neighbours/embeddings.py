@@ -113,14 +113,13 @@ def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
     wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
     if len(wrong):
         raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")
-    return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
-
-
-def _bags(table: pa.Table) -> "sparse.csr_array":
+    if "words" not in table.column_names:
+        return Embeddings(keys, vectors)
     from scipy import sparse
 
     lengths = pc.list_value_length(table["words"]).to_numpy()
     words = pc.list_flatten(table["words"]).to_numpy()
     weights = pc.list_flatten(table["word_weights"]).to_numpy().astype(np.float32)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    return sparse.csr_array((weights, words, offsets), shape=(len(table), int(words.max(initial=0)) + 1))
+    shape = len(table), int(words.max(initial=0)) + 1
+    return Embeddings(keys, vectors, sparse.csr_array((weights, words, offsets), shape=shape))

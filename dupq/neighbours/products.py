@@ -41,15 +41,13 @@ def divided_bags(left: Side, right: Side, rule: Rule, least_share: float) -> lis
     share = np.sqrt(shares[0] * shares[1])
     is_frequent = share >= least_share
     is_other = (share > 0) & ~is_frequent
-    root = abs(rule.lexical) ** 0.5
-    bags = _unit_bags(left, np.copysign(root, rule.lexical), width), _unit_bags(right, root, width)
-    return [[side[:, is_chosen] for is_chosen in (is_frequent, is_other)] for side in bags]
-
-
-def _unit_bags(side: Side, scale: float, width: int) -> sparse.csr_array:
-    factors = (scale / np.sqrt(np.where(side.bag_squares > 0, side.bag_squares, 1.0))).astype(np.float32)
-    values = side.weights * np.repeat(factors, np.diff(side.starts))
-    return sparse.csr_array((values, side.words, side.starts), shape=(len(factors), width))
+    root, divided = abs(rule.lexical) ** 0.5, []
+    for side, scale in ((left, np.copysign(root, rule.lexical)), (right, root)):
+        factors = (scale / np.sqrt(np.where(side.bag_squares > 0, side.bag_squares, 1.0))).astype(np.float32)
+        values = side.weights * np.repeat(factors, np.diff(side.starts))
+        bags = sparse.csr_array((values, side.words, side.starts), shape=(len(factors), width))
+        divided.append([bags[:, is_chosen] for is_chosen in (is_frequent, is_other)])
+    return divided
 
 
 # The margin of a product. Let a, b be the exact rows and a', b' the rounded ones. Then

@@ -25,7 +25,7 @@ from dupq.neighbours.candidates import (
 )
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours
 from dupq.neighbours.exact import COSINE, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
-from dupq.neighbours.products import Distances, fastest_products, padded
+from dupq.neighbours.products import Distances, Products, fastest_products, padded
 from dupq.system import CPU
 
 _ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
@@ -95,94 +95,76 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
     scores of a side's questions may be missing from their lists. Memory: the blocks' rows to be multiplied (2 or 4
     bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40 bytes per pair that is kept.
     """
-    return _Tile(left, right, search, both).found(known)
+    k, rule, is_diagonal = search.k, rule_of(search.measure), left is right
+    sides, swapped = scoring(left.side, right.side, rule), scoring(right.side, left.side, rule)
+    products = fastest_products() if rule.kind == COSINE else Distances
+    quick = products(left.side, right.side, rule)
+    margin, threshold = quick.margin, np.float32(search.threshold)
+    least = rule.lowest_score(float(threshold)) - margin
+    of_left = empty_candidates(len(left.keys), k)
+    of_right = of_left if is_diagonal else empty_candidates(len(right.keys), k if both else 0)
+    for best, scores in zip((of_left, of_right), known, strict=True):
+        if scores is not None and k:
+            best.bounds[:] = np.maximum(best.bounds, scores - margin)
+    above, pairs = np.zeros(len(left.keys), np.int64), [NO_PAIRS]
+    for rows, columns, values in _hits(left, right, quick, of_left, of_right, least):
+        if k:
+            push(of_left, rows, columns, values, k, margin, sides)
+            if both or is_diagonal:
+                push(of_right, columns, rows, values, k, margin, swapped)
+        near = values >= least
+        if not near.any():
+            continue
+        rows, columns = rows[near], columns[near]
+        similarities = rule.similarities(exact_scores(sides, rows, columns))
+        is_above = similarities >= threshold
+        rows, columns, similarities = rows[is_above], columns[is_above], similarities[is_above]
+        for ends in (rows, columns) if is_diagonal else (rows,):
+            above += np.bincount(ends, minlength=len(above))
+        if search.keeps_pairs:
+            keys = left.keys[rows], right.keys[columns]
+            pairs.append(Pairs(np.minimum(*keys), np.maximum(*keys), similarities))
+    if k:
+        finish(of_left, k, margin, sides)
+        if both and not is_diagonal:
+            finish(of_right, k, margin, swapped)
+    every = Pairs(*(np.concatenate(column) for column in zip(*pairs, strict=True)))
+    return _nearest(of_left, k, right.keys), _nearest(of_right, k, left.keys), every, above
 
 
-class _Tile:
-    """The state of a search of a tile: the candidates of both sides, and the pairs above the threshold."""
+def _hits(
+    left: Block, right: Block, quick: Products | Distances, of_left: Candidates, of_right: Candidates, least: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield pairs whose quick scores reach `least`, or the bound of a question as it is when they are scored.
 
-    def __init__(self, left: Block, right: Block, search: Search, both: bool) -> None:
-        self._left, self._right, self._search = left, right, search
-        self._rule = rule_of(search.measure)
-        self._sides = scoring(left.side, right.side, self._rule)
-        self._swapped = scoring(right.side, left.side, self._rule)
-        products = fastest_products() if self._rule.kind == COSINE else Distances
-        self._quick = products(left.side, right.side, self._rule)
-        self._margin = self._quick.margin
-        self._is_diagonal = left is right
-        self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
-        self._of_left = empty_candidates(len(left.keys), search.k)
-        self._of_right = self._of_left
-        if not self._is_diagonal:
-            self._of_right = empty_candidates(len(right.keys), search.k if both else 0)
-        self._above = np.zeros(len(left.keys), np.int64)
-        self._pairs: list[Pairs] = []
-        self._serves_right = both or self._is_diagonal
-
-    def found(self, known: Known) -> Found:
-        """Search the whole tile."""
-        k, left, right, quick = self._search.k, self._left, self._right, self._quick
-        for best, scores in zip((self._of_left, self._of_right), known, strict=True):
-            if scores is not None and k:
-                best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-        hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
-        for rows, columns in self._ranges():
-            diagonal = rows.start - columns.start if self._is_diagonal else -_ROWS - 1
-            row_bounds, bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
-            width = padded(len(bounds))
+    They are rows of both sides, and the scores. On the diagonal only the part above it is scored.
+    """
+    hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
+    is_diagonal = left is right
+    for row in range(0, len(left.keys), _ROWS):
+        rows = slice(row, min(row + _ROWS, len(left.keys)))
+        first = row // _COLUMNS * _COLUMNS if is_diagonal else 0
+        for column in range(first, len(right.keys), _COLUMNS):
+            columns = slice(column, min(column + _COLUMNS, len(right.keys)))
+            width = padded(columns.stop - column)
             column_bounds = np.full(width, np.inf, np.float32)
-            column_bounds[: len(bounds)] = bounds
+            column_bounds[: columns.stop - column] = _bounds(of_right, columns, least)
+            row_bounds = _bounds(of_left, rows, least)
             scores, rest = quick.scores(rows, columns, width), quick.rest(rows, columns)
-            start = 0
+            diagonal, start = row - column if is_diagonal else -_ROWS - 1, 0
             while start < len(scores):
                 count, start = scan(scores, rest, row_bounds, column_bounds, diagonal, start, hits)
-                self._add(hits.rows[:count] + rows.start, hits.columns[:count] + columns.start, hits.values[:count])
-        if k:
-            finish(self._of_left, k, self._margin, self._sides)
-            if self._serves_right and not self._is_diagonal:
-                finish(self._of_right, k, self._margin, self._swapped)
-        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
-        return _nearest(self._of_left, k, right.keys), _nearest(self._of_right, k, left.keys), pairs, self._above
+                found, others, values = hits.rows[:count] + row, hits.columns[:count] + column, hits.values[:count]
+                if not is_diagonal:
+                    differ = left.keys[found] != right.keys[others]
+                    found, others, values = found[differ], others[differ], values[differ]
+                yield found, others, values
 
-    def _ranges(self) -> Iterator[tuple[slice, slice]]:
-        """Yield the rows and columns that are scored at a time; on the diagonal those that reach above it."""
-        for row in range(0, len(self._left.keys), _ROWS):
-            first = row // _COLUMNS * _COLUMNS if self._is_diagonal else 0
-            for column in range(first, len(self._right.keys), _COLUMNS):
-                yield (
-                    slice(row, min(row + _ROWS, len(self._left.keys))),
-                    slice(column, min(column + _COLUMNS, len(self._right.keys))),
-                )
 
-    def _bounds(self, best: Candidates, questions: slice) -> np.ndarray:
-        """Return the bounds of some questions for a scan (float32), rounded down."""
-        bounds = np.maximum(np.minimum(best.bounds[questions], self._lowest - self._margin), _LOWEST)
-        return np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
-
-    def _add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
-        """Add pairs: rows of the left and of the right side, and their quick scores."""
-        left, right = self._left, self._right
-        if not self._is_diagonal:
-            others = left.keys[rows] != right.keys[columns]
-            rows, columns, values = rows[others], columns[others], values[others]
-        k, margin = self._search.k, self._margin
-        if k:
-            push(self._of_left, rows, columns, values, k, margin, self._sides)
-            if self._serves_right:
-                push(self._of_right, columns, rows, values, k, margin, self._swapped)
-        near = values >= self._lowest - margin
-        if not near.any():
-            return
-        rows, columns = rows[near], columns[near]
-        scores = exact_scores(self._sides, rows, columns)
-        similarities = self._rule.similarities(scores)
-        above = similarities >= np.float32(self._search.threshold)
-        rows, columns, similarities = rows[above], columns[above], similarities[above]
-        for ends in (rows, columns) if self._is_diagonal else (rows,):
-            self._above += np.bincount(ends, minlength=len(self._above))
-        if self._search.keeps_pairs:
-            left, right = left.keys[rows], right.keys[columns]
-            self._pairs.append(Pairs(np.minimum(left, right), np.maximum(left, right), similarities))
+def _bounds(best: Candidates, questions: slice, least: float) -> np.ndarray:
+    """Return the bounds of some questions for a scan (float32), rounded down."""
+    bounds = np.maximum(np.minimum(best.bounds[questions], least), _LOWEST)
+    return np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
 
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray) -> Nearest:

@@ -97,6 +97,7 @@ def nearest_of_share(
     rule = rule_of(measure)
     keys, rows_of_blocks, left = _uploaded(own, rule, device)
     nearest = empty_nearest(len(keys), k)
+    of_blocks = [Nearest(*(column[rows] for column in nearest)) for rows in rows_of_blocks]  # views
     if len(keys):
         column = columns_of_words(left)
         quick = quick_of(left, rule, column)
@@ -105,13 +106,11 @@ def nearest_of_share(
             if len(right_keys):
                 search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
                 search.find_targets(nearest.scores[:, -1])
-                for rows in rows_of_blocks:
-                    of_block = Nearest(*(column[rows] for column in nearest))
-                    merge(of_block, _on_host(search.lists.view(rows), right_keys))
+                for rows, lists in zip(rows_of_blocks, of_blocks, strict=True):
+                    merge(lists, _on_host(search.lists.view(rows), right_keys))
                 del search
             del right  # before the next ones come
-    for rows in rows_of_blocks:
-        yield keys[rows], Nearest(*(column[rows] for column in nearest))
+    yield from zip((keys[rows] for rows in rows_of_blocks), of_blocks, strict=True)
 
 
 def _uploaded(
@@ -279,21 +278,19 @@ class _Search:
 
     def _search_batch_again(self, rows: torch.Tensor, size: int, compared: list[list[Span]]) -> None:
         """Repeat the last comparison of `rows` (ascending), panel by panel, with buffers of `size`."""
-        buffer = self.lists.buffer.new_empty((len(rows), size))
+        room, buffer = self.lists.room, self.lists.buffer.new_empty((len(rows), size))
         scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
-        lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
+        lists = Lists(scores, others, bounds, counts.zero_(), buffer)
         left, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):
-            stop = start + count
             for span in compared[panel]:
-                self._by.find(left, self._quick[1], (start, stop), span, lists, None)
-            start = stop
-        room = self.lists.room
-        for first in range(0, int(lists.counts.max()), room):
-            counts, buffer = (lists.counts - first).clamp(0, room), lists.buffer[:, first : first + room].contiguous()
-            self._settle(lists._replace(counts=counts, buffer=buffer), rows)
-        lists.counts.zero_()
+                self._by.find(left, self._quick[1], (start, start + count), span, lists, None)
+            start += count
+        for first in range(0, int(counts.max()), room):
+            batch = (counts - first).clamp(0, room), buffer[:, first : first + room].contiguous()
+            self._settle(Lists(scores, others, bounds, *batch), rows)
+        counts.zero_()
         for column, values in zip(self.lists[:4], lists[:4], strict=True):
             column[rows] = values
 

@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.decision import ranked
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
-from dupq.job.step import Counted, as_is
+from dupq.job.step import as_is
 from dupq.job.table import Readable, ReadWith, Table
 from dupq.job.tasks import at_next_step
 from dupq.neighbours import tiles
-from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.neighbours.exact import EMPTY
 from dupq.runs.records import DEDUP_VERSIONS
@@ -99,10 +97,8 @@ class Questions(Readable):
 
     def rows(self, *columns: str) -> pa.Table:
         """Return the rows of the questions, with all columns if none are named."""
-        tables = (storage.read_table(span.file, columns=[*columns] or None) for span in self.spans)
-        return pa.concat_tables(
-            [table.slice(span.start, span.stop - span.start) for table, span in zip(tables, self.spans, strict=True)]
-        )
+        tables = ((storage.read_table(span.file, columns=[*columns] or None), span) for span in self.spans)
+        return pa.concat_tables([table.slice(span.start, span.stop - span.start) for table, span in tables])
 
 
 @functools.lru_cache(maxsize=2)  # so that the tiles of a wave, row by row, read about one block each
@@ -145,13 +141,12 @@ def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
 def plan_blocks(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
     """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings (name, site, rows)."""
     planned: list[tuple[int, str, str, int, int]] = []
-    room, last = 0, ""
+    block, room, last = -1, 0, ""
     for file, site, count in files:
         if scope == "site" and site != last:
             room = 0
         start, last = 0, site
         while start < count:
-            block = planned[-1][0] if planned else -1
             if not room:
                 block, room = block + 1, rows
             stop = min(count, start + room)
@@ -209,10 +204,11 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> lis
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     made = run.map(name, as_is, ReadWith(_selected_rows, (blocks, keys), len(blocks)), into=schema)
-    rows = [counts["rows_out"] for counts in side_by_side(made.counts, range(made.partitions))]
-    spans = [Span(made.file(number), 0, count) for number, count in enumerate(rows)]
-    packed = pack(blocks, rows, max(block.size for block in blocks))
-    return [replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in packed]
+    counts = enumerate(side_by_side(made.counts, range(made.partitions)))
+    spans = [(Span(made.file(number), 0, of_block["rows_out"]),) for number, of_block in counts]
+    selected = [replace(block, spans=own) for block, own in zip(blocks, spans, strict=True)]
+    packed = pack(selected, max(block.size for block in blocks))
+    return [replace(batch[0], spans=tuple(block.spans[0] for block in batch)) for batch in packed]
 
 
 def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.Table:
@@ -224,22 +220,16 @@ def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.
     return storage.read_schema(block.spans[0].file).empty_table()
 
 
-def pack(blocks: Sequence[Questions], rows: Sequence[int], room: int) -> list[list[int]]:
-    """Return lists of indices of consecutive blocks of one group, with at most `room` of `rows` (of each block)."""
-    result, free = list[list[int]](), 0
-    for number, count in enumerate(rows):
-        if not result or count > free or blocks[result[-1][0]].group != blocks[number].group:
+def pack(blocks: Sequence[Questions], room: int) -> list[list[Questions]]:
+    """Return batches of consecutive blocks of one group, with at most `room` questions each or one block."""
+    result, free = list[list[Questions]](), 0
+    for block in blocks:
+        if not result or block.size > free or result[-1][0].group != block.group:
             result.append([])
             free = room
-        result[-1].append(number)
-        free -= count
+        result[-1].append(block)
+        free -= block.size
     return result
-
-
-def lists_as_pairs(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Counted:
-    """Return lists as rows for `pairs` (NEIGHBOURS and the left key); the second table has the lists (NEAREST)."""
-    counts = {"rows_in": len(keys), "rows_out": len(keys)}
-    return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
 
 
 def with_left(directed: pa.Table) -> pa.Table:

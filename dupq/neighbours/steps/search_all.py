@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from dupq import storage, system
 from dupq.archive import Shard, in_scope
+from dupq.clusters.decision import ranked
 from dupq.job import cluster
 from dupq.job.gpus import has_gpu
 from dupq.job.run import Run
@@ -33,14 +34,7 @@ from dupq.job.step import Counted, Counts, unless_finished
 from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
 from dupq.job.tasks import run_tasks
 from dupq.neighbours import tiles
-from dupq.neighbours.candidates import (
-    Nearest,
-    empty_nearest,
-    merged,
-    nearest_in,
-    nearest_table,
-    nonempty_table,
-)
+from dupq.neighbours.candidates import Nearest, empty_nearest, merged, nearest_in, nearest_table, nonempty_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.steps.blocks import (
@@ -51,10 +45,10 @@ from dupq.neighbours.steps.blocks import (
     blocks_of,
     bytes_per_question,
     groups_of,
-    lists_as_pairs,
     pack,
     plan_blocks,
     waves,
+    with_left,
 )
 from dupq.runs.records import RunFiles
 from dupq.system import ahead, side_by_side
@@ -166,17 +160,12 @@ def _lists_of_share(
     if per_side is None:
         yield from search.nearest_of_all(read(group), measure, k, device, share)
         return
-
-    def batches(blocks: Sequence[Questions]) -> Iterator[list[Questions]]:
-        for numbers in pack(blocks, [block.size for block in blocks], per_side):
-            yield [blocks[number] for number in numbers]
-
     nothing = np.zeros(0, np.int64), empty_nearest(0, k)
     start, stop = (len(group) * (share[0] + end) // share[1] for end in (0, 1))
     yield from (nothing for _ in group[:start])
-    for batch in batches(group[start:stop]):
+    for batch in pack(group[start:stop], per_side):
         rest = [block for block in group if block not in batch]  # later, as the nearest are mostly of the same site
-        yield from search.nearest_of_share(read(batch), map(read, batches([*batch, *rest])), measure, k, device)
+        yield from search.nearest_of_share(read(batch), map(read, pack([*batch, *rest], per_side)), measure, k, device)
     yield from (nothing for _ in group[stop:])
 
 
@@ -220,14 +209,9 @@ def search_in_waves(
 
 def _make_final(run: Run, lists: Sequence[Sequence[Partition]], request: SearchRequest) -> None:
     """Merge the lists (NEAREST) of each block, and make `nearest` and `directed` of them."""
-    final, nearest = (request.measure, request.settings.k), run.table("nearest", NEAREST, len(lists))
-    run.shuffle(
-        *("directed", final_lists, _per_task(lists), *final),
-        into=NEIGHBOURS,
-        partitions=request.partitions,
-        by="left",
-        second=nearest,
-    )
+    step = final_lists, _per_task(lists), request.measure, request.settings.k
+    nearest = run.table("nearest", NEAREST, len(lists))
+    run.shuffle("directed", *step, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest)
 
 
 def _per_task(lists: Sequence[Sequence[Partition]]) -> PerTask:
@@ -295,8 +279,10 @@ def merged_lists(lists: Iterable[pa.Table], k: int) -> pa.Table:
 
 
 def final_lists(lists: Iterable[pa.Table], measure: Measure, k: int) -> Counted:
-    """Return the merged lists (NEAREST) as rows for `pairs`; the second table has the lists."""
-    return lists_as_pairs(*merged(lists, k), measure)
+    """Return the merged lists as rows for `pairs` (NEIGHBOURS and the left key), and as second table (NEAREST)."""
+    keys, nearest = merged(lists, k)
+    counts = {"rows_in": len(keys), "rows_out": len(keys)}
+    return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
 
 
 def stored_lists(files: RunFiles) -> Files:

@@ -1,5 +1,6 @@
 """The plan of a search: blocks, their groups, and waves of tiles."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from searched import search_request
 
 from dupq import storage
 from dupq.job.run import Run
-from dupq.neighbours.steps.blocks import Questions, block_rows, blocks_of, groups_of, pack, plan_blocks, waves
+from dupq.neighbours.steps.blocks import Questions, Span, block_rows, blocks_of, groups_of, pack, plan_blocks, waves
 from dupq.tables import BLOCKS
 
 
@@ -56,7 +57,8 @@ def test_blocks_have_consecutive_rows_and_those_of_a_site_no_others_where_only_t
     blocks = blocks_in(tmp_path, files, "site")
     assert spans_of(blocks)[2:] == [[("2", 3, 4)], [("3", 0, 2)]]
     assert groups_of(blocks) == [[0, 1, 2], [3]]
-    assert pack(blocks, [1, 3, 1, 1], 4) == [[0, 1], [2], [3]]
+    a, b, c, d = (replace(block, spans=(Span("", 0, rows),)) for block, rows in zip(blocks, [1, 3, 1, 1], strict=True))
+    assert pack([a, b, c, d], 4) == [[a, b], [c], [d]]
     assert blocks_in(tmp_path / "empty", [("0", "a", 0)], "all") == []
 
 
