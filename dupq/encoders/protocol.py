@@ -14,12 +14,15 @@ from pydantic_core import PydanticCustomError
 from torch import nn
 
 from dupq.encoders import on_device
-from dupq.encoders.on_device import DeviceTexts
+from dupq.encoders.on_device import Batch, DeviceTexts, moved
 from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
 from dupq.text.token_arrays import TokenIds
+
+
+_CPU = torch.device("cpu")
 
 
 class Embedding(NamedTuple):
@@ -30,15 +33,7 @@ class Embedding(NamedTuple):
     """
 
     dense: torch.Tensor  # (B, D)
-    words: torch.Tensor | None = None  # (B, W), int64
-    weights: torch.Tensor | None = None  # (B, W)
-
-    @property
-    def bag(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The words and weights of an encoder with a lexical part."""
-        assert self.words is not None
-        assert self.weights is not None
-        return self.words, self.weights
+    bag: tuple[torch.Tensor, ...] = ()  # words (B, W), int64, and weights (B, W); empty without a lexical part
 
     def rows(self, start: int, stop: int) -> "Embedding":
         """Return the embeddings of texts `start` to `stop`."""
@@ -46,9 +41,7 @@ class Embedding(NamedTuple):
 
     def take(self, texts: torch.Tensor | slice) -> "Embedding":
         """Return the embeddings of texts by row number (int64, repeats allowed)."""
-        if self.words is None or self.weights is None:
-            return Embedding(self.dense[texts])
-        return Embedding(self.dense[texts], self.words[texts], self.weights[texts])
+        return Embedding(self.dense[texts], tuple(side[texts] for side in self.bag))
 
 
 class Encoder(nn.Module, abc.ABC):
@@ -144,21 +137,13 @@ class Encoder(nn.Module, abc.ABC):
 # not depend on its shards. On a GPU bits depend on the other texts in any case, so batches may be larger there.
 
 
-class Batch(NamedTuple):
-    """Token ids (int64, shape (rows, length)), their lengths, and the indices of the texts in the first rows."""
-
-    ids: np.ndarray
-    lengths: np.ndarray
-    texts: np.ndarray
-
-
 def padded_length(length: int) -> int:
     """Return the length that a text of `length` tokens is padded to: steps of about a third, at least 8."""
     step = max(8, 1 << max(0, length.bit_length() - 3))
     return max(8, -(-length // step) * step)
 
 
-def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
+def batches(texts: TokenIds, rows: int, ids: int = 0, device: torch.device = _CPU) -> Iterator[Batch]:
     """Yield batches of texts of the same padded length; the last batch of a length is filled with empty rows.
 
     If `ids` is not 0, a batch has at most `ids` ids with padding (more only for a single long text) and no empty rows.
@@ -174,7 +159,7 @@ def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
             count = len(indices) if ids else rows
             row_lengths = np.zeros(count, np.int64)
             row_lengths[: len(indices)] = lengths[indices]
-            yield Batch(padded(texts, indices, count, length), row_lengths, indices)
+            yield Batch(moved(padded(texts, indices, count, length), device), moved(row_lengths, device), indices)
 
 
 def padded(texts: TokenIds, indices: np.ndarray, rows: int, length: int) -> np.ndarray:

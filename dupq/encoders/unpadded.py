@@ -21,7 +21,7 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 from dupq.encoders.bags import batch_slices
-from dupq.encoders.on_device import DeviceBags
+from dupq.encoders.on_device import Bags
 from dupq.kernel_cache import numba
 from dupq.text.token_arrays import TokenIds
 
@@ -33,31 +33,24 @@ from dupq.text.token_arrays import TokenIds
 # texts, U distinct words, d dimensions.
 
 
-def weighted_sums(table: torch.Tensor, words: TokenIds | DeviceBags, weights: torch.Tensor) -> torch.Tensor:
+def weighted_sums(table: torch.Tensor, bags: Bags, weights: torch.Tensor) -> torch.Tensor:
     """Return the sums (B, d) of the rows of `table` for the words of each text, times `weights` (T,).
 
-    Differentiable; the gradient of the table is sparse and coalesced. All are on one device; entries of DeviceBags that
-    do not count must have weight 0.
+    Differentiable; the gradient of the table is sparse and coalesced. All are on one device; entries that do not count
+    must have weight 0.
     """
-    if isinstance(words, DeviceBags):
-        by_word = words.texts[words.entries], words.entries, words.distinct, words.firsts
-        columns = [words.words, words.begins, *by_word]
-    else:
-        columns = [torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))]
-    sums: torch.Tensor = _WeightedSums.apply(table, weights, *columns)  # type: ignore[no-untyped-call]
+    sums: torch.Tensor = _WeightedSums.apply(table, weights, bags.words, bags.begins, *bags.by_word)  # type: ignore[no-untyped-call]
     return sums
 
 
-def rows_of(table: torch.Tensor, words: TokenIds | DeviceBags) -> torch.Tensor:
+def rows_of(table: torch.Tensor, bags: Bags) -> torch.Tensor:
     """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is.
 
-    Rows of entries of DeviceBags that do not count have no gradient.
+    Rows of entries that do not count have no gradient.
     """
-    if isinstance(words, DeviceBags):
-        entries = torch.arange(len(words.words), device=table.device)
-        return weighted_sums(table, words._replace(texts=entries, begins=entries), table.new_ones(len(entries)))
-    each = TokenIds(words.ids, np.arange(len(words.ids) + 1))
-    return weighted_sums(table, each, table.new_ones(len(words.ids)))
+    by_word = bags.by_word and bags.by_word._replace(texts=bags.by_word.entries)
+    each = torch.arange(len(bags.words), dtype=bags.words.dtype, device=table.device)
+    return weighted_sums(table, Bags(bags.words, each, by_word), table.new_ones(len(each)))
 
 
 class _WeightedSums(torch.autograd.Function):

@@ -103,25 +103,22 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
             max_task_retries=_RESTARTS,
         )
         for row in done.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
-            counts, peak, files = json.loads(row["outcome"][0].as_py())
-            outcomes.append((counts, peak, files))
+            outcomes.append(json.loads(row["outcome"][0].as_py()))
             line.show(len(outcomes))
     return outcomes
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return the DupqError that a call raised, else the error of Ray for a process that died, else the error itself."""
-    cause: BaseException = error
-    inner: BaseException | None = error
+    of_ray, inner = list[BaseException](), error
     while inner is not None:
-        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # that of a task is also a DupqError, with a traceback
-        if isinstance(inner, DupqError) and not is_of_ray:
+        if isinstance(inner, ray.exceptions.RayError):  # that of a task is also a DupqError, with a traceback
+            of_ray.append(inner)
+        elif isinstance(inner, DupqError):
             inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines about its own retries
             return inner
-        if is_of_ray and not isinstance(cause, ray.exceptions.RayError):
-            cause = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return cause
+    return of_ray[0] if of_ray else error
 
 
 class _Actor:
