@@ -21,7 +21,6 @@ from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
 from dupq.text.token_arrays import TokenIds
 
-
 _CPU = torch.device("cpu")
 
 
@@ -195,27 +194,20 @@ def token_mask(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
 
 
-def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor:
-    """Return z_n (B, L, k * d): the `window` = k word vectors around each word of `ids` (B, L), k odd.
-
-    Bogdanova et al. 2015, section 4.3, and dos Santos et al. 2015, section 2.3. Positions beyond the ends of a text
-    have the vector of padding.
-    """
-    reach = (window - 1) // 2
-    vectors = words(nn.functional.pad(ids, (reach, reach), value=PADDING))
-    return vectors.unfold(1, window, 1).transpose(2, 3).flatten(2)
-
-
 def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor) -> torch.Tensor:
-    """Return W1 z_n + b1 (B, L, U) around each word of `ids` (B, L), z_n as of `windows`; differentiable.
+    """Return W1 z_n + b1 (B, L, U) around each word of `ids` (B, L); differentiable.
+
+    z_n (k * d) are the `window` = k word vectors around the word, k odd (Bogdanova et al. 2015, section 4.3, and dos
+    Santos et al. 2015, section 2.3). Positions beyond the ends of a text have the vector of padding.
 
     On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in unpadded.py. That takes a
     quarter of the time for a step with 300 texts of 128 words.
     """
-    if on_device.is_gpu(ids.device):
-        return convolution(windows(words, ids, window))
     reach = (window - 1) // 2
-    distinct, word_rows = torch.unique(nn.functional.pad(ids, (reach, reach), value=PADDING), return_inverse=True)
+    within = nn.functional.pad(ids, (reach, reach), value=PADDING)
+    if on_device.is_gpu(ids.device):
+        return convolution(words(within).unfold(1, window, 1).transpose(2, 3).flatten(2))
+    distinct, word_rows = torch.unique(within, return_inverse=True)
     units = convolution.out_features
     table = (words(distinct) @ by_offset(words, convolution, window).flatten(1)).view(-1, units)
     rows = word_rows.unfold(1, window, 1) * window + torch.arange(window)
@@ -224,7 +216,7 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
 
 
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
-    """Return the products of words that W1 z_n of `texts` are sums of, z_n as of `windows`; without the bias."""
+    """Return the products of words that W1 z_n of `texts` are sums of, z_n as of `convolve`; without the bias."""
     matrix = by_offset(words, convolution, window).transpose(0, 1)
     return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
 

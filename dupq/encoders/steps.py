@@ -16,7 +16,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -157,54 +157,52 @@ class Embedder:
 
     def __init__(self, context: EncodeContext) -> None:
         """Read nothing yet."""
-        self._context, self._encoder, self._lock = context, cache(self._read), threading.Lock()
-
-    def _read(self) -> SavedEncoder:
-        import torch
-
-        torch.set_num_threads(1)
-        encoder = load(self._context.files.encoder)
-        encoder.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
-        return encoder
+        self._context, self._lock = context, threading.Lock()
+        self._encoder: SavedEncoder | None = None
 
     def encoder(self) -> SavedEncoder:
         """Return the encoder."""
+        import torch
+
         with self._lock:
-            return self._encoder()
+            if self._encoder is None:
+                torch.set_num_threads(1)
+                self._encoder = load(self._context.files.encoder)
+                self._encoder.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
+            return self._encoder
 
     def __call__(self, texts: TokenIds) -> Encoded:
         """Return the embeddings of texts."""
         from dupq.encoders.encoding import encode
 
+        network = self.encoder().network
         with self._lock:
-            return encode(self._encoder().network, texts, self._context.batch_size)
+            return encode(network, texts, self._context.batch_size)
 
 
 def encode_shard(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
-    make = _encode_on_gpu if context.gpu else _encode_on_cpu
-    return unless_finished(storage.join(context.files.output, name), lambda: make(context, name, embedder))
+    """Write the embeddings of a shard, a file of texts of that name, unless they are finished.
 
-
-def _encode_on_cpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    encoder = embedder.encoder()
-    shard = _read_shard(context, name, (encoder.vocabulary, encoder.settings))
-    return _write_shard(context, name, shard, embedder(shard.texts))
-
-
-def _encode_on_gpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    """Have tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what a GPU encodes.
-
-    Token ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
+    For a GPU tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what it encodes. Token
+    ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
     """
-    what = f"encode: {storage.join(context.files.texts, name)}"
-    shard = start(_read_shard, context, name, retries=RETRIES)
-    embedder.encoder()  # is read meanwhile
-    texts = result_or_lost(shard, what).texts
-    written = start(recorded, _write_shard, context, name, shard, embedder(texts), retries=RETRIES)
-    counts, _, files = result_or_lost(written, what)
-    note(files)
-    return counts
+
+    def on_cpu() -> Counts:
+        encoder = embedder.encoder()
+        shard = _read_shard(context, name, (encoder.vocabulary, encoder.settings))
+        return _write_shard(context, name, shard, embedder(shard.texts))
+
+    def on_gpu() -> Counts:
+        what = f"encode: {storage.join(context.files.texts, name)}"
+        shard = start(_read_shard, context, name, retries=RETRIES)
+        embedder.encoder()  # is read meanwhile
+        texts = result_or_lost(shard, what).texts
+        written = start(recorded, _write_shard, context, name, shard, embedder(texts), retries=RETRIES)
+        counts, _, files = result_or_lost(written, what)
+        note(files)
+        return counts
+
+    return unless_finished(storage.join(context.files.output, name), on_gpu if context.gpu else on_cpu)
 
 
 class _Shard(NamedTuple):
@@ -218,12 +216,7 @@ class _Shard(NamedTuple):
     counts: Counts
 
 
-@lru_cache(maxsize=1)
-def _words(encoder: str) -> tuple[Vocabulary, Settings]:
-    """Keep the words and settings of a job's encoder for the next shard."""
-    return load_words(encoder)
-
-
+_words = lru_cache(maxsize=1)(load_words)  # kept for the next shard
 at_next_step(_words.cache_clear)
 
 

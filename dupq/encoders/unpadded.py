@@ -54,7 +54,7 @@ def rows_of(table: torch.Tensor, bags: Bags) -> torch.Tensor:
 
 
 class _WeightedSums(torch.autograd.Function):
-    """Sums of bags. `by_word` says on a GPU where each distinct word is; on a CPU it is empty."""
+    """Sums of bags, whose `by_word` is empty on a CPU."""
 
     @staticmethod
     def forward(
@@ -66,15 +66,23 @@ class _WeightedSums(torch.autograd.Function):
         *by_word: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(table, weights, ids, begins, *by_word)
-        return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
+        return nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         table, weights, ids, begins, *by_word = list(ctx.saved_tensors)
         needs_table, needs_weights, *others = list(ctx.needs_input_grad)
-        gradients = _gradients_on_gpu if by_word else _gradients_on_cpu
-        distinct, values, products = gradients(gradient.contiguous(), table, weights, ids, begins, *by_word)
+        gradient = gradient.contiguous()
+        if by_word:  # a word's gradient is the sum of a bag, too: of the texts that have it
+            texts, entries, distinct, firsts = by_word
+            values = nn.functional.embedding_bag(
+                texts, gradient, firsts, mode="sum", per_sample_weights=weights[entries]
+            )
+            of_entries = (gradient[texts] * table[ids[entries]]).sum(dim=1)
+            products = torch.zeros_like(weights).index_copy_(0, entries, of_entries)
+        else:
+            distinct, values, products = _gradients_on_cpu(gradient, table, weights, ids, begins)
         of_table = torch.sparse_coo_tensor(
             distinct[None], values, table.shape, is_coalesced=True, check_invariants=False
         )
@@ -93,16 +101,6 @@ def _gradients_on_cpu(
     products = np.empty(len(words), sums.dtype)
     _multiply(sums, table.detach().numpy(), words, offsets, products)
     return torch.from_numpy(distinct.astype(np.int64)), torch.from_numpy(by_text.T @ sums), torch.from_numpy(products)
-
-
-def _gradients_on_gpu(
-    gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, _: torch.Tensor,
-    texts: torch.Tensor, entries: torch.Tensor, distinct: torch.Tensor, starts: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return what `_gradients_on_cpu` does. A word's gradient is a sum of bags too: of the texts that have it."""
-    values = nn.functional.embedding_bag(texts, gradient, starts, mode="sum", per_sample_weights=weights[entries])
-    products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
-    return distinct, values, torch.zeros_like(weights).index_copy_(0, entries, products)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -110,7 +110,8 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
 
 def _cause(error: BaseException) -> BaseException:
     """Return the DupqError that a call raised, else the error of Ray for a process that died, else the error itself."""
-    of_ray, inner = list[BaseException](), error
+    of_ray: list[BaseException] = []
+    inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, ray.exceptions.RayError):  # that of a task is also a DupqError, with a traceback
             of_ray.append(inner)

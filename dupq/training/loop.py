@@ -27,6 +27,7 @@ from dupq.text.questions import TitlesAndBodies, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
 from dupq.training.pairs import (
+    NO_PAIRS,
     DistillationTargets,
     Rankings,
     Sequences,
@@ -38,7 +39,6 @@ from dupq.training.start import new_network
 from dupq.training.word_vectors import vocabulary_and_vectors
 
 _ALL_IDS = 1 << 62  # no limit: one batch for each padded length
-_NO_PAIRS = np.zeros((0, 2), np.int64)
 _MINING, _ORDER = 1, 2  # last numbers of an epoch's seeds; the seed of negatives has none, which counts as 0
 
 
@@ -99,7 +99,7 @@ def epoch_examples(
     settings: TrainingSettings,
     epoch: int,
     mined: np.ndarray | None = None,
-    wrong: np.ndarray = _NO_PAIRS,
+    wrong: np.ndarray = NO_PAIRS,
 ) -> Rankings | PaperExamples:
     """Return the examples of one epoch: `links` (int64, shape (m, 2)) with negatives from `pool`, in a new order.
 
