@@ -22,7 +22,6 @@ import statistics
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
-from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards
+from dupq.encoders.steps import Embedder, EncodeContext, encode_shards
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.runs.records import Encoding
@@ -171,9 +170,8 @@ def pipeline_seconds(work: EncodeContext, where: str, texts: str, output: str, n
     """The time of Ray Data, from its start to its last file."""
     work = _between(work, f"{where}/{texts}", f"{where}/{output}")
     began = time.perf_counter()
-    calls, outputs = [(work, name) for name in names], [f"{where}/{output}/{name}" for name in names]
     pool = Pool(actors, 0.5 * min(1.0, CORES / actors), 0)
-    run_in_actors("encode", partial(Embedder, work), encode_shard, calls, outputs, pool)
+    run_in_actors("encode", lambda: Embedder(work).encode_shard, names, pool)
     return time.perf_counter() - began
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dupq.encoders import on_device
 from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, batch_slices, flat_bags, unit_bags
-from dupq.encoders.on_device import DeviceTexts, moved, moved_batches
+from dupq.encoders.on_device import DeviceTexts, moved
 from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
 from dupq.encoders.word_bag import WordBagCNNSettings, WordBagSettings
@@ -138,7 +138,7 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
     """Return the vectors of padded texts. They are copied from a GPU at the end, so that it never waits."""
     vectors = torch.zeros(len(texts), network.dimensions, dtype=torch.float16, device=device)
     is_large = on_device.is_gpu(device) and not rows
-    made = DeviceTexts.of(texts, device).batches() if is_large else moved_batches(batches(texts, rows or _ROWS), device)
+    made = DeviceTexts.of(texts, device).batches() if is_large else batches(texts, rows or _ROWS, device=device)
     for ids, lengths, own in made:
         vectors[moved(own, device)] = _rounded(network, network(ids, lengths).dense)[: len(own)]
     return vectors.cpu().numpy()

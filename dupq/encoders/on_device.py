@@ -1,6 +1,6 @@
 """Texts on a GPU, made into batches there, whose sizes the host knows by itself: it need not wait for the GPU."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -10,7 +10,6 @@ from dupq.text.questions import FIRST_WORD, PADDING
 from dupq.text.token_arrays import TokenIds
 
 _MOST_IDS = 1 << 18  # of a padded batch: 2,048 texts of 128 words take 630 MB at 600 float32 per word
-Batches = Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray]]  # ids (B, L), lengths (B,); rows, on the host
 _SHORT = 16  # at most 16,384 texts: windows and a teacher's marks make short ones longer
 _NO_WORD = torch.iinfo(torch.int64).max  # behind all words
 
@@ -26,9 +25,12 @@ def moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def moved_batches(batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], device: torch.device) -> Batches:
-    """Yield batches of the host with their ids and lengths on the device."""
-    return ((moved(ids, device), moved(lengths, device), rows) for ids, lengths, rows in batches)
+class Batch(NamedTuple):
+    """Token ids (int64, shape (rows, length)), their lengths, and the indices of the texts in the first rows."""
+
+    ids: torch.Tensor
+    lengths: torch.Tensor
+    texts: np.ndarray  # on the host
 
 
 class DeviceTexts(NamedTuple):
@@ -56,7 +58,7 @@ class DeviceTexts(NamedTuple):
         texts = torch.repeat_interleave(lengths, output_size=size)
         return self.ids[torch.arange(size, device=device) + moves[texts]], texts, begins
 
-    def batches(self) -> Batches:
+    def batches(self) -> Iterator[Batch]:
         """Yield padded batches of texts.
 
         A GPU takes as long for 20 small batches as for 20 large ones. So there are at most four, of lengths over a
@@ -72,47 +74,33 @@ class DeviceTexts(NamedTuple):
             begins, sizes = moved(np.stack([self.begins[own], self.lengths[own]]), device)
             columns = torch.arange(max(1, length), device=device)
             indices = (begins[:, None] + columns).masked_fill(columns >= sizes[:, None], len(self.ids) - 1)
-            yield self.ids[indices].long(), sizes, own
+            yield Batch(self.ids[indices].long(), sizes, own)
             start = stop
 
 
-class DeviceSequences(NamedTuple):
-    """The texts of an epoch by key."""
+class ByWord(NamedTuple):
+    """The entries of bags that count, ordered by word: `distinct[i]` has those from `firsts[i]` on."""
 
-    keys: np.ndarray  # int64, ascending
-    all_texts: DeviceTexts
-
-    @classmethod
-    def of(cls, sequences: Mapping[int, np.ndarray], device: torch.device) -> Self:
-        """Copy token ids to the device. Memory: see DeviceTexts, and on the host 4 bytes per id for a while."""
-        keys = sorted(sequences)
-        return cls(np.array(keys, np.int64), DeviceTexts.of(TokenIds.of(map(sequences.__getitem__, keys)), device))
-
-    def texts(self, keys: np.ndarray) -> DeviceTexts:
-        """Return the texts of `keys`, which must be there."""
-        return self.all_texts.take(np.searchsorted(self.keys, keys))
-
-
-class DeviceBags(NamedTuple):
-    """The bags of n texts, with an entry for each id, so that the host knows their size. Some entries do not count.
-
-    `entries` are those that do, ordered by word: word `distinct[i]` has those from `firsts[i]` on. So its gradient is a
-    sum of a bag, too.
-    """
-
-    words: torch.Tensor  # int64, (T,), ascending in each text
-    texts: torch.Tensor  # int64, (T,), ascending
-    begins: torch.Tensor  # int64, (n,): where each bag begins
-    entries: torch.Tensor  # int64, at most T
+    texts: torch.Tensor  # int64: the text of each
+    entries: torch.Tensor  # int64
     distinct: torch.Tensor  # int64, (U,), ascending
     firsts: torch.Tensor  # int64, (U,)
 
 
-def bags_on_device(texts: DeviceTexts, dropout: float) -> tuple[DeviceBags, torch.Tensor]:
+class Bags(NamedTuple):
+    """The words of n texts. A word's gradient is the sum of a bag, too, by which a GPU computes it."""
+
+    words: torch.Tensor  # (T,), ascending in each text
+    begins: torch.Tensor  # (n,), in the type of `words`: where each bag begins
+    by_word: ByWord | tuple[()] = ()  # on a GPU
+
+
+def bags_on_device(texts: DeviceTexts, dropout: float) -> tuple[Bags, torch.Tensor]:
     """Return the bags of the known words of texts, and each entry's count in its text (int64, (T,)), or 0.
 
-    An entry has 0, and does not count, if the word is unknown, was in the text before, or is left out, which happens
-    with probability `dropout`. The host waits for the device once, for the numbers of entries that count and of words.
+    There is an entry for each id, so that the host knows their number. An entry has 0, and does not count, if the word
+    is unknown, was in the text before, or is left out, which happens with probability `dropout`. The host waits for the
+    device once, for the numbers of entries that count and of words.
     """
     ids, rows, begins = texts.flat()
     keys = (rows << 32 | ids).sort().values
@@ -124,7 +112,8 @@ def bags_on_device(texts: DeviceTexts, dropout: float) -> tuple[DeviceBags, torc
     is_first = (by_word.diff(prepend=by_word.new_full((1,), -1)) != 0) & (by_word != _NO_WORD)
     known, distinct = torch.stack([(counts > 0).sum(), is_first.sum()]).tolist()  # waits
     firsts = is_first.byte().argsort(descending=True, stable=True)[:distinct]
-    return DeviceBags(words, rows, begins, entries[:known], by_word[firsts], firsts), counts
+    entries = entries[:known]
+    return Bags(words, begins, ByWord(rows[entries], entries, by_word[firsts], firsts)), counts
 
 
 def counts_of(words: torch.Tensor) -> torch.Tensor:

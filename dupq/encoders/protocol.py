@@ -14,12 +14,14 @@ from pydantic_core import PydanticCustomError
 from torch import nn
 
 from dupq.encoders import on_device
-from dupq.encoders.on_device import DeviceTexts
+from dupq.encoders.on_device import Batch, DeviceTexts, moved
 from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
 from dupq.text.token_arrays import TokenIds
+
+_CPU = torch.device("cpu")
 
 
 class Embedding(NamedTuple):
@@ -30,15 +32,7 @@ class Embedding(NamedTuple):
     """
 
     dense: torch.Tensor  # (B, D)
-    words: torch.Tensor | None = None  # (B, W), int64
-    weights: torch.Tensor | None = None  # (B, W)
-
-    @property
-    def bag(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The words and weights of an encoder with a lexical part."""
-        assert self.words is not None
-        assert self.weights is not None
-        return self.words, self.weights
+    bag: tuple[torch.Tensor, ...] = ()  # words (B, W), int64, and weights (B, W); empty without a lexical part
 
     def rows(self, start: int, stop: int) -> "Embedding":
         """Return the embeddings of texts `start` to `stop`."""
@@ -46,9 +40,7 @@ class Embedding(NamedTuple):
 
     def take(self, texts: torch.Tensor | slice) -> "Embedding":
         """Return the embeddings of texts by row number (int64, repeats allowed)."""
-        if self.words is None or self.weights is None:
-            return Embedding(self.dense[texts])
-        return Embedding(self.dense[texts], self.words[texts], self.weights[texts])
+        return Embedding(self.dense[texts], tuple(side[texts] for side in self.bag))
 
 
 class Encoder(nn.Module, abc.ABC):
@@ -144,21 +136,13 @@ class Encoder(nn.Module, abc.ABC):
 # not depend on its shards. On a GPU bits depend on the other texts in any case, so batches may be larger there.
 
 
-class Batch(NamedTuple):
-    """Token ids (int64, shape (rows, length)), their lengths, and the indices of the texts in the first rows."""
-
-    ids: np.ndarray
-    lengths: np.ndarray
-    texts: np.ndarray
-
-
 def padded_length(length: int) -> int:
     """Return the length that a text of `length` tokens is padded to: steps of about a third, at least 8."""
     step = max(8, 1 << max(0, length.bit_length() - 3))
     return max(8, -(-length // step) * step)
 
 
-def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
+def batches(texts: TokenIds, rows: int, ids: int = 0, device: torch.device = _CPU) -> Iterator[Batch]:
     """Yield batches of texts of the same padded length; the last batch of a length is filled with empty rows.
 
     If `ids` is not 0, a batch has at most `ids` ids with padding (more only for a single long text) and no empty rows.
@@ -174,7 +158,7 @@ def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
             count = len(indices) if ids else rows
             row_lengths = np.zeros(count, np.int64)
             row_lengths[: len(indices)] = lengths[indices]
-            yield Batch(padded(texts, indices, count, length), row_lengths, indices)
+            yield Batch(moved(padded(texts, indices, count, length), device), moved(row_lengths, device), indices)
 
 
 def padded(texts: TokenIds, indices: np.ndarray, rows: int, length: int) -> np.ndarray:
@@ -210,27 +194,20 @@ def token_mask(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
 
 
-def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor:
-    """Return z_n (B, L, k * d): the `window` = k word vectors around each word of `ids` (B, L), k odd.
-
-    Bogdanova et al. 2015, section 4.3, and dos Santos et al. 2015, section 2.3. Positions beyond the ends of a text
-    have the vector of padding.
-    """
-    reach = (window - 1) // 2
-    vectors = words(nn.functional.pad(ids, (reach, reach), value=PADDING))
-    return vectors.unfold(1, window, 1).transpose(2, 3).flatten(2)
-
-
 def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor) -> torch.Tensor:
-    """Return W1 z_n + b1 (B, L, U) around each word of `ids` (B, L), z_n as of `windows`; differentiable.
+    """Return W1 z_n + b1 (B, L, U) around each word of `ids` (B, L); differentiable.
+
+    z_n (k * d) are the `window` = k word vectors around the word, k odd (Bogdanova et al. 2015, section 4.3, and dos
+    Santos et al. 2015, section 2.3). Positions beyond the ends of a text have the vector of padding.
 
     On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in unpadded.py. That takes a
     quarter of the time for a step with 300 texts of 128 words.
     """
-    if on_device.is_gpu(ids.device):
-        return convolution(windows(words, ids, window))
     reach = (window - 1) // 2
-    distinct, word_rows = torch.unique(nn.functional.pad(ids, (reach, reach), value=PADDING), return_inverse=True)
+    within = nn.functional.pad(ids, (reach, reach), value=PADDING)
+    if on_device.is_gpu(ids.device):
+        return convolution(words(within).unfold(1, window, 1).transpose(2, 3).flatten(2))
+    distinct, word_rows = torch.unique(within, return_inverse=True)
     units = convolution.out_features
     table = (words(distinct) @ by_offset(words, convolution, window).flatten(1)).view(-1, units)
     rows = word_rows.unfold(1, window, 1) * window + torch.arange(window)
@@ -239,7 +216,7 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
 
 
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
-    """Return the products of words that W1 z_n of `texts` are sums of, z_n as of `windows`; without the bias."""
+    """Return the products of words that W1 z_n of `texts` are sums of, z_n as of `convolve`; without the bias."""
     matrix = by_offset(words, convolution, window).transpose(0, 1)
     return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
 

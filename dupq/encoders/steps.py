@@ -16,7 +16,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -157,73 +157,62 @@ class Embedder:
 
     def __init__(self, context: EncodeContext) -> None:
         """Read nothing yet."""
-        self._context, self._encoder, self._lock = context, cache(self._read), threading.Lock()
+        self._context, self._lock = context, threading.Lock()
+        self._saved: SavedEncoder | None = None
 
-    def _read(self) -> SavedEncoder:
+    def _encoder(self) -> SavedEncoder:
         import torch
 
-        torch.set_num_threads(1)
-        encoder = load(self._context.files.encoder)
-        encoder.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
-        return encoder
-
-    def encoder(self) -> SavedEncoder:
-        """Return the encoder."""
         with self._lock:
-            return self._encoder()
+            if self._saved is None:
+                torch.set_num_threads(1)
+                self._saved = load(self._context.files.encoder)
+                self._saved.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
+            return self._saved
 
-    def __call__(self, texts: TokenIds) -> Encoded:
-        """Return the embeddings of texts."""
+    def _encode(self, texts: TokenIds) -> Encoded:
         from dupq.encoders.encoding import encode
 
+        network = self._encoder().network
         with self._lock:
-            return encode(self._encoder().network, texts, self._context.batch_size)
+            return encode(network, texts, self._context.batch_size)
 
+    def encode_shard(self, name: str) -> Counts:
+        """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
+        make = self._with_tasks if self._context.gpu else self._here
+        return unless_finished(storage.join(self._context.files.output, name), lambda: make(name))
 
-def encode_shard(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
-    make = _encode_on_gpu if context.gpu else _encode_on_cpu
-    return unless_finished(storage.join(context.files.output, name), lambda: make(context, name, embedder))
+    def _here(self, name: str) -> Counts:
+        encoder = self._encoder()
+        shard = _read_shard(self._context, name, (encoder.vocabulary, encoder.settings))
+        return _write_shard(self._context, name, shard, self._encode(shard.texts))
 
+    def _with_tasks(self, name: str) -> Counts:
+        """Have tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what a GPU encodes.
 
-def _encode_on_cpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    encoder = embedder.encoder()
-    shard = _read_shard(context, name, (encoder.vocabulary, encoder.settings))
-    return _write_shard(context, name, shard, embedder(shard.texts))
-
-
-def _encode_on_gpu(context: EncodeContext, name: str, embedder: Embedder) -> Counts:
-    """Have tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what a GPU encodes.
-
-    Token ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
-    """
-    what = f"encode: {storage.join(context.files.texts, name)}"
-    shard = start(_read_shard, context, name, retries=RETRIES)
-    embedder.encoder()  # is read meanwhile
-    texts = result_or_lost(shard, what).texts
-    written = start(recorded, _write_shard, context, name, shard, embedder(texts), retries=RETRIES)
-    counts, _, files = result_or_lost(written, what)
-    note(files)
-    return counts
+        Token ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
+        """
+        what = f"encode: {storage.join(self._context.files.texts, name)}"
+        shard = start(_read_shard, self._context, name, retries=RETRIES)
+        self._encoder()  # is read meanwhile
+        encoded = self._encode(result_or_lost(shard, what).texts)
+        written = start(recorded, _write_shard, self._context, name, shard, encoded, retries=RETRIES)
+        counts, _, files = result_or_lost(written, what)
+        note(files)
+        return counts
 
 
 class _Shard(NamedTuple):
     """The questions of a shard that have an embedding."""
 
     keys: np.ndarray  # int64
-    is_new: np.ndarray  # bool: they are not among `reused`
+    new: np.ndarray  # int64: those without one in the earlier run
     texts: TokenIds  # of the new ones
-    reused: np.ndarray  # int64: those with the embeddings `earlier`
-    earlier: list[pa.Table]
+    earlier: list[pa.Table]  # embeddings of the others
     counts: Counts
 
 
-@lru_cache(maxsize=1)
-def _words(encoder: str) -> tuple[Vocabulary, Settings]:
-    """Keep the words and settings of a job's encoder for the next shard."""
-    return load_words(encoder)
-
-
+_words = lru_cache(maxsize=1)(load_words)  # kept for the next shard
 at_next_step(_words.cache_clear)
 
 
@@ -240,21 +229,20 @@ def _read_shard(context: EncodeContext, name: str, words: tuple[Vocabulary, Sett
         table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
     keys = table["key"].to_numpy()
     earlier, left_out = _reusable(context, name, keys)
-    ids = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
-    reused = ids | (keys[:1] & ~np.int64(MAXIMUM_ID))  # all of one site
-    is_new = ~np.isin(keys, reused)
+    reused = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
+    is_new = ~np.isin(keys & MAXIMUM_ID, reused)  # all of one site
     texts, truncated = token_ids(table.filter(pa.array(is_new)), vocabulary, settings)
     counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
-    return _Shard(keys, is_new, texts, reused, earlier, counts)
+    return _Shard(keys, keys[is_new], texts, earlier, counts)
 
 
 def _write_shard(context: EncodeContext, name: str, shard: _Shard, encoded: Encoded) -> Counts:
     """Write the embeddings of a shard: those that the encoder gives for new texts, and those of the earlier run."""
-    new = shard.keys[shard.is_new]
-    embeddings = embeddings_table(Embeddings(new, *encoded), Sites(context.sites))
-    if len(shard.reused):
+    embeddings = embeddings_table(Embeddings(shard.new, *encoded), Sites(context.sites))
+    if shard.counts[_REUSED]:
         both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in shard.earlier)])
-        embeddings = both.take(pa.array(RowsByKey(np.concatenate([new, shard.reused])).find(shard.keys)))
+        rows = RowsByKey(both["question_id"].to_numpy()).find(shard.keys & MAXIMUM_ID)
+        embeddings = both.take(pa.array(rows))
     storage.write_table(storage.join(context.files.output, name), embeddings, embeddings.schema)
     return {"rows_in": len(shard.keys), **shard.counts, "rows_out": len(embeddings)}
 
@@ -306,9 +294,8 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     Memory of the host: four shards, and the encoder; with a GPU sixteen shards, in Ray's store. A task reads the
     encoder each time: kept in the process, it would take memory during later stages.
     """
-    embedder, total = Embedder(context), Counter[str]()
-    at_once = _AT_ONCE_FOR_GPU if context.gpu else _AT_ONCE
-    for counts in ahead(lambda name: encode_shard(context, name, embedder), names, at_once):
+    total = Counter[str]()
+    for counts in ahead(Embedder(context).encode_shard, names, _AT_ONCE_FOR_GPU if context.gpu else _AT_ONCE):
         total.update(counts)
     return dict(total)
 
@@ -376,8 +363,7 @@ def encode_texts(
     # a hundred small sites are no large run
     pool = pool_for(settings, len(left) if settings.actors else sum(left) // _LARGE_SHARD, gpu_count)
     if pool is not None:
-        calls = [(context, name) for name in shards]
-        report = run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
+        report = run_in_actors("encode", lambda: Embedder(context).encode_shard, shards, pool)
         if report is not None:
             return report
     shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts, kind)

@@ -21,7 +21,7 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 from dupq.encoders.bags import batch_slices
-from dupq.encoders.on_device import DeviceBags
+from dupq.encoders.on_device import Bags
 from dupq.kernel_cache import numba
 from dupq.text.token_arrays import TokenIds
 
@@ -33,35 +33,28 @@ from dupq.text.token_arrays import TokenIds
 # texts, U distinct words, d dimensions.
 
 
-def weighted_sums(table: torch.Tensor, words: TokenIds | DeviceBags, weights: torch.Tensor) -> torch.Tensor:
+def weighted_sums(table: torch.Tensor, bags: Bags, weights: torch.Tensor) -> torch.Tensor:
     """Return the sums (B, d) of the rows of `table` for the words of each text, times `weights` (T,).
 
-    Differentiable; the gradient of the table is sparse and coalesced. All are on one device; entries of DeviceBags that
-    do not count must have weight 0.
+    Differentiable; the gradient of the table is sparse and coalesced. All are on one device; entries that do not count
+    must have weight 0.
     """
-    if isinstance(words, DeviceBags):
-        by_word = words.texts[words.entries], words.entries, words.distinct, words.firsts
-        columns = [words.words, words.begins, *by_word]
-    else:
-        columns = [torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))]
-    sums: torch.Tensor = _WeightedSums.apply(table, weights, *columns)  # type: ignore[no-untyped-call]
+    sums: torch.Tensor = _WeightedSums.apply(table, weights, bags.words, bags.begins, *bags.by_word)  # type: ignore[no-untyped-call]
     return sums
 
 
-def rows_of(table: torch.Tensor, words: TokenIds | DeviceBags) -> torch.Tensor:
+def rows_of(table: torch.Tensor, bags: Bags) -> torch.Tensor:
     """Return the rows (T, d) of `table` for the words of all texts; differentiable as `weighted_sums` is.
 
-    Rows of entries of DeviceBags that do not count have no gradient.
+    Rows of entries that do not count have no gradient.
     """
-    if isinstance(words, DeviceBags):
-        entries = torch.arange(len(words.words), device=table.device)
-        return weighted_sums(table, words._replace(texts=entries, begins=entries), table.new_ones(len(entries)))
-    each = TokenIds(words.ids, np.arange(len(words.ids) + 1))
-    return weighted_sums(table, each, table.new_ones(len(words.ids)))
+    by_word = bags.by_word and bags.by_word._replace(texts=bags.by_word.entries)
+    each = torch.arange(len(bags.words), dtype=bags.words.dtype, device=table.device)
+    return weighted_sums(table, Bags(bags.words, each, by_word), table.new_ones(len(each)))
 
 
 class _WeightedSums(torch.autograd.Function):
-    """Sums of bags. `by_word` says on a GPU where each distinct word is; on a CPU it is empty."""
+    """Sums of bags, whose `by_word` is empty on a CPU."""
 
     @staticmethod
     def forward(
@@ -73,15 +66,23 @@ class _WeightedSums(torch.autograd.Function):
         *by_word: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(table, weights, ids, begins, *by_word)
-        return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
+        return nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         table, weights, ids, begins, *by_word = list(ctx.saved_tensors)
         needs_table, needs_weights, *others = list(ctx.needs_input_grad)
-        gradients = _gradients_on_gpu if by_word else _gradients_on_cpu
-        distinct, values, products = gradients(gradient.contiguous(), table, weights, ids, begins, *by_word)
+        gradient = gradient.contiguous()
+        if by_word:  # a word's gradient is the sum of a bag, too: of the texts that have it
+            texts, entries, distinct, firsts = by_word
+            values = nn.functional.embedding_bag(
+                texts, gradient, firsts, mode="sum", per_sample_weights=weights[entries]
+            )
+            of_entries = (gradient[texts] * table[ids[entries]]).sum(dim=1)
+            products = torch.zeros_like(weights).index_copy_(0, entries, of_entries)
+        else:
+            distinct, values, products = _gradients_on_cpu(gradient, table, weights, ids, begins)
         of_table = torch.sparse_coo_tensor(
             distinct[None], values, table.shape, is_coalesced=True, check_invariants=False
         )
@@ -100,16 +101,6 @@ def _gradients_on_cpu(
     products = np.empty(len(words), sums.dtype)
     _multiply(sums, table.detach().numpy(), words, offsets, products)
     return torch.from_numpy(distinct.astype(np.int64)), torch.from_numpy(by_text.T @ sums), torch.from_numpy(products)
-
-
-def _gradients_on_gpu(
-    gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, _: torch.Tensor,
-    texts: torch.Tensor, entries: torch.Tensor, distinct: torch.Tensor, starts: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return what `_gradients_on_cpu` does. A word's gradient is a sum of bags too: of the texts that have it."""
-    values = nn.functional.embedding_bag(texts, gradient, starts, mode="sum", per_sample_weights=weights[entries])
-    products = (gradient[texts] * table[ids[entries]]).sum(dim=1)
-    return distinct, values, torch.zeros_like(weights).index_copy_(0, entries, products)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
-from dupq.encoders.on_device import DeviceTexts, bags_on_device, counts_of
+from dupq.encoders.on_device import Bags, DeviceTexts, bags_on_device, counts_of
 from dupq.encoders.protocol import (
     Dropout,
     Embedding,
@@ -117,7 +117,7 @@ class WordBag(Encoder):
             sums = nn.functional.embedding_bag(
                 words[is_present], table, begins, mode="sum", sparse=self.words.sparse, per_sample_weights=weights
             )
-        return Embedding(sums, words, self.rarities[words] * dampened)
+        return Embedding(sums, (words, self.rarities[words] * dampened))
 
     def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> Embedding | None:
         """See Encoder."""
@@ -158,14 +158,15 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
     return words, counts_of(words) * (words != PADDING)
 
 
-def _bags(texts: TokenIds, dropout: float) -> tuple[TokenIds, torch.Tensor]:
+def _bags(texts: TokenIds, dropout: float) -> tuple[Bags, torch.Tensor]:
     """Return what `flat_bags` does, without the words that are left out, which happens with probability `dropout`."""
     words, counts = flat_bags(texts)
     if dropout:
         is_kept = (torch.rand(len(words.ids)) >= dropout).numpy()
         kept_before = np.concatenate([[0], np.cumsum(is_kept)])
         words, counts = TokenIds(words.ids[is_kept], kept_before[words.offsets]), counts[is_kept]
-    return words, torch.from_numpy(counts)
+    ids, begins = torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(words.ids.dtype))
+    return Bags(ids, begins), torch.from_numpy(counts)
 
 
 class WordBagCNNSettings(LearnedSettings):

@@ -1,4 +1,4 @@
-"""Calls of a function through Ray Data, which feeds them to a pool of actors that each hold what they need, an encoder.
+"""Calls of a function through Ray Data, which feeds them to a pool of actors that each hold it, with an encoder.
 
 A row of Ray Data is one call. An actor with a GPU runs several at once: others have tasks read and write while one
 computes.
@@ -9,7 +9,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import ray
@@ -22,6 +22,7 @@ from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
 from dupq.runs.progress import Line
 
 _log = logging.getLogger(__name__)
+Work = Callable[[str], Counts]
 _RESTARTS = 1  # of an actor that died
 _CALLS_AT_ONCE = 16  # of an actor with a GPU: most of them wait for tasks on CPUs
 
@@ -34,33 +35,18 @@ class Pool(NamedTuple):
     gpus: int
 
 
-class _Job(NamedTuple):
-    """The data that every actor needs."""
-
-    hold: Callable[[], Any]
-    work: Callable[..., Counts]
-    calls: Sequence[tuple[Any, ...]]
-    build: cluster.Build  # of the driver: code and libraries must be the same on all nodes
-
-
-def run_in_actors(
-    name: str,
-    hold: Callable[[], Any],
-    work: Callable[..., Counts],
-    calls: Sequence[tuple[Any, ...]],
-    pool: Pool,
-) -> Report | None:
-    """Call `work` with each of `calls` and what an actor holds (`hold()`).
+def run_in_actors(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool) -> Report | None:
+    """Call the function that each actor holds (`hold()`) with each of `values`.
 
     `name` is the stage's. Returns None if actors died repeatedly: then tasks do the rest, whose errors name the shard.
     Raises the DupqError of a call unchanged.
     """
     cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
-    outcomes: list[Outcome] = []
+    report: Report | None = None
     failure: BaseException | None = None
     end_gpu_processes()  # the actors need their GPUs
     try:
-        outcomes = _run(name, _Job(hold, work, calls, cluster.build()), pool)
+        report = summarise(_run(name, hold, values, pool))
     except Exception as error:
         failure = _cause(error)
         if isinstance(failure, DupqError | ray.exceptions.RayError):
@@ -72,14 +58,14 @@ def run_in_actors(
         return None
     if failure is not None:
         raise failure
-    return summarise(outcomes)
+    return report
 
 
-def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
+def _run(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool) -> list[Outcome]:
     from ray.data import ActorPoolStrategy, DataContext, from_items  # a slow import
 
     outcomes: list[Outcome] = []
-    line = Line(name, len(job.calls))
+    line = Line(name, len(values))
     line.show(0)
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; its default is unlimited
@@ -88,10 +74,10 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.raise_original_map_exception = True  # its default has only the text of the error
-        rows = from_items([{"call": call} for call in range(len(job.calls))], override_num_blocks=len(job.calls))
+        rows = from_items([{"value": value} for value in values], override_num_blocks=len(values))
         done = rows.map_batches(
             _Actor,
-            fn_constructor_args=(job,),
+            fn_constructor_args=(hold, cluster.build()),
             batch_size=1,
             batch_format="pyarrow",
             compute=ActorPoolStrategy(
@@ -103,37 +89,38 @@ def _run(name: str, job: _Job, pool: Pool) -> list[Outcome]:
             max_task_retries=_RESTARTS,
         )
         for row in done.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
-            counts, peak, files = json.loads(row["outcome"][0].as_py())
-            outcomes.append((counts, peak, files))
+            outcomes.append(json.loads(row["outcome"][0].as_py()))
             line.show(len(outcomes))
     return outcomes
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return the DupqError that a call raised, else the error of Ray for a process that died, else the error itself."""
-    cause: BaseException = error
+    of_ray: list[BaseException] = []
     inner: BaseException | None = error
     while inner is not None:
-        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # that of a task is also a DupqError, with a traceback
-        if isinstance(inner, DupqError) and not is_of_ray:
+        if isinstance(inner, ray.exceptions.RayError):  # that of a task is also a DupqError, with a traceback
+            of_ray.append(inner)
+        elif isinstance(inner, DupqError):
             inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines about its own retries
             return inner
-        if is_of_ray and not isinstance(cause, ray.exceptions.RayError):
-            cause = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return cause
+    return of_ray[0] if of_ray else error
 
 
 class _Actor:
-    """Calls the work for one row after the other, or for several at once, with what it holds."""
+    """Calls what it holds for one row after the other, or for several at once."""
 
-    def __init__(self, job: _Job) -> None:
-        """Defer reading the encoder to the first call, as Ray passes on a constructor's error only as text."""
-        self._job, self._held = job, job.hold()
+    def __init__(self, hold: Callable[[], Work], build: cluster.Build) -> None:
+        """Defer reading the encoder to the first call, as Ray passes on a constructor's error only as text.
+
+        `build` is the driver's: code and libraries must be the same on all nodes.
+        """
+        self._work, self._build = hold(), build
 
     def __call__(self, row: pa.Table) -> pa.Table:
         """Run a call; return its counts, memory and files as JSON."""
-        enter(self._job.build)
+        enter(self._build)
         with enough_memory():
-            outcome = recorded(self._job.work, *self._job.calls[row["call"][0].as_py()], self._held)
+            outcome = recorded(self._work, row["value"][0].as_py())
         return pa.table({"outcome": [json.dumps(outcome)]})

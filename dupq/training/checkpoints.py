@@ -78,7 +78,13 @@ class Checkpoints:
         if time.monotonic() - self._saved_at < self._seconds:
             return
         best = {} if is_best else self._best
-        folders = {"network": trained, "best": best, "optimizer": _optimizer_state(optimizer)}
+        state = {
+            f"{number}/{name}": value.detach().cpu().numpy()
+            for number, (_, state) in enumerate(_states(optimizer))
+            for name, value in state.items()
+            if value is not None  # SGD without momentum
+        }
+        folders = {"network": trained, "best": best, "optimizer": state}
         tensors = {f"{folder}/{name}": tensor for folder, inside in folders.items() for name, tensor in inside.items()}
         write_tensors(self._uri, {_CURVE: np.frombuffer(storage.json_bytes(curve), np.uint8), **tensors})
         self._saved_at = time.monotonic()
@@ -97,7 +103,11 @@ class Checkpoints:
             folder, _, name = path.partition("/")
             folders[folder][name] = tensor
         _restore(network, folders["network"])
-        _restore_optimizer(optimizer, folders["optimizer"])
+        states = _states(optimizer)
+        for entry, value in folders["optimizer"].items():
+            number, _, name = entry.partition("/")
+            parameter, state = states[int(number)]
+            state[name] = torch.from_numpy(value).to("cpu" if name == "step" else parameter.device)
         self._best = folders["best"] or folders["network"]
         return curve
 
@@ -121,21 +131,3 @@ def _states(optimizer: Optimizer | None) -> list[tuple[torch.Tensor, dict[str, A
     if optimizer is None:
         return []
     return [(one, optimizer.state[one]) for group in optimizer.param_groups for one in group["params"]]
-
-
-def _optimizer_state(optimizer: Optimizer | None) -> dict[str, np.ndarray]:
-    """Return the optimizer's state of each parameter as PARAMETER NUMBER/ENTRY NAME."""
-    return {
-        f"{number}/{name}": value.detach().cpu().numpy()
-        for number, (_, state) in enumerate(_states(optimizer))
-        for name, value in state.items()
-        if value is not None  # SGD without momentum
-    }
-
-
-def _restore_optimizer(optimizer: Optimizer | None, tensors: dict[str, np.ndarray]) -> None:
-    states = _states(optimizer)
-    for entry, value in tensors.items():
-        number, _, name = entry.partition("/")
-        parameter, state = states[int(number)]
-        state[name] = torch.from_numpy(value).to("cpu" if name == "step" else parameter.device)

@@ -3,6 +3,7 @@
 Also the search for hard negatives between two epochs, and an encoder trained on texts alone.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 from dupq.encoders import on_device
 from dupq.encoders.encoding import encode
-from dupq.encoders.on_device import DeviceSequences, moved, moved_batches
+from dupq.encoders.on_device import DeviceTexts, moved
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Reader
 from dupq.links import Split
@@ -26,6 +27,7 @@ from dupq.text.questions import TitlesAndBodies, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training import optimisation
 from dupq.training.pairs import (
+    NO_PAIRS,
     DistillationTargets,
     Rankings,
     Sequences,
@@ -37,7 +39,6 @@ from dupq.training.start import new_network
 from dupq.training.word_vectors import vocabulary_and_vectors
 
 _ALL_IDS = 1 << 62  # no limit: one batch for each padded length
-_NO_PAIRS = np.zeros((0, 2), np.int64)
 _MINING, _ORDER = 1, 2  # last numbers of an epoch's seeds; the seed of negatives has none, which counts as 0
 
 
@@ -66,7 +67,16 @@ class Share(NamedTuple):
         return self.start + (self.indices if len(self.indices) else np.zeros(1, np.int64))
 
 
-Texts = Sequences | DeviceSequences  # the latter on a GPU
+Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int64), which must be there
+
+
+def texts_by_key(sequences: Sequences, device: torch.device) -> Texts:
+    """Return the texts of an epoch. A GPU gets all of them: see DeviceTexts, and on the host 4 bytes per id."""
+    if not on_device.is_gpu(device):
+        return lambda chosen: TokenIds.of([sequences[int(key)] for key in chosen])
+    keys = np.array(sorted(sequences), np.int64)
+    texts = DeviceTexts.of(TokenIds.of(map(sequences.__getitem__, keys.tolist())), device)
+    return lambda chosen: texts.take(np.searchsorted(keys, chosen))
 
 
 class PaperExamples(Protocol):
@@ -75,7 +85,7 @@ class PaperExamples(Protocol):
     left: np.ndarray  # a question of each example
     is_mean: bool  # whether a step follows the mean loss of its examples, not their sum
 
-    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, texts_of: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the examples at `rows`."""
 
 
@@ -89,7 +99,7 @@ def epoch_examples(
     settings: TrainingSettings,
     epoch: int,
     mined: np.ndarray | None = None,
-    wrong: np.ndarray = _NO_PAIRS,
+    wrong: np.ndarray = NO_PAIRS,
 ) -> Rankings | PaperExamples:
     """Return the examples of one epoch: `links` (int64, shape (m, 2)) with negatives from `pool`, in a new order.
 
@@ -130,18 +140,18 @@ def train_epoch(
     is_mean = isinstance(examples, Rankings | DistillationTargets) or examples.is_mean
     starts = range(0, len(examples.left), settings.batch_size)
     device = network.words.weight.device
-    texts: Texts = DeviceSequences.of(sequences, device) if on_device.is_gpu(device) else sequences
+    texts_of = texts_by_key(sequences, device)
     sums, counts = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
     for step, start in enumerate(starts):
         network.begin_step()
         size = min(settings.batch_size, len(examples.left) - start)
         share = Share(start, size, np.arange(size)[worker[0] :: worker[1]])
         if isinstance(examples, DistillationTargets):
-            loss = _distillation_loss(network, texts, examples, share)
+            loss = _distillation_loss(network, texts_of, examples, share)
         elif isinstance(examples, Rankings):
-            loss = _softmax_loss(network, texts, examples, share, settings.temperature)
+            loss = _softmax_loss(network, texts_of, examples, share, settings.temperature)
         else:
-            loss = examples.loss(network, texts, share.rows)
+            loss = examples.loss(network, texts_of, share.rows)
         loss = loss * float(len(share.indices) > 0)
         network.zero_grad()
         (loss / share.size if is_mean else loss).backward()
@@ -154,9 +164,9 @@ def train_epoch(
     return Losses(totals[0], totals[1].astype(np.int64))
 
 
-def _distillation_loss(network: Encoder, sequences: Texts, examples: DistillationTargets, share: Share) -> torch.Tensor:
+def _distillation_loss(network: Encoder, texts_of: Texts, examples: DistillationTargets, share: Share) -> torch.Tensor:
     """Return the sum of the losses of a worker's texts: each is compared with the whole batch, as the teachers do."""
-    own = embed(network, sequences, examples.left[share.rows])
+    own = embed(network, texts_of, examples.left[share.rows])
     device = own.dense.device
     vectors = moved(examples.vectors[share.start : share.start + share.size], device).to(own.dense)
     columns = moved(share.rows - share.start, device)
@@ -165,7 +175,7 @@ def _distillation_loss(network: Encoder, sequences: Texts, examples: Distillatio
 
 
 def _softmax_loss(
-    network: Encoder, sequences: Texts, examples: Rankings, share: Share, temperature: float
+    network: Encoder, texts_of: Texts, examples: Rankings, share: Share, temperature: float
 ) -> torch.Tensor:
     """Compare each left question with the right ones of the whole batch and with its own negatives.
 
@@ -175,7 +185,7 @@ def _softmax_loss(
     batch = Rankings(*(column[share.rows] for column in examples))
     sets = examples.sets[share.start : share.start + share.size]
     count, each = batch.negatives.shape
-    embeddings = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
+    embeddings = embed(network, texts_of, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = embeddings.rows(0, count), embeddings.rows(count, 2 * count)
     scores = network.score_matrix(left, optimisation.whole_batch(own_right, share.indices, share.size))
     columns = batch.sets, sets, share.rows - share.start
@@ -188,35 +198,29 @@ def _softmax_loss(
     return nn.functional.cross_entropy(candidates / temperature, right, reduction="sum")
 
 
-def embed(network: Encoder, sequences: Texts, keys: np.ndarray) -> Embedding:
+def embed(network: Encoder, texts_of: Texts, keys: np.ndarray) -> Embedding:
     """Return the embeddings of questions by key; differentiable. A GPU multiplies in bfloat16 and scores in float32.
 
     Texts go through the network without padding if it can do that, else in groups of similar length. A single batch
     would pad all to the longest, which is most of the work if one of 20 is long (measured: 22 texts of the CNN in 39 ms
     instead of 140). On a GPU the groups are few (see DeviceTexts).
     """
-    device = network.words.weight.device
-    if isinstance(sequences, DeviceSequences):
-        there = sequences.texts(keys)
-        unpadded, made = network.forward_unpadded(there), there.batches()
-    else:
-        texts = TokenIds.of([sequences[int(key)] for key in keys])
-        unpadded, made = network.forward_unpadded(texts), moved_batches(batches(texts, len(texts), _ALL_IDS), device)
+    texts, device = texts_of(keys), network.words.weight.device
+    unpadded = network.forward_unpadded(texts)
     if unpadded is not None:
         return unpadded
     groups, rows = [], []
+    made = texts.batches() if isinstance(texts, DeviceTexts) else batches(texts, len(texts), _ALL_IDS, device)
     for ids, lengths, own in made:
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
             groups.append(network(ids, lengths))
         rows.append(own)
-    dense, words, weights = torch.cat([group.dense for group in groups]).float(), None, None
-    if groups[0].words is not None:
-        width = max(group.bag[0].shape[1] for group in groups)  # padding comes first, with id 0 and weight 0
-        bags = [[nn.functional.pad(side, (width - side.shape[1], 0)) for side in group.bag] for group in groups]
-        words, weights = (torch.cat(side) for side in zip(*bags, strict=True))
-        weights = weights.float()
+    dense, bag = torch.cat([group.dense for group in groups]).float(), []
+    for sides in zip(*(group.bag for group in groups), strict=True):
+        width = max(side.shape[1] for side in sides)  # padding comes first, with id 0 and weight 0
+        bag.append(torch.cat([nn.functional.pad(side, (width - side.shape[1], 0)) for side in sides]))
     order = moved(np.argsort(np.concatenate(rows)), device)
-    return Embedding(dense, words, weights).take(order)
+    return Embedding(dense, tuple(bag)).take(order)
 
 
 # Hard negatives: the encoder's own nearest neighbours that are not known duplicates (Xiong et al. 2021, ANCE).

@@ -7,13 +7,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import distributed
-from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from dupq.encoders.on_device import moved
 from dupq.encoders.protocol import Embedding
 from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
-from dupq.text.questions import PADDING
 
 TEMPERATURE = 0.05  # divides scores in the phases before known duplicates
 
@@ -111,40 +109,28 @@ def whole_batch(own: Embedding, indices: np.ndarray, size: int) -> Embedding:
     own = own.rows(0, len(indices))
     if not is_shared():
         return own.take(torch.argsort(rows))
-    dense = _scattered(own.dense, rows, size)
-    if own.words is None:
-        return Embedding(dense)
-    own_words, own_weights = own.bag
-    width = torch.tensor([own_words.shape[1]], device=rows.device)
-    distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
-    front = (int(width) - own_words.shape[1], 0)  # padding comes first in a bag
-    words = _scattered(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)
-    weights = _scattered(torch.nn.functional.pad(own_weights, front), rows, size)
-    return Embedding(dense, words, weights)
+    bag = own.bag
+    if bag:
+        width = torch.tensor([bag[0].shape[1]], device=rows.device)
+        distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
+        front = int(width) - bag[0].shape[1]  # padding comes first in a bag, with id 0 and weight 0
+        bag = tuple(torch.nn.functional.pad(side, (front, 0)) for side in bag)
+    return Embedding(_scattered(own.dense, rows, size), tuple(_scattered(side, rows, size) for side in bag))
 
 
 def _scattered(own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
-    matrix: torch.Tensor = _Scattered.apply(own, rows, size)  # type: ignore[no-untyped-call]
-    return matrix
+    """Return the matrix with the rows of all workers: a sum of matrices that are zero outside a worker's own rows."""
+    whole = own.new_zeros((size, *own.shape[1:])).index_copy(0, rows, own)
+    distributed.all_reduce(whole.detach())  # in place
+    if whole.requires_grad:
+        whole.register_hook(_summed)
+    return whole
 
 
-class _Scattered(torch.autograd.Function):
-    """The matrix with the rows of all workers: a sum of matrices that are zero outside a worker's own rows."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
-        ctx.save_for_backward(rows)
-        whole = own.new_zeros((size, *own.shape[1:]))
-        whole[rows] = own
-        distributed.all_reduce(whole)
-        return whole
-
-    @staticmethod
-    def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (rows,) = ctx.saved_tensors
-        gradient = gradient.contiguous().clone()
-        distributed.all_reduce(gradient)
-        return gradient[rows], None, None
+def _summed(gradient: torch.Tensor) -> torch.Tensor:
+    gradient = gradient.contiguous().clone()
+    distributed.all_reduce(gradient)
+    return gradient
 
 
 def sum_over_workers(values: np.ndarray, device: torch.device) -> np.ndarray:

@@ -18,7 +18,7 @@ from dupq.text.questions import TitlesAndBodies
 
 NEGATIVE_POOL = 100_000  # questions to draw negatives from: of the training part, or without known duplicates
 SET_PAIRS = 1_000  # most pairs of one set; a larger set is sampled, and the other pairs are counted
-_NO_PAIRS = np.zeros((0, 2), np.int64)
+NO_PAIRS = np.zeros((0, 2), np.int64)
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 
 
@@ -56,7 +56,7 @@ def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Po
         return Positives(links, 0)
     sets = split.set_of(questions)
     order = np.argsort(sets, kind="stable")
-    all_pairs, left_out = [_NO_PAIRS], 0
+    all_pairs, left_out = [NO_PAIRS], 0
     for members in np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1):
         total = len(members) * (len(members) - 1) // 2
         if total <= SET_PAIRS:
@@ -114,7 +114,7 @@ def with_negatives(
     negatives: int,
     generator: np.random.Generator,
     mined: np.ndarray | None = None,
-    wrong: np.ndarray = _NO_PAIRS,
+    wrong: np.ndarray = NO_PAIRS,
 ) -> Rankings:
     """Return every link, in order, with `negatives` random questions (dos Santos et al. 2015, section 2.5).
 

@@ -57,10 +57,10 @@ class LabelledPairs:
         """Use the loss of Othman et al. if `is_mean`, else the loss of Bogdanova et al."""
         self.pairs, self.left, self.is_mean = pairs, pairs.left, is_mean
 
-    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, texts_of: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the pairs at `rows`; their questions go through the network together."""
         count, (left, right, labels) = len(rows), (column[rows] for column in self.pairs)
-        embeddings = embed(network, sequences, np.concatenate([left, right]))
+        embeddings = embed(network, texts_of, np.concatenate([left, right]))
         scores = network.score(embeddings.rows(0, count), embeddings.rows(count, 2 * count))
         return (sum_of_squares if self.is_mean else squared_error)(scores, moved(labels, scores.device).to(scores))
 
@@ -74,10 +74,10 @@ class Rounds:
         """Compare the negative with the `anchors` of a pair: 0 is its left question, 1 its right one."""
         self.rankings, self.left, self._gamma, self._anchors = rankings, rankings.left, gamma, anchors
 
-    def loss(self, network: Encoder, sequences: Texts, rows: np.ndarray) -> torch.Tensor:
+    def loss(self, network: Encoder, texts_of: Texts, rows: np.ndarray) -> torch.Tensor:
         """Return the sum of the losses of the pairs at `rows`."""
         batch = Rankings(*(column[rows] for column in self.rankings))
-        return _ranking_loss(network, sequences, batch, self._gamma, self._anchors)
+        return _ranking_loss(network, texts_of, batch, self._gamma, self._anchors)
 
 
 def epoch_examples(
@@ -125,12 +125,12 @@ def _in_order(columns: _Columns, settings: PaperTraining, epoch: int) -> _Column
 
 
 def _ranking_loss(
-    network: Encoder, sequences: Texts, batch: Rankings, gamma: float, anchors: tuple[int, ...]
+    network: Encoder, texts_of: Texts, batch: Rankings, gamma: float, anchors: tuple[int, ...]
 ) -> torch.Tensor:
     """Return the sum of the losses of the `anchors` of each pair: 0 is its left question, 1 its right one."""
     count = len(batch.left)
-    negatives = _hardest(network, sequences, batch, anchors)
-    embeddings = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
+    negatives = _hardest(network, texts_of, batch, anchors)
+    embeddings = embed(network, texts_of, np.concatenate([batch.left, batch.right, *negatives]))
     sides = [embeddings.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
     positive = network.score(sides[0], sides[1])
     losses = [
@@ -140,7 +140,7 @@ def _ranking_loss(
     return torch.stack(losses).sum()
 
 
-def _hardest(network: Encoder, sequences: Texts, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
+def _hardest(network: Encoder, texts_of: Texts, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
     """Return for each anchor (0 left, 1 right) the negative question of each pair with the highest score."""
     count, negatives = rankings.negatives.shape
     questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
@@ -148,7 +148,7 @@ def _hardest(network: Encoder, sequences: Texts, rankings: Rankings, anchors: tu
     was_training = network.training
     network.eval()
     with torch.no_grad():
-        embeddings = embed(network, sequences, keys)
+        embeddings = embed(network, texts_of, keys)
         drawn = embeddings.rows(len(anchors) * count, len(keys))
         best = []
         for side in range(len(anchors)):

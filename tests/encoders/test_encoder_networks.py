@@ -101,7 +101,7 @@ def test_a_network_is_its_equations(name: str, texts: list[list[int]]) -> None:
     parameters = twins.weights_of(network)
     expected = [NETWORKS[name][1](parameters, text) for text in texts]
     for batch in batches(TokenIds.of(np.array(text, np.int32) for text in texts), rows=4):
-        actual = network(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths)).dense.detach().numpy()
+        actual = network(batch.ids, batch.lengths).dense.detach().numpy()
         for row, text in enumerate(batch.texts):
             assert actual[row] == pytest.approx(expected[text], abs=DOUBLE)
     allowed = rounding(network, texts[0])

@@ -30,7 +30,7 @@ def test_batches_hold_every_text_once_and_unharmed(lengths: list[int], rows: int
     for batch in batches(TokenIds.of(sequences), rows, ids):
         if ids:
             assert batch.ids.shape[0] == len(batch.texts) == len(batch.lengths) <= rows
-            assert batch.ids.size <= ids or len(batch.texts) == 1
+            assert batch.ids.numel() <= ids or len(batch.texts) == 1
         else:
             assert batch.ids.shape[0] == rows
         for row, text in enumerate(batch.texts.tolist()):

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from dupq.encoders import on_device
 from dupq.encoders.bags import flat_bags
 from dupq.encoders.encoding import build, encode
-from dupq.encoders.on_device import DeviceSequences, DeviceTexts, bags_on_device
+from dupq.encoders.on_device import DeviceTexts, bags_on_device
 from dupq.encoders.protocol import WordTable
 from dupq.settings.sections import EncoderSettings
 from dupq.text.token_arrays import TokenIds
+from dupq.training.loop import texts_by_key
 
 CPU = torch.device("cpu")
 TEXTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=8)
@@ -39,12 +40,14 @@ def test_bags_are_those_of_the_host(texts: list[list[int]]) -> None:
     counted = counts > 0
     assert actual.words[counted].tolist() == expected.ids.tolist()
     assert counts[counted].tolist() == expected_counts.tolist()
-    assert torch.bincount(actual.texts[counted], minlength=len(texts)).tolist() == expected.lengths.tolist()
-    assert sorted(actual.entries.tolist()) == counted.nonzero()[:, 0].tolist()
-    assert actual.distinct.tolist() == sorted(set(expected.ids.tolist()))
-    by_word = actual.entries.tensor_split(actual.firsts)[1:] if texts else ()
-    for word, entries in zip(actual.distinct.tolist(), by_word, strict=True):
-        assert set(actual.words[entries].tolist()) == {word}
+    owners, entries, distinct, firsts = actual.by_word
+    assert torch.bincount(owners, minlength=len(texts)).tolist() == expected.lengths.tolist()
+    assert owners[entries.argsort()].tolist() == np.repeat(np.arange(len(texts)), expected.lengths).tolist()
+    assert sorted(entries.tolist()) == counted.nonzero()[:, 0].tolist()
+    assert distinct.tolist() == sorted(set(expected.ids.tolist()))
+    by_word = entries.tensor_split(firsts)[1:] if texts else ()
+    for word, own in zip(distinct.tolist(), by_word, strict=True):
+        assert set(actual.words[own].tolist()) == {word}
 
 
 @pytest.mark.parametrize("most", [1 << 18, 40])
@@ -65,10 +68,13 @@ def test_batches_have_each_text_once_and_are_few(most: int, lengths: list[int]) 
         assert len(made) <= 4
 
 
-def test_texts_are_taken_by_key() -> None:
+def test_texts_are_taken_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     sequences = {key: np.full(key % 5, key % 100, np.int32) for key in (1 << 40, 7, 3, 12)}
     keys = np.array([12, 3, 1 << 40, 3])
-    ids, *_ = DeviceSequences.of(sequences, CPU).texts(keys).flat()
+    monkeypatch.setattr(on_device, "is_gpu", lambda _: True)
+    texts = texts_by_key(sequences, CPU)(keys)
+    assert isinstance(texts, DeviceTexts)
+    ids, *_ = texts.flat()
     assert ids.tolist() == np.concatenate([sequences[key] for key in keys.tolist()]).tolist()
 
 

@@ -108,8 +108,8 @@ def test_training_as_a_gpu_computes_learns_the_same(
 
     by_cpus = losses("cpus", 0)
     request.getfixturevalue("device")
-    patched, uploads, upload = request.getfixturevalue("monkeypatch"), [], loop.DeviceSequences.of
+    patched, uploads, upload = request.getfixturevalue("monkeypatch"), [], loop.texts_by_key
     patched.setattr(on_device, "is_gpu", lambda _: True)
-    patched.setattr(loop.DeviceSequences, "of", lambda *texts: uploads.append(1) or upload(*texts))
+    patched.setattr(loop, "texts_by_key", lambda *texts: uploads.append(1) or upload(*texts))
     assert losses("device", 1) == pytest.approx(by_cpus, rel=1e-3)
     assert len(uploads) == len(by_cpus)

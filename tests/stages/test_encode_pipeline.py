@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from random_bag import WORDS, saved_encoder
 
 from dupq import storage, system
 from dupq.encoders import steps
-from dupq.encoders.steps import Embedder, EncodeContext, encode_shard, encode_shards, gpus_to_make, pool_for
+from dupq.encoders.steps import Embedder, EncodeContext, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
@@ -35,7 +34,7 @@ WITH_GPUS = """
 import pickle, sys
 import ray
 from dupq.settings.sections import EncodeSettings
-from dupq.encoders.steps import Embedder, encode_shard, pool_for
+from dupq.encoders.steps import Embedder, pool_for
 from dupq.job.actors import run_in_actors
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
@@ -44,11 +43,10 @@ from dupq import system
 from dupq.system import recording
 def hold():
     system.GPU = system.CPU
-    return Embedder(context)
+    return Embedder(context).encode_shard
 with recording() as written:
-    calls = [(context, shard) for shard in shards]
     pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus)
-    report = run_in_actors("encode", hold, encode_shard, calls, pool)
+    report = run_in_actors("encode", hold, shards, pool)
 pickle.dump((report, written), open(sys.argv[1], "wb"))
 """
 
@@ -80,8 +78,7 @@ def outputs(context: EncodeContext) -> list[str]:
 
 
 def by_actors(context: EncodeContext, pool: Pool) -> Report:
-    calls = [(context, name) for name in NAMES]
-    return run_in_actors("encode", partial(Embedder, context), encode_shard, calls, pool)
+    return run_in_actors("encode", lambda: Embedder(context).encode_shard, NAMES, pool)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from dupq.encoders.protocol import Encoder
 from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.loop import embed, epoch_examples, train_epoch
+from dupq.training.loop import embed, epoch_examples, texts_by_key, train_epoch
 from dupq.training.optimisation import optimizer_for
 from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
@@ -116,7 +116,7 @@ def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
     examples = epoch_examples(DUPLICATES[[0, 1, 2, 36, 37, 20, 21, 22, 23]], np.arange(120), split, chosen.training, 1)
 
     def score(left: int, right: int) -> float:
-        actual = embed(network, sequences, np.array([left, right]))
+        actual = embed(network, texts_by_key(sequences, torch.device("cpu")), np.array([left, right]))
         return network.score(actual.rows(0, 1), actual.rows(1, 2)).item()
 
     expected = 0.0
@@ -134,9 +134,10 @@ def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone(pres
     _, network, sequences = start(preset, ())
     network.eval()
     keys = np.array([31, 4, 119, 4, 60, 7])
-    together = embed(network, sequences, keys)
+    texts_of = texts_by_key(sequences, torch.device("cpu"))
+    together = embed(network, texts_of, keys)
     for row, key in enumerate(keys):
-        alone = embed(network, sequences, keys[row : row + 1])
+        alone = embed(network, texts_of, keys[row : row + 1])
         assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-5), key  # 100 roundings of 2^-24 at most
         scores = network.score_matrix(together, alone)[row]
         assert scores.item() == pytest.approx(network.score(together.rows(row, row + 1), alone).item(), abs=1e-5)

@@ -114,7 +114,7 @@ class BowCNN(MaxCNN):
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
         words, counts = bags(ids, lengths)
-        return Embedding(super().forward(ids, lengths).dense, words, self.bag_weights(words, counts))
+        return Embedding(super().forward(ids, lengths).dense, (words, self.bag_weights(words, counts)))
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """See Encoder."""

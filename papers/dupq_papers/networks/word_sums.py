@@ -46,8 +46,8 @@ def vectors_of(
     with torch.inference_mode():
         for batch_of_texts in in_batches(texts):
             rows: np.ndarray | None = None
-            for batch in batches(TokenIds.of(batch_of_texts), _ROWS):
-                vectors = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
+            for batch in batches(TokenIds.of(batch_of_texts), _ROWS, device=device):
+                vectors = embed(batch.ids, batch.lengths)
                 if rows is None:
                     rows = np.zeros((len(batch_of_texts), vectors.shape[1]))
                 rows[batch.texts] = vectors[: len(batch.texts)].double().cpu().numpy()
