@@ -122,14 +122,13 @@ def test_dropout_of_a_step_is_the_same_for_all_its_texts_and_that_of_texts_is_no
 def test_a_bag_of_words_is_equation_1_of_dos_santos(texts: list[list[int]]) -> None:
     network = small_network("dos santos bow-cnn")
     found = forward(network, texts)
-    assert found.words is not None
-    assert found.weights is not None
+    words, weights = found.bag
     for row, text in enumerate(texts):
         whole = np.zeros(WORDS)
-        for word, weight in zip(found.words[row].tolist(), found.weights[row].tolist(), strict=True):
+        for word, weight in zip(words[row].tolist(), weights[row].tolist(), strict=True):
             whole[word] += weight
         assert whole == pytest.approx(twins.bag(twins.weights_of(network), text), abs=DOUBLE)
-        assert (found.words[row].diff() >= 0).all()
+        assert (words[row].diff() >= 0).all()
 
 
 def test_word_vectors_that_are_fixed_and_weights_that_are_fixed_are_not_learned() -> None:
