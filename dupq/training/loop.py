@@ -71,7 +71,7 @@ Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int
 
 
 def texts_by_key(sequences: Sequences, device: torch.device) -> Texts:
-    """Return the texts of an epoch. A GPU gets all of them: see DeviceTexts, and on the host 4 bytes per id."""
+    """Return the texts of an epoch. A GPU gets all of them (see DeviceTexts); the host needs 8 bytes per id."""
     if not on_device.is_gpu(device):
         return lambda chosen: TokenIds.of([sequences[int(key)] for key in chosen])
     keys = np.array(sorted(sequences), np.int64)

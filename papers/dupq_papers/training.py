@@ -187,7 +187,7 @@ def clip_gradients(network: torch.nn.Module, length: float) -> None:
     if values:
         total = torch.stack([each.double().square().sum() for each in values]).sum().sqrt()
         for each in values:
-            each.mul_((length / total).clamp_max(1))  # a GPU is not waited for
+            each.mul_((length / total).clamp_max(1).nan_to_num(1))  # a GPU is not waited for
 
 
 class Adadelta(Adam):
