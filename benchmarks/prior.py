@@ -1,24 +1,25 @@
-"""Learn the prior of a run's calibration from several sites whose pairs were judged by reading.
+"""Learn the prior of a run's calibration from readings of pairs, a language model's labels, on several sites.
 
     python benchmarks/prior.py --run out/cs/runs --run out/travel/runs … [--leave-out SITE] [--output FILE]
     python benchmarks/prior.py --titles [--leave-out SITE] [--output FILE]
 
 Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000 --set
-run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts, and who gave
-them by which rule. "answer": a good answer to one question serves the asker of the other, judged by title and body,
-without the probability and in random order. Judged were pairs at the top of several orders, and a share of the others
-that falls with their rank: what was chosen by evidence alone does not bend a model of that evidence. Pairs that people
-linked are left out: which duplicates get linked depends on more than the evidence. Of the pairs far below (probability
-under FAR) a hash chooses some that count as different, so that the model holds there too.
+run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the readings, and which
+reader (a language model) made them by which rule; no person confirmed them. "answer": a good answer to one question
+serves the asker of the other, by title and body, without the probability and in random order. The readers got pairs at
+the top of several orders, and a share of the others that falls with their rank: what was chosen by evidence alone does
+not bend a model of that evidence. Pairs that people linked are left out: which duplicates get linked depends on more
+than the evidence. Of the pairs far below (probability under FAR) a hash chooses some that count as different, so that
+the model holds there too.
 
 With --titles it is the prior of titles without bodies, which `dupq.find_duplicates` compares: from the dumps of
-DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": whoever reads the two titles and nothing else takes
-them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
+DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": the reader saw the two titles and nothing else, and
+took them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
 certain (dupq/api/duplicates.py) are left out.
 
-A third of the verdicts, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
-learned from the other sites: how many of its judged pairs are right where so many are expected, and the log loss beside
-that of one constant; then the same over all sites, and over the third that is held out.
+A third of the readings, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
+learned from the other sites: how many of its pairs that were read are right where so many are expected, and the log
+loss beside that of one constant; then the same over all sites, and over the third that is held out.
 """
 
 import argparse
@@ -74,7 +75,7 @@ class Site(NamedTuple):
 
 
 def read_site(uri: str) -> Site:
-    """The pairs of a run, with the verdicts on its site."""
+    """The pairs of a run, with the readings on its site."""
     run = open_run(uri)
     name = min(run.metrics["sites"])
     table = storage.read_table(
@@ -88,7 +89,7 @@ def read_site(uri: str) -> Site:
 
 
 def read_titles(dump: Path) -> Site:
-    """The pairs of a dump's titles, with the verdicts on them."""
+    """The pairs of a dump's titles, with the readings of them."""
     ids, titles = zip(*sorted(titles_of(dump).items()), strict=True)
     compared = compare(list(titles), None, None, "english", 10)
     pairs = pairs_in(compared.evidence)
@@ -109,7 +110,7 @@ def _site(
     verdicts_at: Path,
     far_pairs: int = _FAR_PAIRS,
 ) -> Site:
-    """Those of the pairs that count; `usable` says which may if they are judged, and which if they are not."""
+    """Those of the pairs that count; `usable` says which may if they were read, and which if they were not."""
     place = verdicts_at / f"{name}.tsv"
     verdicts = {tuple(verdict[1:4:2]): verdict.verdict for verdict in parse_verdicts(place.read_text(), str(place))}
     said = np.array([verdicts.get(key, "") for key in keys])
@@ -179,7 +180,7 @@ def learned_from(sites: list[Site]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def scaling(sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and deviations of the features over judged pairs, each site alike; flags stay as they are."""
+    """Means and deviations of the features over pairs that were read, each site alike; flags stay as they are."""
     rows = [site.features[site.is_judged] for site in sites]
     means, squares = (np.mean([(row**power).mean(axis=0) for row in rows], axis=0) for power in (1, 2))
     is_flag = np.array([name in _FLAGS for name in FEATURES])
@@ -187,7 +188,7 @@ def scaling(sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def described(p: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """How a model fares on judged pairs."""
+    """How a model fares on pairs that were read."""
     rate = np.clip(labels.mean(), 1e-3, 1 - 1e-3)
     bins = []
     for low, high in itertools.pairwise(_BINS):

@@ -8,8 +8,9 @@ scores of BM25 and MiniLM are no probabilities, both join as many pairs as dupq 
 `next` are the likeliest pairs of other clusters without a link, one for two clusters, as in a worklist.
 BM25's score is the mean of both directions, each as a share of a question's score for itself; MiniLM's is the cosine.
 
-A pair is right if it is linked as a duplicate or judged the same, in benchmarks/verdicts/SITE.tsv or rivals/SITE.tsv
-there. The latter were given blind to who proposed a pair; no model learned from them. --sheet writes the rest.
+A pair is right if it is linked as a duplicate, or if a reading (a language model's label) calls it the same, in
+benchmarks/verdicts/SITE.tsv or rivals/SITE.tsv there. The reader of rivals/ did not know who proposed a pair; no model
+learned from its readings. --sheet writes the pairs without a reading.
 """
 
 import argparse
@@ -108,7 +109,7 @@ def rankers_of(run: Run, place: Path) -> tuple[np.ndarray, dict[str, Ranker]]:
 
 
 def counted(pairs: np.ndarray, links: np.ndarray, said: dict[tuple[int, int], str]) -> dict[str, int]:
-    """How many pairs there are, and how many of them are judged (or linked), right and linked."""
+    """How many pairs there are, and how many of them have a reading or a link, are right, are linked."""
     linked = are_pairs_among(links, pairs)
     verdicts = np.array([said.get((left, right), "") for left, right in pairs.tolist()], dtype=str)
     judged, right = (verdicts != "") | linked, (verdicts == "same") | linked
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--run", required=True, metavar="URI", help="a finished run on one site")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=URI", help="another run on that site")
     parser.add_argument("--cache", type=Path, default=Path("out/rivals"), help="where MiniLM's embeddings are kept")
-    parser.add_argument("--sheet", type=Path, metavar="FILE", help="where pairs without a verdict go")
+    parser.add_argument("--sheet", type=Path, metavar="FILE", help="where pairs without a reading go")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, beside those of other sites")
     options = parser.parse_args()
     run = open_run(options.run)

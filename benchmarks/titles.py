@@ -6,7 +6,7 @@ The titles are of travel and cs (DUPQ_SHARED_DATA, default: ../shared/data). Thi
 copies and titles with a typing error are the same question; those with other words, numbers, operators or a negation
 are other ones, which may be ranked, and joined if the encoder is sure, but are no near duplicates.
 
-Forty titles of other sites have a paraphrase by a person (paraphrases.tsv); every other one is held out: nothing that
+Forty titles of other sites have a free paraphrase (paraphrases.tsv); every other one is held out: nothing that
 decides was chosen by it.
 
 Of each kind: variants found as exact copies or near duplicates, joined in whatever way, ranked first (no other pair of

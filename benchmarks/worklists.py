@@ -3,9 +3,10 @@
     python benchmarks/worklists.py --run out/cardano/runs [--run …] [--json FILE]
 
 Each run is on one site, by a prior of other sites (benchmarks/prior.py --leave-out SITE, --set calibration.prior=FILE).
-A joined pair is right if it is linked as a duplicate or judged the same; `expected` is the sum of the worklist's
-probabilities. A pair that was judged unsure isn't right. Verdicts are those of benchmarks/verdicts/SITE.tsv, then those
-of worklists-2026-11-27.tsv and rivals/SITE.tsv there, which no prior has learned from.
+A joined pair is right if it is linked as a duplicate, or if a reading (a language model's label) calls it the same;
+`expected` is the sum of the worklist's probabilities. A pair that the reading leaves unsure isn't right. Readings are
+those of benchmarks/verdicts/SITE.tsv, then those of worklists-2026-11-27.tsv and rivals/SITE.tsv there, which no prior
+has learned from.
 """
 
 import argparse
