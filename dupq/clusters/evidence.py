@@ -21,6 +21,7 @@ from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey, are_among
 from dupq.text.languages import numbers_in
 from dupq.text.questions import Terms
+from dupq.text.tokens import without_notes
 
 # Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
 # asker, the questions that it cites.
@@ -88,7 +89,15 @@ def formulas_in(text: str) -> set[str]:
 
 
 def cited_in(body: str, site: str) -> set[str]:
-    """Return the ids of the questions of `site` that a body's HTML links to."""
+    """Return the ids of the questions of `site` that a body's HTML links to, not counting links in notes.
+
+    Who cites a question mostly asks something else; a "Possible Duplicate" note says that this is the same.
+    """
+    linked = _linked_in(body, site)
+    return linked & _linked_in(without_notes(body), site) if linked else linked  # few link to any, and parsing is slow
+
+
+def _linked_in(body: str, site: str) -> set[str]:
     links = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
     return {number for host, number in links if host in ("", site)}
 

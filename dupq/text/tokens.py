@@ -56,7 +56,7 @@ def html_to_text(html: str, code: str) -> str:
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return ""
-    if not html.isascii() or "&#" in html or "duplic" in html.lower():  # "&#" may spell letters as numbers
+    if _may_have_notes(html):
         _remove_duplicate_notes(tree)
     if code != "kept":
         for node in tree.css(_CODE):
@@ -68,12 +68,27 @@ def html_to_text(html: str, code: str) -> str:
     return tree.body.text(separator=" ")
 
 
-def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
+def without_notes(html: str) -> str:
+    """Return a body's HTML without the notes that name a duplicate; the same string if it has none."""
+    if not _may_have_notes(html):
+        return html
+    tree = LexborHTMLParser(html)
+    return tree.html or "" if _remove_duplicate_notes(tree) else html
+
+
+def _may_have_notes(html: str) -> bool:
+    return not html.isascii() or "&#" in html or "duplic" in html.lower()  # "&#" may spell letters as numbers
+
+
+def _remove_duplicate_notes(tree: LexborHTMLParser) -> bool:
+    """Remove the notes of `tree`, and tell whether it had any."""
+    has_notes = False
     for node in chain.from_iterable(map(tree.css, ("blockquote", "p"))):
         text = node.text(separator=" ")
         match = _NOTE.match(text)
         if match and node.css_first("a") is not None:
             node.decompose()
+            has_notes = True
         elif match and match.end() >= len(text.rstrip()):  # a heading, whose links are in the next block
             following = node.next
             while following is not None and following.tag == "-text":
@@ -81,6 +96,8 @@ def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
             if following is not None and following.tag in ("p", "ul", "ol") and following.css_first("a") is not None:
                 following.decompose()
                 node.decompose()
+                has_notes = True
+    return has_notes
 
 
 Markup = Literal["auto", "html", "plain"]

@@ -116,6 +116,52 @@ def test_questions_of_the_site_are_cited_in_several_spellings_and_of_other_hosts
     assert cited_in(html, SITE) == cited
 
 
+SEVERAL = (
+    "<blockquote>\n  <p><strong>Possible Duplicates:</strong><br>\n  "
+    f'<a href="https://{SITE}/questions/12/a">A</a><br>\n  <a href="/questions/13/b">B</a>  </p>\n</blockquote>\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        f'<blockquote><p><strong>Possible Duplicate:</strong><br><a href="http://{SITE}/q/12">A</a></p></blockquote>',
+        "<blockquote><p><strong>Duplicate:</strong><br><a href='/questions/12/a'>A</a></p></blockquote>",
+        f'<p><strong>Possible Duplicate:</strong></p>\n<ul><li><a href="//{SITE}/questions/12">A</a></li></ul>',
+        f'<p>Возможный дубликат: <a href="https://{SITE}/q/12">A</a></p>',
+        '<p>Possible &#68;uplicate: <a href="/q/12">A</a></p>',
+        SEVERAL,
+    ],
+)
+def test_a_note_that_names_a_duplicate_cites_nothing_and_hides_no_link_elsewhere(note: str) -> None:
+    assert cited_in(note.replace("uplica", "uplexa").replace("убликат", "уплет").replace("&#68;", "D"), SITE) >= {"12"}
+    assert cited_in(note + "<p>Why?</p>", SITE) == set()
+    for link in (f'<a href="https://{SITE}/questions/{{}}/a">it</a>', "<a href='/q/{}'>it</a>"):
+        assert cited_in(note + f"<p>How is {link.format(12)} solved, &amp; how is {link.format(14)}?</p>", SITE) == {
+            "12",
+            "14",
+        }
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<p>Not a possible duplicate of <a href="/questions/12/a">this</a>, which asks for less.</p>',
+        '<p>Is it a possible duplicate: <a href="/questions/12/a">this</a>?</p>',
+        '<p>Possible duplicate?</p><p>See <a href="/questions/12/a">this</a>.</p>',
+        '<p>Possible Duplicate: none</p><p>See <a href="/questions/12/a">this</a>.</p>',
+        '<blockquote><p>Duplicates in a list, as in <a href="/questions/12/a">this</a></p></blockquote>',
+    ],
+)
+def test_text_about_duplicates_that_is_no_note_cites(html: str) -> None:
+    assert cited_in(html, SITE) == {"12"}
+
+
+def test_a_note_does_not_make_text_a_link() -> None:
+    """Where a note is cut out, the rest is written anew, with plain quotation marks in its text."""
+    assert cited_in(f"{SEVERAL}<p>&quot;/q/14</p>", SITE) == set()
+
+
 def test_formulas_are_what_stands_between_dollar_signs_without_white_space() -> None:
     assert formulas_in("<p>Is $a + b$ or $$ a+b $$ the same as $c\n d$?") == {"a+b", "cd"}
     assert formulas_in("$$a$$b$$c$$ and \\$5, \\$6") == {"a", "c"}
@@ -191,6 +237,7 @@ SIBLINGS = {"other_numbers": 1, "other_asking": 1}
         ({"owner": "7"}, {"owner": "8"}, {}),
         ({"owner": "Ann"}, {"owner": "Ann"}, {}),
         ({"body_html": LINK}, {}, {"cites": 1}),
+        ({"body_html": f"<p>Possible Duplicate: {LINK}</p>"}, {}, {}),
         ({"body_html": LINK}, {"body_html": LINK}, {"cites": 1}),  # both: one of them the other
         ({}, {"body_html": LINK}, {}),  # itself
         ({"body_html": LINK.replace("2", "3")}, {"body_html": LINK.replace("2", "3")}, {}),  # a third one
