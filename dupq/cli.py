@@ -216,13 +216,18 @@ def _add_gpus(parser: Parser) -> None:
     )
 
 
-def _add_teacher(parser: Parser) -> None:
+def _add_reranker(parser: Parser) -> None:
     parser.add_argument(
-        "--teacher",
-        metavar="MODEL",
-        help="a sentence-transformers model that reads the questions of likely pairs: its folder, an installed package "
-        "that has one, or its name on the Hugging Face hub; its cosine is evidence like any other",
+        "--reranker",
+        metavar="MODEL|none",
+        help="the sentence-transformers model that reads the questions of likely pairs: its folder, an installed "
+        "package that has one, or its name on the Hugging Face hub; default: all-MiniLM-L6-v2 if it is installed",
     )
+    parser.add_argument("--teacher", type=_renamed, help=argparse.SUPPRESS)
+
+
+def _renamed(model: str) -> str:
+    raise argparse.ArgumentTypeError(f"the option is --reranker {model} now; a teacher is what an encoder learns from")
 
 
 def _add_preset(parser: Parser) -> None:
@@ -431,7 +436,7 @@ def _dedup_options(parser: Parser) -> None:
         help="fail, before anything is searched, if the archive has fewer than this share of the --previous run's "
         "questions",
     )
-    _add_teacher(parser)
+    _add_reranker(parser)
     _add_gpus(parser)
     add_shared(parser)
 
@@ -492,7 +497,7 @@ def _from_dump_options(parser: Parser) -> None:
     parser.add_uri("--output", "where the tables, the encoder and the runs go; default: out/ and the dump's name")
     _add_preset(parser)
     _add_truth(parser)
-    _add_teacher(parser)
+    _add_reranker(parser)
     _add_gpus(parser)
     add_shared(parser)
 

@@ -28,7 +28,7 @@ PACKAGES = {  # by the name of the import: the name of the package, and the pip 
     "py7zr": ("py7zr", "jobs"),
     "polars": ("Polars", "tables"),
     "ray": ("Ray", "jobs"),
-    "sentence_transformers": ("sentence-transformers", "teacher"),
+    "sentence_transformers": ("sentence-transformers", "reranker"),
     "simplemma": ("simplemma", "jobs"),
     "textblob": ("TextBlob", "jobs"),
     "torch": ("torch", "jobs"),

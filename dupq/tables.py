@@ -85,7 +85,7 @@ PAIRS = _schema(
     pa.field("text_overlap", pa.float32()),  # the same of title and body; encoder only
     # Jaccard coefficient of the tags; encoder only; null also if neither question has tags
     pa.field("tag_overlap", pa.float32()),
-    pa.field("teacher", pa.float32()),  # cosine by --teacher; null without one, and for unlikely pairs
+    pa.field("reranker", pa.float32()),  # cosine by the reranker; null unless it has read both questions
     _required("joined", pa.bool_()),  # whether both are in one cluster
     pa.field("known_link", pa.bool_()),  # whether people linked them; null: the run had no links, or ignored them
 )
@@ -187,8 +187,8 @@ CONTENTS = _schema(
 )
 
 
-def taught(dimensions: int) -> pa.Schema:
-    """Return the schema of a teacher's vectors of questions, which have length 1."""
+def keyed_vectors(dimensions: int) -> pa.Schema:
+    """Return the schema of a reranker's vectors of questions by key, which have length 1."""
     return _schema(key=pa.int64(), vector=pa.list_(EMBEDDING_TYPE, dimensions))
 
 
@@ -224,8 +224,11 @@ COMPARED = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 # How alike a question's title is to those of its neighbours: clusters/evidence.py, `around`.
 AROUND = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
 
-# A teacher's cosines of the pairs of calibration; null: not read.
-COSINES = _schema(pa.field("teacher", pa.float32()))
+# Candidate pairs of a site by probability: the upper bits of the float32, which keep the order, and how many there are.
+ODDS = _schema(site=pa.int32(), bits=pa.uint32(), pairs=pa.int64())
+
+# The least probability of the pairs of a site whose questions a reranker reads.
+CUTS = _schema(site=pa.int32(), probability=pa.float32())
 
 # Candidate pairs with their evidence and probability.
 SCORED = _schema(
@@ -235,7 +238,7 @@ SCORED = _schema(
     *_schema(title_overlap=pa.float32(), text_overlap=pa.float32()),
     pa.field("tag_overlap", pa.float32()),  # null: neither has tags
     _required("probability", pa.float32()),
-    pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, and for unlikely pairs
+    pa.field("reranker", pa.float32()),  # cosine by the reranker; null unless it has read both questions
 )
 
 # The nearest neighbours of each question, the best first by their exact scores, ties by key.

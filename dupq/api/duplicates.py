@@ -4,7 +4,7 @@
     texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these texts' words
     embeddings ──search_tile──▶    the k nearest of each, exactly
     neighbours ──scored_table──▶   pairs with a probability, by the priors that ship with dupq
-    pairs      ──cosines──▶        with a teacher: its cosines of likely pairs
+    pairs      ──reread──▶         their probability once a sentence model has read both texts, if one is installed
     pairs      ──decide──▶         clusters
 
 These are the steps of a run, on arrays. A run also learns from the known duplicates of its archive.
@@ -23,12 +23,22 @@ from markupsafe import Markup
 from dupq import storage, system
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
-from dupq.clusters.calibration import OF_TITLES, read_prior
+from dupq.clusters.calibration import OF_TITLES, features_of, read_prior
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import Scale, compared, decide, histogram_of, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import around, title_cosines
+from dupq.clusters.reranking import (
+    NEAREST,
+    PAIRS,
+    QUESTIONS_PER_PAIR,
+    SAMPLE,
+    WHOLE,
+    cosines_of,
+    density_of,
+    reread_of,
+)
 from dupq.encoders.saved import Reader
-from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, teacher_vectors
+from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.pairing import near_pairs
@@ -42,7 +52,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import Language
 from dupq.system import require
 from dupq.text import tokens
-from dupq.text.keys import RowsByKey, pairs_in
+from dupq.text.keys import RowsByKey, are_pairs_among, distinct, pairs_in, sample_by_hash
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
 from dupq.training.word_vectors import untrained_reader
@@ -51,7 +61,8 @@ Name = int | str  # a text's id or row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES_FOR_LANGUAGE = 10_000
 _PAIRS_SHOWN = 10
-_MAY_BE_NULL = ("jaccard", "similarity", "teacher")
+_MAY_BE_NULL = ("jaccard", "similarity", "reranker")
+_NO_RERANKER = "none"
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +76,7 @@ class Duplicates:
     encoder: "TextEncoder | Encode | np.ndarray"  # the encoder that was used
     read: tuple[str, ...] = ()  # columns of the table
     not_read: tuple[str, ...] = ()  # other columns that hold text
+    reranker: str | None = None  # the model that read likely pairs
 
     def groups(self) -> list[list[Name]]:
         """Return the clusters of two and more texts, as ids or rows, the largest first."""
@@ -93,7 +105,8 @@ class Duplicates:
         groups, texts = counted(len(self.groups()), "group"), counted(len(self.clusters), "text")
         read = f"; read {', '.join(self.read)}" if self.read else ""
         not_read = f"; not read {', '.join(self.not_read)}" if self.not_read else ""
-        return f"{groups} of duplicates among {texts}: {len(self.keep()):,} to keep{read}{not_read}"
+        reranker = f"; likely pairs read by {self.reranker}" if self.reranker else "; no reranker has read likely pairs"
+        return f"{groups} of duplicates among {texts}: {len(self.keep()):,} to keep{read}{not_read}{reranker}"
 
 
 def find_duplicates(
@@ -104,7 +117,8 @@ def find_duplicates(
     precision: float | None = None,
     k: int = 10,
     language: Language = "auto",
-    teacher: str | os.PathLike[str] | None = None,
+    reranker: str | os.PathLike[str] | None = "auto",
+    teacher: None = None,
     format: "tokens.Markup" = "auto",
 ) -> Duplicates:
     """Find the pairs and clusters of duplicates among some thousand texts.
@@ -125,19 +139,22 @@ def find_duplicates(
 
     Pairs that the encoder finds may join if their probability is at least `threshold`, or with `precision` at least the
     threshold at which that precision is expected. Copies and near duplicates join whatever the threshold is. Each text
-    is compared with its `k` nearest. A `teacher` reads the texts of likely pairs: a sentence-transformers model, given
-    as its folder, a package that has one, or a name on the Hugging Face hub. Raises DupqError with the row of a value
-    that is not a text, or that UTF-8 cannot hold.
+    is compared with its `k` nearest. A `reranker` reads the texts of likely pairs, all if there are up to 2,000, and
+    decides with the other evidence: a sentence-transformers model, given as its folder, a package that has one, or a
+    name on the Hugging Face hub. "auto" is the model that `encoder` names, else all-MiniLM-L6-v2, if it is installed
+    and the texts are English; None is without. Raises DupqError with the row of a value that is not a text, or that
+    UTF-8 cannot hold.
     """
+    if teacher is not None:
+        raise SettingError("find_duplicates: teacher= is reranker= now; a teacher is what an encoder learns from")
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
     chosen_encoder = _encoder(encoder, len(titles))
-    model = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
-    comparison = compare(titles, bodies, chosen_encoder, language, k)
-    scored = scored_table(comparison.evidence, comparison.around, comparison.scale)
+    comparison = compare(titles, bodies, chosen_encoder, language, k, _reranker(reranker, chosen_encoder))
+    scored = scored_table(comparison.evidence, comparison.around, comparison.scale, comparison.read)
     probabilities = scored["probability"].to_numpy()
     histogram = histogram_of(probabilities)
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
@@ -146,15 +163,15 @@ def find_duplicates(
     keys, clusters = with_represented(components(pairs_in(comparison.near)), solved)
     labels = np.arange(len(titles))
     labels[keys] = clusters
-    taught = scored if model is None else _taught(scored, model, inputs, comparison.settings.text.code)
     return Duplicates(
-        in_memory("pairs", _pairs_table(comparison.near, taught, labels, inputs)),
+        in_memory("pairs", _pairs_table(comparison.near, scored, labels, inputs)),
         in_memory("clusters", _clusters_table(labels, inputs)),
         chosen["threshold"],
         chosen["expected_precision"],
         encoder if isinstance(encoder, np.ndarray) else comparison.encoder,
         inputs.read,
         inputs.not_read,
+        None if comparison.reranker is None else comparison.reranker.name,
     )
 
 
@@ -174,12 +191,32 @@ def _encoder(given: object, texts: int) -> TextEncoder | Encode | None:
         is_path = os.path.isabs(uri) or uri.startswith((".", "~"))  # not the name of a model
         if is_path or storage.is_remote(uri) or storage.exists(uri):
             return load_encoder(uri)
-        model = teacher_at(uri, "find_duplicates: encoder=")
-        return lambda texts: teacher_vectors(model, texts, system.CPU).astype(np.float32)
+        return ModelEncoder(reranker_at(uri, "find_duplicates: encoder="))
     if given is None or isinstance(given, TextEncoder) or callable(given):
         return given
     expected = "the address of a saved one, a model's name, a function of texts, or an array of vectors expected"
     raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
+
+
+@dataclass(frozen=True)
+class ModelEncoder:
+    """A sentence-transformers model as an encoder of texts."""
+
+    model: Reranker
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        """Return the model's vector of each text."""
+        return sentence_vectors(self.model, texts, system.CPU).astype(np.float32)
+
+
+def _reranker(given: str | os.PathLike[str] | None, encoder: object) -> Reranker | None:
+    """Return the reranker that `given` names. Raises DupqError if it is missing."""
+    name = None if given is None else os.fspath(given)
+    if name in (None, _NO_RERANKER):
+        return None
+    if name != "auto":
+        return reranker_at(str(name), "find_duplicates: reranker=")
+    return encoder.model if isinstance(encoder, ModelEncoder) else default_reranker()
 
 
 @dataclass(frozen=True)
@@ -193,15 +230,22 @@ class Comparison:
     score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
     encoder: TextEncoder | Encode  # the encoder that was used
     settings: Settings
+    reranker: Reranker | None  # the one that has read texts
+    read: Embeddings | None  # its vectors, by ascending key
 
 
 def compare(
-    titles: list[str], bodies: list[str] | None, encoder: TextEncoder | Encode | None, language: str, k: int
+    titles: list[str],
+    bodies: list[str] | None,
+    encoder: TextEncoder | Encode | None,
+    language: str,
+    k: int,
+    reranker: Reranker | None = None,
 ) -> Comparison:
     """Find the near duplicates among texts, and the `k` nearest of each of the others, with their evidence.
 
     `bodies` are HTML; without an `encoder` it is dupq's own, or one trained on the texts. Titles without bodies have a
-    prior of their own.
+    prior of their own. A `reranker` that does not know the language reads nothing.
     """
     if not isinstance(encoder, TextEncoder) and language == "auto":
         language = language_of(pa.array(titles[:_TITLES_FOR_LANGUAGE], pa.string()))
@@ -219,9 +263,9 @@ def compare(
     rows = np.flatnonzero(represented(every, *components(pairs_in(near))) == every)
     are_titles = table["title"].equals(table["text"])  # no body has a word, or the encoder reads none
     prior = read_prior(OF_TITLES if are_titles else "")
+    texts = reread_texts(titles, bodies or [""] * len(titles), settings.text.code)
     if callable(encoder):
         used: TextEncoder | Encode = encoder
-        texts = teacher_texts(titles, bodies or [""] * len(titles), settings.text.code)
         embedded, measure = Embeddings(rows, _vectors(encoder, texts, table)[rows]), Measure()
     else:
         used = encoder or TextEncoder(_learned(table, settings))
@@ -237,11 +281,47 @@ def compare(
     def evidence_of(pairs: pa.Table) -> pa.Table:
         return compared(pairs, RowsByKey(every), words, rarity)
 
-    def score(pairs: np.ndarray) -> np.ndarray:
-        evidence = evidence_of(unlisted(pairs, embedded, measure))
-        return scored_table(evidence, listed, scale)["probability"].to_numpy()
+    def unlisted_evidence(pairs: np.ndarray) -> pa.Table:
+        return evidence_of(unlisted(pairs, embedded, measure))
 
-    return Comparison(near, evidence_of(undirected(directed)), listed, scale, score, used, settings)
+    evidence, read = evidence_of(undirected(directed)), None
+    if reranker is not None and not reranker.reads(settings.text.language):
+        reranker = None
+    if reranker is not None and len(rows):
+        p = scored_table(evidence, listed, scale)["probability"].to_numpy()
+        sampled = rows if len(rows) <= WHOLE else sample_by_hash(rows, SAMPLE)
+        read, more = _read(reranker, texts, rows, pairs_in(evidence), p)
+        evidence = pa.concat_tables([evidence, unlisted_evidence(more)])
+        cosines, features = cosines_of(read, pairs_in(evidence)), features_of(evidence, listed, scale.reference, k)
+        is_read, density = np.isfinite(cosines), density_of(read.take(np.isin(read.keys, sampled)).vectors)
+        known = features[is_read], cosines[is_read].astype(np.float64)
+        scale = scale._replace(reread=reread_of(prior, *known, density, reranker.is_default))
+
+    def score(pairs: np.ndarray) -> np.ndarray:
+        return scored_table(unlisted_evidence(pairs), listed, scale, read)["probability"].to_numpy()
+
+    return Comparison(near, evidence, listed, scale, score, used, settings, reranker, read)
+
+
+def _read(
+    reranker: Reranker, texts: list[str], rows: np.ndarray, pairs: np.ndarray, p: np.ndarray
+) -> tuple[Embeddings, np.ndarray]:
+    """Return a reranker's vectors of the texts that it reads, as in a run, and the pairs that only it has found.
+
+    `rows` are those that may be read, ascending; `pairs` (int64, (m, 2)) have the probabilities `p`.
+    """
+    is_whole = len(rows) <= WHOLE
+    if not is_whole:
+        likely = np.argsort(-p, kind="stable")[: max(PAIRS, len(rows) // QUESTIONS_PER_PAIR)]
+        rows = distinct(np.append(pairs[likely], sample_by_hash(rows, SAMPLE)))
+    read = Embeddings(rows, sentence_vectors(reranker, [texts[row] for row in rows], system.CPU))
+    if not is_whole:
+        return read, np.zeros((0, 2), np.int64)
+    whole = block(read, Measure())
+    nearest = search_tile(whole, whole, Search(Measure(), NEAREST))[0]
+    ends = np.stack([np.repeat(whole.keys, NEAREST), nearest.others.ravel()], axis=1)
+    found = np.unique(np.sort(ends[ends[:, 1] >= 0], axis=1), axis=0)
+    return read, found[~are_pairs_among(np.unique(pairs, axis=0), found)]
 
 
 def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:
@@ -265,21 +345,6 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     from dupq.training.loop import train_on_texts
 
     return train_on_texts(texts, settings)
-
-
-def _taught(scored: pa.Table, teacher: Teacher, texts: Texts, code: str) -> pa.Table:
-    """Return rows of SCORED with the teacher's cosines of the pairs above the floor."""
-    likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
-    if not len(likely):
-        return scored
-    pairs = pairs_in(scored)[likely]
-    rows = np.unique(pairs)
-    titles, bodies = ([column[row] if column else "" for row in rows] for column in (texts.titles, texts.bodies))
-    vectors = teacher_vectors(teacher, teacher_texts(titles, bodies, code), system.CPU)
-    cosines = np.full(len(scored), np.nan, np.float32)
-    cosines[likely] = cosines_of(rows, vectors, *pairs.T)
-    index = scored.schema.get_field_index("teacher")
-    return scored.set_column(index, "teacher", pa.array(cosines, from_pandas=True))
 
 
 def _settings(encoder: TextEncoder | Encode | None, has_bodies: bool, language: str, k: int) -> Settings:
@@ -309,7 +374,7 @@ def _pairs_table(near: pa.Table, scored: pa.Table, labels: np.ndarray, texts: Te
         "similarity": pairs["similarity"],  # score by the encoder; null unless source is encoder
         "probability": pairs["probability"],
         "joined": labels[left.to_numpy()] == labels[right.to_numpy()],  # whether both are in one cluster
-        "teacher": pairs["teacher"],  # cosine by the teacher; null without one, for unlikely and for near pairs
+        "reranker": pairs["reranker"],  # its cosine; null for pairs that it has not read, and for near pairs
     }
     return _required(pa.table(columns))
 

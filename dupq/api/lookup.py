@@ -63,8 +63,8 @@ class Explanation:
     def evidence(self) -> dict[str, float]:
         """What each kind of evidence added to the log-odds of the pair in the run.
 
-        The values sum to the log-odds; "a teacher" is what no other evidence explains. Raises DupqError if the two are
-        not a candidate pair of the encoder, or if a file that this needs is gone.
+        The values sum to the log-odds; "a reranker's reading" is what no other evidence explains. Raises DupqError if
+        the two are not a candidate pair of the encoder, or if a file that this needs is gone.
         """
         added = weigh(self.run, [(self.left, self.right)])[0]
         if np.isnan(added).any():

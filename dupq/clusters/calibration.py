@@ -1,10 +1,10 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
 The model is logistic, over scale-free evidence (`dupq/clusters/evidence.py`), and was learned from pairs of several
-sites that people judged by reading (prior.json). An archive's own links and verdicts move its intercept, each
-coefficient, and a slope that all coefficients share: archives differ most in how common duplicates are and in how well
-evidence separates them from others. All have Gaussian priors, so few links move little. An archive that is unlike the
-prior's sites and has many links may move further (`fit`).
+sites that language models read and judged (prior.json, benchmarks/verdicts). An archive's own links and verdicts move
+its intercept, each coefficient, and a slope that all coefficients share: archives differ most in how common duplicates
+are and in how well evidence separates them from others. All have Gaussian priors, so few links move little. An archive
+that is unlike the prior's sites and has many links may move further (`fit`).
 
 Own pairs count only where the prior thinks a duplicate possible (NEAR). The many pairs far below decide nothing, and
 their number would bend a model that is a little wrong there.
@@ -68,6 +68,7 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "one links to the other": ("cites",),
     "how rare duplicates are": (),  # the intercept
 }
+REREAD = ("cosine", "log_odds", "other_date", "series", "other_asking", "cites", "same_asker")  # with a reranker
 NEAR = 0.01  # the prior's probability from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient of pairs without tags: the mean of near neighbours on other sites
@@ -106,9 +107,10 @@ class Model:
         Where texts are titles alone, and these ask the same, that raises the log-odds of pairs that are not far from
         open.
         """
-        return np.asarray(expit(self.log_odds(features) + self._moves(pairs, features)))
+        return np.asarray(expit(self.log_odds(features) + self.moves(pairs, features)))
 
-    def _moves(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
+    def moves(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
+        """Return what titles that ask the same add to the log-odds of rows of COMPARED (float64, (n,))."""
         is_open = self.probabilities(features) >= _LEAST_OPEN
         return self.same_asking * np.where(is_open, pairs["same_asking"].to_numpy(), 0.0)
 
@@ -123,7 +125,7 @@ class Model:
     def added(self, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
         """Return what each of KINDS adds to the log-odds of rows of COMPARED (float64, (n, kinds))."""
         terms = designed(features, self.centres, self.scales) * self.coefficients
-        terms[:, FEATURES.index("other_asking")] += self._moves(pairs, features)
+        terms[:, FEATURES.index("other_asking")] += self.moves(pairs, features)
         columns = [[FEATURES.index(name) for name in names] or [len(FEATURES)] for names in KINDS.values()]
         return np.stack([terms[:, indices].sum(axis=1) for indices in columns], axis=1)
 
@@ -151,7 +153,7 @@ class Prior(NamedTuple):
     slope_spread: float  # of the log of its slope round 0
     coefficient_spread: float  # of each of its coefficients round the model's times the slope
     linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
-    teacher: np.ndarray  # (3,): coefficients of `teacher_features` and an intercept
+    reread: "RereadPrior"  # of the probability once a reranker has read both questions
     sites: tuple[str, ...] = ()  # that it was learned on
 
 
@@ -167,6 +169,7 @@ class Calibrated(TypedDict):
     sampled_questions: int
     own_share: float
     prior_sites: list[str]
+    titles_only: bool  # whether no question of the sample has a body: then the prior is that of titles
     fitness: Mapping[str, object]  # of the encoder on this archive
 
 
@@ -308,6 +311,22 @@ _REMEDY = "make it anew with benchmarks/prior.py"
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class RereadPrior(TypedDict):
+    """What was learned of a reranker's cosines: the entry `reranker` of a prior's file (dupq/clusters/reranking.py)."""
+
+    weights: str  # sha256 of the reranker's weights
+    features: list[str]
+    coefficients: list[FiniteFloat]  # of the features, and an intercept
+    intercept_spread: _Positive
+    slope_spread: _Positive
+    coefficient_spread: _Positive
+    mean: FiniteFloat  # of cosines, over the pairs that a run is calibrated on
+    spread: _Positive
+    tail: _Positive  # pairs that are alike per related pair, in archives with hardly any duplicates
+    share: _Positive  # of alike pairs that are duplicates there
+    error: _Positive  # spread of ln (right / expected) in the first fifty pairs of sites left out
+
+
 class _Entries(TypedDict):
     """A prior's file."""
 
@@ -319,7 +338,7 @@ class _Entries(TypedDict):
     slope_spread: _Positive
     coefficient_spread: _Positive
     linked: list[_Positive]
-    teacher: list[FiniteFloat]
+    reranker: RereadPrior
     sites: list[str]
     same_asking: NotRequired[FiniteFloat]
 
@@ -328,59 +347,13 @@ def read_prior(uri: str = "") -> Prior:
     """Return the prior at `uri`, or dupq's own. Raises DupqError if it was made for other features."""
     uri = uri or str(_SHIPPED / "prior.json")
     values = read_as(uri, _Entries, _REMEDY)
-    lengths = [len(values[name]) for name in ("centres", "scales", "coefficients", "linked", "teacher")]
-    features = len(FEATURES)
-    if tuple(values["features"]) != FEATURES or lengths != [features, features, features + 1, 2, 3]:
+    lengths = [len(values[name]) for name in ("centres", "scales", "coefficients", "linked")]
+    features, reread = len(FEATURES), values["reranker"]
+    if tuple(values["features"]) != FEATURES or lengths != [features, features, features + 1, 2]:
         raise DupqError(f"{uri}: made for other features; {_REMEDY}")
+    if tuple(reread["features"]) != REREAD or len(reread["coefficients"]) != len(REREAD) + 1:
+        raise DupqError(f"{uri}: its entry 'reranker' was made for other features; {_REMEDY}")
     a, b = map(float, values["linked"])
     model = Model.from_dict({**values, "linked_share": a / (a + b)})
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
-    return Prior(model, *spreads, (a, b), np.array(values["teacher"], np.float64), tuple(values["sites"]))
-
-
-# A teacher's cosine as evidence: it moves the log-odds that all other evidence gives a pair.
-#
-# This is a logistic model over two features. Like the first one it was learned on other sites (prior.json) and is moved
-# by this archive's known duplicates and verdicts. Models and archives differ in the mean and the spread of cosines, so
-# a cosine counts in standard deviations over the pairs that a run is calibrated on.
-
-SCALES = np.array([3.0, 1.0])  # of log-odds and scaled cosine; `designed` clips at three, so certain is 9
-_CENTRES, _LEAST_SPREAD = np.zeros(2), 1e-3
-
-
-class TeacherModel(NamedTuple):
-    """The model that adds a teacher's cosine to all other evidence."""
-
-    mean: float  # of cosines in this archive
-    spread: float  # their standard deviation
-    log_odds: float  # coefficient of the log-odds by all other evidence, divided by SCALES
-    cosine: float  # coefficient of the scaled cosine
-    intercept: float
-
-    def probabilities(self, p: np.ndarray, cosines: np.ndarray) -> np.ndarray:
-        """Return the probability (float64) of pairs that have `p` by all other evidence; `p` if a cosine is NaN."""
-        is_read = np.isfinite(cosines)
-        features = teacher_features(p[is_read], cosines[is_read], self.mean, self.spread)
-        moved = p.astype(np.float64)
-        moved[is_read] = expit(designed(features, _CENTRES, SCALES) @ [self.log_odds, self.cosine, self.intercept])
-        return moved
-
-
-def teacher_features(p: np.ndarray, cosines: np.ndarray, mean: float, spread: float) -> np.ndarray:
-    """Return log-odds and scaled cosines of pairs (float64, (n, 2))."""
-    return np.stack([logit(np.clip(p.astype(np.float64), 1e-9, 1 - 1e-9)), (cosines - mean) / spread], axis=1)
-
-
-def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: Prior) -> TeacherModel:
-    """Fit the model to this archive's calibration pairs: labels, `p` by all other evidence, and cosines.
-
-    Pairs whose cosine is NaN are left out; without any other pair the model is the prior's.
-    """
-    rows = np.flatnonzero(np.isfinite(cosines))
-    if not len(rows):
-        return TeacherModel(0.0, 1.0, *prior.teacher.tolist())
-    p, cosines = p[rows], cosines[rows].astype(np.float64)
-    mean, spread = float(cosines.mean()), max(float(cosines.std()), _LEAST_SPREAD)
-    read = Labelled(teacher_features(p, cosines, mean, spread), *(column[rows] for column in labelled[1:]))
-    start = replace(prior.model, centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
-    return TeacherModel(mean, spread, *fit(read, prior._replace(model=start)).coefficients.tolist())
+    return Prior(model, *spreads, (a, b), reread, tuple(values["sites"]))

@@ -7,7 +7,7 @@ likely. The likeliest pairs that are not joined make the worklist.
 lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
 NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
 CANDIDATES           ──compared──▶      rows of COMPARED
-COMPARED             ──scored_table──▶  rows of SCORED
+COMPARED             ──scored_table──▶  rows of SCORED, with a reranker's vectors if it has read the questions
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,12 @@ from dupq.clusters.calibration import Calibrated, Model, features_of
 from dupq.clusters.components import components, connected
 from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared
 from dupq.clusters.partition import partition
+from dupq.clusters.reranking import Reread, cosines_of, probability_with
 from dupq.neighbours.candidates import Nearest, as_neighbours
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among
+from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among, pairs_in
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
 
@@ -40,6 +41,7 @@ class Scale(NamedTuple):
     model: Model
     reference: np.ndarray  # best scores of questions, ascending
     k: int  # neighbours of a question
+    reread: Reread | None = None  # where a reranker has read both questions
 
 
 def ranked(keys: np.ndarray, nearest: Nearest, measure: Measure, kind: type = np.float32) -> pa.Table:
@@ -74,9 +76,16 @@ def scale_of(calibration: Calibrated, k: int) -> Scale:
     return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 
 
-def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
-    """Score rows of COMPARED, given the rows of AROUND of their questions; returns rows of SCORED."""
-    p = scale.model.probabilities_of(pairs, features_of(pairs, around, scale.reference, scale.k))
+def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale, read: Embeddings | None = None) -> pa.Table:
+    """Score rows of COMPARED, given the rows of AROUND of their questions; returns rows of SCORED.
+
+    `read` are a reranker's vectors of those questions that it has read, by ascending key.
+    """
+    features, cosines = features_of(pairs, around, scale.reference, scale.k), np.full(len(pairs), np.nan, np.float32)
+    p = scale.model.probabilities_of(pairs, features)
+    if read is not None and scale.reread is not None:
+        cosines = cosines_of(read, pairs_in(pairs))
+        p = probability_with(scale.reread, scale.model, pairs, features, p, cosines)
     ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
@@ -84,7 +93,7 @@ def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale) -> pa.Table:
         *(pairs[name].combine_chunks() for name in ("title_cosine", "text_cosine")),
         pa.array(tags, mask=np.isnan(tags)),
         p.astype(np.float32),
-        pa.nulls(len(p), pa.float32()),
+        pa.array(cosines, from_pandas=True),
     ]
     return pa.table(columns, schema=SCORED)
 
@@ -301,8 +310,8 @@ class Wording:
         has_bodies = pair["text_overlap"] != pair["title_overlap"]
         if has_bodies and (pair["text_overlap"] or 0) >= _ALIKE:
             parts.append("texts much alike")
-        if pair["teacher"] is not None:
-            parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")
+        if pair["reranker"] is not None:
+            parts.append(f"the reranker's cosine is {pair['reranker']:.2f}")
         if pair["rank"] is not None:
             parts.append(f"{_ordinal(pair['rank'])}nearest of {self._questions:,}")
         elif pair["source"] == "encoder":

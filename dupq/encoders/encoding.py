@@ -48,7 +48,7 @@ def network_settings(section: EncoderSettings) -> NetworkSettings:
         if name not in fields:
             read = ", ".join(fields)
             raise SettingError(f"setting 'encoder.{name}': encoder.kind={kind} does not read it; it reads {read}")
-    return allowed[kind].read(section.model_dump(), "encoder")
+    return allowed[kind].parse(section.model_dump(), "encoder")
 
 
 def learns_without_links(settings: Settings) -> bool:

@@ -255,7 +255,7 @@ class NetworkSettings(EncoderSettings, abc.ABC):
 
     def to_section(self) -> EncoderSettings:
         """Return the section `encoder` of a job's settings."""
-        return EncoderSettings.read(self.model_dump())
+        return EncoderSettings.parse(self.model_dump())
 
     def resolved(self) -> Self:
         """Return the settings with absolute paths. Raises DupqError if a file or package of the network is missing."""

@@ -1,4 +1,4 @@
-"""Texts, embeddings and a teacher's vectors that a run takes from an earlier one, for unchanged questions.
+"""Texts, embeddings and a reranker's vectors that a run takes from an earlier one, for unchanged questions.
 
 A shard's questions are searched in the earlier files whose range of ids overlaps its own: both are sorted, or nearly
 so. At most 8 files are read; the others are counted as left out. The answer is that of a run without an earlier one,
@@ -100,12 +100,12 @@ def earlier_embeddings(since: RunFiles | None, made_as: Mapping[str, object], te
 
 
 def earlier_vectors(since: RunFiles | None, made_as: Mapping[str, object]) -> Earlier | None:
-    """Return the teacher's vectors of the run `since`; None if they cannot be used."""
+    """Return the reranker's vectors of the run `since`; None if they cannot be used."""
     if since is None:
         return None
-    record, contents, vectors = since.teacher
+    record, contents, vectors = since.reranker
     texts = read_or_none(since.texts_made_as, dict[str, Any])  # they name the sites of its keys
-    if not texts or not record_if_usable(since, "teacher", record, made_as, contents, vectors):
+    if not texts or not record_if_usable(since, "rerank", record, made_as, contents, vectors):
         return None
     return Earlier("", contents, vectors, _spans(contents, texts["sites"]))
 

@@ -96,6 +96,11 @@ def gathered(blocks: list[Embeddings]) -> Embeddings:
     return every.take(np.argsort(every.keys, kind="stable"))
 
 
+def vectors_in(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of lists of one length as float16, a row each."""
+    return np.asarray(pc.list_flatten(column).to_numpy().astype(np.float16).reshape(-1, column.type.list_size))
+
+
 _EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
 
 
@@ -108,8 +113,7 @@ def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
         if name not in table.column_names:
             raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
-    dimensions = table.schema.field("embedding").type.list_size
-    vectors = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float16).reshape(-1, dimensions)
+    vectors = vectors_in(table["embedding"])
     wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
     if len(wrong):
         raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")

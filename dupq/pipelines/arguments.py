@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from dupq.dump.reading import Ingest
     from dupq.dump.sites import FoundSites
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "reranker", "clusters", "run")
 # near_duplicates: what hard negatives must not be; encode: batches of the development measure
 _TRAINING_READS = ("text", "near_duplicates", "word_vectors", "encoder", "title_body", "teacher", "training", "encode")
+NO_RERANKER = "none"
 _NOT_READ = "not read by this job"
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
 _BASELINES_READ = ("text", "training", "evaluation")  # training: how the questions are split
@@ -222,7 +223,7 @@ class DedupJob:
     gates: Gates = Gates()
     skipped: tuple[str, ...] = ()  # question shards to leave out, by their paths below `questions`
     gpus: int | None = None  # at most; None: all of the cluster's
-    teacher: str | None = None  # a sentence-transformers model: folder, package, or name on the hub
+    reranker: str | None = None  # a sentence-transformers model, or "none"; None: the default one if it is installed
 
     def check(self) -> Settings:
         """Return the settings. Raises DupqError for a wrong argument, input or setting."""
@@ -245,7 +246,7 @@ class DedupJob:
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
         check_free_settings(settings)
-        check_teacher(self.teacher)
+        check_reranker(self.reranker)
         check_encoder(self.encoder, sites)
         return settings
 
@@ -272,12 +273,12 @@ def check_free_settings(settings: Settings) -> None:
         read_prior(settings.calibration.prior)
 
 
-def check_teacher(name: str | None) -> None:
-    """Raise DupqError for a teacher that is missing or cannot be read."""
-    if name is not None:
-        from dupq.encoders.sentence_models import teacher_at
+def check_reranker(name: str | None) -> None:
+    """Raise DupqError for a reranker that is named, but missing or not readable."""
+    if name not in (None, NO_RERANKER):
+        from dupq.encoders.sentence_models import reranker_at
 
-        teacher_at(name, "--teacher ")
+        reranker_at(str(name), "--reranker ")
 
 
 @dataclass(frozen=True)
@@ -332,7 +333,7 @@ class FromDumpJob:
     truth: str | None = None
     assignments: tuple[str, ...] = ()
     gpus: int | None = None  # at most, in training and dedup; None: all of the cluster's
-    teacher: str | None = None  # of dedup
+    reranker: str | None = None  # of dedup
     site: str | None = None
     columns: Columns = BY_NAME  # of tables from elsewhere
 
@@ -342,7 +343,7 @@ class FromDumpJob:
         settings = config.assign_free(config.load(self.preset), self.assignments, read, "not read by these jobs")
         if self.truth is not None:
             read_truth(self.truth)  # raises for a wrong line
-        check_teacher(self.teacher)
+        check_reranker(self.reranker)
         checked = self.ingest_job().check()
         known = {site.site for site in checked.dumps.sites} | all_counts(storage.absolute(self.output)).keys()
         check_sites(settings.neighbours.sites, known)

@@ -10,7 +10,7 @@
     neighbours  ──calibrate──▶        the probability of a pair in this archive, fitted on a sample
     neighbours  ──beyond_lists──▶     likely pairs in which neither question lists the other
     neighbours  ──pairs──▶            the evidence and the probability of all pairs
-    pairs       ──teacher──▶          with --teacher: the probability of likely pairs again, with its cosine
+    pairs       ──rerank──▶           the probability of likely pairs again, once a sentence model has read them
     pairs       ──partition──▶        the threshold for the wanted precision, and the best partition above it
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run; the worklist
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
@@ -28,10 +28,11 @@ import math
 
 from dupq.archive import partitions
 from dupq.clusters.decision import scale_of
-from dupq.clusters.steps import ask_teacher as teacher
 from dupq.clusters.steps.calibrate import calibrate
 from dupq.clusters.steps.decide import Candidates, Known, decide, make_terms, score_pairs
 from dupq.clusters.steps.make_clusters import Decided, Work, cluster
+from dupq.clusters.steps.rerank import COLUMNS as READ_COLUMNS
+from dupq.clusters.steps.rerank import Reading, rerank
 from dupq.encoders.saved import read_measure, read_split
 from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
 from dupq.errors import LeaseError
@@ -129,21 +130,21 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     run.do(
         "beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped="work/neighbours/beyond"
     )
-    scored, around = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
+    pairs = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
 
-    if opened.teacher is not None:
-        reading = teacher.Reading(opened.teacher, settings.text.code, sites.names)
-        shown = dataclasses.replace(questions, columns=teacher.COLUMNS)
+    candidates = Candidates(pairs.scored, pairs.around, terms, Table(files.embeddings, None, questions.partitions))
+    if opened.reranker is not None:
+        reading = Reading(opened.reranker, settings.text.code, opened.read_sites, settings.reranker.read == "all")
+        shown = dataclasses.replace(questions, columns=READ_COLUMNS)
         hashes = Table(files.contents, CONTENTS, questions.partitions).only(*CONTENT_HASHES.names)
-        to_read = (scored, sampled), shown, hashes, reading, gpus, calibration.prior, previous
-        run.do("teacher", teacher.ask_teacher, *to_read)
-        scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
+        to_read = pairs, candidates, scale, sampled, model, shown, hashes, request, reading, calibration.prior, previous
+        candidates, scale = run.make("rerank", rerank, *to_read)
 
-    candidates = Candidates(scored, around, terms, Table(files.embeddings, None, questions.partitions))
     target = settings.calibration.precision, settings.clusters.threshold
     thresholds, labels, joined = run.make("partition", decide, candidates, target, texts, known, measure, scale)
-    decided = Decided(labels, scored, joined, verified, thresholds["chosen"]["threshold"])
-    linked = scale.model.linked_share if model["development_links"] else 0.0  # unknown without such links
+    decided = Decided(labels, candidates.scored, joined, verified, thresholds["chosen"]["threshold"])
+    share = (scale.reread or scale.model).linked_share
+    linked = share if model["development_links"] else 0.0  # unknown without such links
     work = Work(settings.clusters.worklist, rows, k, language, linked)
     tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
 

@@ -5,25 +5,39 @@ shards are pinned, and the files that are read more than once are listed with th
 """
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dupq import storage
 from dupq.archive import Input, Shard, answer_shards, content_of, input_files, pinned, question_shards
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_settings
-from dupq.encoders.sentence_models import Teacher, model_fingerprint, model_folder, teacher_at
+from dupq.encoders.sentence_models import (
+    DEFAULT,
+    MULTILINGUAL,
+    Reranker,
+    default_reranker,
+    files_of,
+    model_fingerprint,
+    model_folder,
+    reranker_at,
+)
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.job.run import Run
 from dupq.job.tasks import Report
-from dupq.pipelines.arguments import DedupJob, EvaluationJob, TrainingJob
+from dupq.pipelines.arguments import NO_RERANKER, DedupJob, EvaluationJob, TrainingJob
+from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import built_on, previous_run
-from dupq.runs.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, TEACHER_VERSIONS, TRAINING_VERSIONS
+from dupq.runs.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, RERANKER_VERSIONS, TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
-from dupq.text.steps import language_of_shards
+from dupq.text.steps import language_of_shards, languages_of_sites
 from dupq.training.start import base_fingerprint
+
+_log = logging.getLogger(__name__)
+_SITES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,8 @@ class OpenedDedup(Opened):
     """An opened nightly run."""
 
     job: DedupJob  # with the folders that its encoder and earlier run resolve to
-    teacher: Teacher | None
+    reranker: Reranker | None  # the run's copy of it
+    read_sites: tuple[str, ...]  # whose language it reads
     verdicts: list[Verdict]  # the last one on each pair
     contradicted: int  # verdicts that a later one on the same pair replaced
 
@@ -61,23 +76,25 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
     encoder, description = _pinned_encoder(job, settings), read_description(job.encoder)
     optional = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": settings.calibration.prior}
     copied = {"encoder": encoder} | {name: input_files(uri, name) for name, uri in optional.items() if uri}
-    teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
+    reranker, read_sites = _reranker_of(job, shards)
+    copied |= {"reranker": files_of(reranker, "reranker")} if reranker else {}
     verdicts, contradicted = last_verdicts(job.verdict_files(job.previous))
     made_from: dict[str, object] = {
         "encoder": _encoder_content(description["fingerprint"], encoder),
         "questions": content_of(job.questions, shards),
     }
-    rest = {"skipped_shards": sorted(job.skipped), "teacher": teacher and teacher.fingerprint, "judged": verdicts}
+    rest = {"skipped_shards": sorted(job.skipped), "judged": verdicts}
+    rest |= {"reranker": reranker and reranker.fingerprint, "read_sites": read_sites}
     made_from |= {name: value for name, value in rest.items() if value}
     language = description["metrics"].get("language")  # in words, with how training determined it
 
     def run_of(job: DedupJob) -> Run:
         earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
-        versions = DEDUP_VERSIONS | (TEACHER_VERSIONS if job.teacher else {})
+        versions = DEDUP_VERSIONS | (RERANKER_VERSIONS if reranker else {})
         uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
         uris |= {"previous": job.previous, "verdicts": job.verdicts}
         inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}
-        inputs |= {"teacher": job.teacher} if job.teacher else {}
+        inputs |= {"reranker": reranker.name} if reranker else {}
         inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
         return Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
 
@@ -88,7 +105,39 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
         own = run_of(original)
         if own.uri == job.previous:
             job, run = original, own
-    return OpenedDedup(run, settings, tuple(shards), sites, job, teacher, verdicts, contradicted)
+    if reranker is not None:
+        reranker = reranker._replace(folder=str(run.copy_of("reranker")))
+    return OpenedDedup(run, settings, tuple(shards), sites, job, reranker, read_sites, verdicts, contradicted)
+
+
+def _reranker_of(job: DedupJob, shards: Sequence[Shard]) -> tuple[Reranker | None, tuple[str, ...]]:
+    """Return the reranker of a job, and the sites in a language that it reads; None and no site if there is none.
+
+    Raises DupqError for a named one that is missing, and if the earlier run had one and this machine has not.
+    """
+    if job.reranker == NO_RERANKER:
+        return None, ()
+    reranker = default_reranker() if job.reranker is None else reranker_at(job.reranker, "--reranker ")
+    if reranker is None:
+        had = FinishedRun(job.previous).manifest["inputs"].get("reranker") if job.previous else None
+        remedy = "pip install 'dupq[reranker]' brings both"
+        if had:
+            raise DupqError(
+                f"{job.previous}: this run had the reranker {had}, and {DEFAULT} or sentence-transformers is missing "
+                f"here; {remedy}, and --reranker none goes on without"
+            )
+        _log.info(f"no reranker reads the likely pairs: {DEFAULT} or sentence-transformers is missing; {remedy}")
+        return None, ()
+    languages = languages_of_sites(shards)
+    others = {site: language for site, language in languages.items() if not reranker.reads(language)}
+    if others:
+        shown = ", ".join(f"{site} ({language})" for site, language in sorted(others.items())[:_SITES_SHOWN])
+        more = f" and {len(others) - _SITES_SHOWN} more" if len(others) > _SITES_SHOWN else ""
+        _log.info(
+            f"{shown}{more}: not read, as {reranker.name} reads English; --reranker {MULTILINGUAL} reads 50 languages"
+        )
+    read = tuple(sorted(languages.keys() - others.keys()))
+    return (reranker, read) if read else (None, ())
 
 
 @dataclass(frozen=True)

@@ -293,12 +293,12 @@ def tidy(run: str, really: bool = True) -> int:
     """Remove the files of a finished run's work that nothing reads later; return the bytes. Without `really`, only
     count.
 
-    A later run with --previous reads the texts, the lists, a teacher's vectors and the records of how they were made;
+    A later run with --previous reads the texts, the lists, a reranker's vectors and the records of how they were made;
     `Run.at` reads the calibration and the rarities; look-ups with datasketch read the signatures.
     """
     files = RunFiles(run)
     kept = [files.texts, files.contents, files.texts_made_as, files.encoded_as, files.request, files.nearest]
-    kept += [files.calibration, files.rarities, files.signatures, *files.teacher]
+    kept += [files.calibration, files.rarities, files.signatures, *files.reranker, files.reread]
     return clear(files.path("work"), kept, really)
 
 

@@ -43,7 +43,7 @@ DEDUP_VERSIONS = {
     "encode": 2,
     "terms": 3,
     "neighbours": 6,
-    "calibrate": 9,
+    "calibrate": 10,
     "beyond_lists": 1,
     "pairs": 4,
     "partition": 3,
@@ -51,7 +51,7 @@ DEDUP_VERSIONS = {
     "evaluate": 11,
     "review": 4,
 }
-TEACHER_VERSIONS = {"teacher": 2}  # the additional stage of a run with a teacher
+RERANKER_VERSIONS = {"rerank": 1}  # the additional stage of a run with a reranker
 EVALUATION_VERSIONS = {"inputs": 1, "texts": 3, "encode": DEDUP_VERSIONS["encode"]}
 
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
@@ -100,6 +100,7 @@ class Inputs(TypedDict):
     links: NotRequired[str | None]
     encoder: NotRequired[str | None]
     truth: NotRequired[str | None]
+    reranker: NotRequired[str | None]  # its name
     language: NotRequired[str | None]  # of the texts and how it was determined, in words
 
 
@@ -256,6 +257,7 @@ class RunFiles:
     encoded_as = _Below("work", "encoded_as.json")  # what they were made by
     nearest = _Below("work", "neighbours", "nearest")  # each question's list
     directed = _Below("work", "neighbours", "directed")  # the rows for `pairs`
+    reread = _Below("work", "rerank", "model.json")  # the model of a probability by a reranker's cosine
     request = _Below("work", "neighbours", "asked.json")  # the search request; written when it is answered
 
     def path(self, *names: str) -> str:
@@ -263,9 +265,9 @@ class RunFiles:
         return storage.join(self.uri, *names)
 
     @property
-    def teacher(self) -> tuple[str, str, str]:
-        """The URIs of what a teacher's vectors were made by, of the hashes of their questions, and of the vectors."""
-        folder = self.path("work", "teacher")
+    def reranker(self) -> tuple[str, str, str]:
+        """The URIs of what a reranker's vectors were made by, of the hashes of their questions, and of the vectors."""
+        folder = self.path("work", "rerank")
         return f"{folder}/made_as.json", f"{folder}/contents", f"{folder}/vectors"
 
 

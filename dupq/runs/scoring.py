@@ -6,6 +6,7 @@ questions, and a question lists it if it is nearer than the last one on its own 
 word rarities is ignored.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -15,21 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import logit
 
-from dupq import storage
+from dupq import storage, system
 from dupq.clusters.calibration import FEATURES, KINDS, features_of
 from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted
 from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of, marks_of, with_askers
+from dupq.clusters.reranking import Reread, cosines_of
 from dupq.encoders.saved import read_measure
+from dupq.encoders.sentence_models import Reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError
 from dupq.near_duplicates.asking import TitleComparer, signs_of
-from dupq.neighbours.embeddings import Neighbours, embeddings_of, gathered
-from dupq.runs.reader import SITE, Key, Run, may_be
+from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
+from dupq.runs.reader import SITE, Key, Run, may_be, stored
 from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
 from dupq.text.questions import tags_of, terms_of, texts_table
 
-WEIGHED = (*KINDS, "a teacher")  # evidence; the rest of a probability is the teacher's
+_log = logging.getLogger(__name__)
+WEIGHED = (*KINDS, "a reranker's reading")  # evidence; the rest of a probability is the reranker's
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
 PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
 _QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
@@ -106,7 +110,8 @@ class Scorer:
     def __init__(self, run: Run, sites: Sites, pairs: EncoderPairs) -> None:
         """Use at least those `pairs` of the run that contain a question to be scored."""
         layout = RunFiles(run.uri)
-        self._calibration, self._rarities = layout.calibration, layout.rarities
+        self._calibration, self._rarities, self._reread = layout.calibration, layout.rarities, layout.reread
+        self._made_as, _, self._vectors = layout.reranker
         self._run, self._sites, self.pairs = run, sites, pairs
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
@@ -171,6 +176,12 @@ class Scorer:
         added = np.full((len(pairs), len(KINDS)), np.nan)
         features = features_of(evidence, self._around(evidence), scale.reference, scale.k)
         added[are_there] = scale.model.added(evidence, features)
+        if scale.reread is not None:
+            is_read = np.isfinite(cosines_of(self._read(evidence), pairs_in(evidence)))
+            rows = pa.array(np.flatnonzero(is_read))
+            added[np.flatnonzero(are_there)[is_read]] = scale.reread.added(
+                scale.model, evidence.take(rows), features[is_read]
+            )
         rest = logit(np.clip(self.pairs.probabilities[own].astype(np.float64), 1e-7, 1 - 1e-7)) - added.sum(axis=1)
         return np.concatenate([added, rest[:, None]], axis=1)
 
@@ -192,8 +203,37 @@ class Scorer:
         """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
         evidence, are_there = self._compared(candidates, new)
         probabilities = np.full(len(candidates), np.nan, np.float32)
-        probabilities[are_there] = scored_table(evidence, self._around(evidence), self._scale())["probability"]
+        scale, around = self._scale(), self._around(evidence)
+        read = None if scale.reread is None else self._read(evidence, new)
+        probabilities[are_there] = scored_table(evidence, around, scale, read)["probability"]
         return probabilities
+
+    def _read(self, evidence: pa.Table, new: pa.Table | None = None) -> Embeddings:
+        """Return a reranker's vectors of the questions in rows of COMPARED that it has read, and of `new` texts."""
+        ends = np.unique(pairs_in(evidence))
+        names, numbers = self._sites.unpack(ends[ends >= 0])
+        rows = stored(self._vectors).arrow(None, may_be(list(zip(names, numbers.tolist(), strict=True))))
+        read = embeddings_of(rows, self._sites, self._vectors)
+        reranker = self._reranker if new is not None and len(read.keys) else None
+        if reranker is not None and new is not None:
+            texts = reread_texts(new["title"].to_pylist(), new["body_html"].to_pylist(), self._text.code)
+            vectors = sentence_vectors(reranker, texts, system.CPU)
+            read = Embeddings(np.append(read.keys, np.arange(-len(new), 0)), np.concatenate([read.vectors, vectors]))
+        return read.take(np.argsort(read.keys))
+
+    @cached_property
+    def _reranker(self) -> Reranker | None:
+        """The run's reranker on this machine; None, with a line, if it is missing or another one."""
+        name = str(self._run.manifest["inputs"].get("reranker"))
+        try:
+            reranker = reranker_at(name, "the run's reranker ", may_load=False)
+        except DupqError as error:
+            _log.warning(f"new texts are not read by a reranker: {error}")
+            return None
+        if reranker.fingerprint != storage.read_json(self._made_as)["model"]:
+            _log.warning(f"new texts are not read by a reranker: {name} is another model here than in {self._run.uri}")
+            return None
+        return reranker
 
     def _around(self, evidence: pa.Table) -> pa.Table:
         """Return AROUND of the questions in rows of COMPARED, and of the new texts (negative keys) that list others."""
@@ -204,7 +244,10 @@ class Scorer:
         return around(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
     def _scale(self) -> Scale:
-        return scale_of(storage.read_json(self._calibration), self._k)
+        scale = scale_of(storage.read_json(self._calibration), self._k)
+        if not storage.exists(self._reread):
+            return scale
+        return scale._replace(reread=Reread(**storage.read_json(self._reread)))
 
     @cached_property
     def _lists(self) -> Lists:

@@ -73,6 +73,7 @@ class Settings(Section):
     encode: sections.EncodeSettings = sections.EncodeSettings()
     neighbours: sections.NeighbourSettings = sections.NeighbourSettings()
     calibration: sections.CalibrationSettings = sections.CalibrationSettings()
+    reranker: sections.RerankerSettings = sections.RerankerSettings()
     clusters: sections.ClusterSettings = sections.ClusterSettings()
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     run: sections.RunSettings = sections.RunSettings()
@@ -95,7 +96,7 @@ def _read_as_papers(section: str, entries: object) -> object:
     if not changed:
         return {name: value for name, value in entries.items() if name not in usual}
     for module in papers("settings"):
-        return module.SECTIONS[section].read(entries, section)
+        return module.SECTIONS[section].parse(entries, section)
     raise SettingError(
         f"setting '{section}.{changed[0]}' is the papers', and needs the package dupq_papers, which is not installed "
         "(papers/README.md)"
@@ -137,7 +138,7 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
         sections["encoder"] = {"maximum_tokens": settings.encoder.maximum_tokens}
     for section, name, value in changes:
         sections[section][name] = value
-    return Settings.read(sections)
+    return Settings.parse(sections)
 
 
 def assign_free(
@@ -166,7 +167,7 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
         section: {name: value for name, value in entries.items() if name not in _RETIRED.get(section, ())}
         for section, entries in values.items()
     }
-    return Settings.read(kept)
+    return Settings.parse(kept)
 
 
 def in_language(settings: Settings, language: str, assignments: Iterable[str] = ()) -> Settings:

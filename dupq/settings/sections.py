@@ -38,7 +38,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def read(cls, values: Mapping[str, object], section: str = "") -> Self:
+    def parse(cls, values: Mapping[str, object], section: str = "") -> Self:
         """Return the section with these values, which may be texts as on a command line.
 
         Raises SettingError that names the first wrong setting, in the section called `section`.
@@ -53,7 +53,7 @@ class Section(BaseModel):
 
     def changed(self, **values: object) -> Self:
         """Return a copy with other values. Raises SettingError for a wrong one."""
-        return type(self).read({**dict(self), **values}, type(self).__name__)
+        return type(self).parse({**dict(self), **values}, type(self).__name__)
 
 
 _RULES = {  # what is said of a wrong value, by pydantic's type of the error
@@ -279,6 +279,16 @@ class CalibrationSettings(Section):
     )
     unfit: Literal["stop", "continue"] = Field(
         "stop", description="What to do if the encoder does not know the archive."
+    )
+
+
+class RerankerSettings(Section):
+    """The second opinion: a sentence model reads the questions of likely pairs."""
+
+    read: Literal["likely", "all"] = Field(
+        "likely",
+        description="likely: the questions of each site's likeliest pairs, and all of small sites; all: every "
+        "question, whose nearest by the model become candidates too.",
     )
 
 

@@ -147,6 +147,14 @@ def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings:
     return texts
 
 
+def languages_of_sites(shards: Sequence[Shard]) -> dict[str, str]:
+    """Return the language of most titles of each site: from the first titles of its first shard."""
+    firsts = {shard.site: shard for shard in reversed(shards)}
+    batches = (islice(read_shard_batches(shard, QUESTIONS, ["title"], AT_ONCE), 1) for shard in firsts.values())
+    titles = (pa.concat_arrays([pa.array([], pa.string()), *(batch["title"] for batch in some)]) for some in batches)
+    return dict(zip(firsts, map(language_of, titles), strict=True))
+
+
 def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
     """Return the language of the archive and a sentence on how it was found: from the first titles of up to 32 shards.
 

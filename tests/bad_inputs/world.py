@@ -54,7 +54,7 @@ def build_world(folder: Path) -> None:
 
 
 def _save_encoder(folder: Path) -> None:
-    encoder = EncoderSettings.read({"kind": "cnn", "units": 4, "window": 3})
+    encoder = EncoderSettings.parse({"kind": "cnn", "units": 4, "window": 3})
     settings = config.load("bogdanova-max", ["word_vectors.dimensions=8"]).changed(encoder=encoder)
     vocabulary = Vocabulary(["how", "to", "bake", "bread"], settings.text)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 8)).astype(np.float32)

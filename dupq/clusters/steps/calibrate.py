@@ -213,8 +213,8 @@ def calibration(
     pairs = sampled_pairs(sample, population, split, judged, directed, candidates)
     reference = usual_scores(directed, sample)
     rows_by_key, words = words_of(terms)
-    shipped = OF_TITLES if _are_titles(words, rows_by_key.find(sorted_keys([own, others]))) else ""
-    prior = read_prior(prior_uri or shipped)
+    titles_only = _are_titles(words, rows_by_key.find(sorted_keys([own, others])))
+    prior = read_prior(prior_uri or (OF_TITLES if titles_only else ""))
     queries, listed = (rows_by_key.find(directed[name].to_numpy()) for name in ("query", "neighbour"))
     alike = around(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
     evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
@@ -232,6 +232,7 @@ def calibration(
         "sampled_questions": len(sample),
         "own_share": own_share(model, prior, features),
         "prior_sites": list(prior.sites),
+        "titles_only": titles_only,
         "fitness": fitness,
     }
     counts = {"rows_out": len(features), "development pairs among neighbours": int(pairs.is_linked.sum())}

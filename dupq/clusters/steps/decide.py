@@ -50,7 +50,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, ReadWith, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
-from dupq.neighbours.embeddings import Measure, embeddings_of
+from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, vectors_in
 from dupq.tables import (
     AROUND,
     CANDIDATES,
@@ -110,17 +110,28 @@ def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
 
-def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> tuple[Table, Table]:
-    """Make SCORED of the candidate pairs in `directed` (NEIGHBOURS), and AROUND of their questions."""
+class ScoredPairs(NamedTuple):
+    """The candidate pairs, by their left keys, and what they were scored by."""
+
+    scored: Table  # SCORED
+    compared: Table  # COMPARED
+    around_for: Shuffled  # AROUND, of each partition's questions
+    wanted: Shuffled  # KEYS, likewise, by the partition of the key
+    around: Table  # AROUND, by key
+
+
+def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> ScoredPairs:
+    """Make SCORED of the candidate pairs in `directed` (NEIGHBOURS)."""
     pairs = run.map("candidates", candidates, directed, into=CANDIDATES)
     wanted = run.shuffle("wanted", questions_of, pairs, into=KEYS, by="key", partitions=terms.terms.partitions)
     texts = run.look_up("terms", terms.terms, wanted)
     compared = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=COMPARED)
     listed = run.shuffle("listed", listed_by, compared, into=AROUND, by="key", partitions=terms.terms.partitions)
     sums = run.map("around", sum_by_key, listed, into=AROUND)
-    scored = run.map("scored", scored_table, compared, run.look_up("around_for", sums, wanted), scale, into=SCORED)
+    around_for = run.look_up("around_for", sums, wanted)
+    scored = run.map("scored", scored_table, compared, around_for, scale, into=SCORED)
     run.report.rows_out = scored.rows
-    return scored, sums
+    return ScoredPairs(scored, compared, around_for, wanted, sums)
 
 
 def candidates(directed: pa.Table) -> Counted:
@@ -209,6 +220,7 @@ class Candidates(NamedTuple):
     around: Table  # AROUND
     terms: TermTables
     embeddings: Table
+    read: Shuffled | None = None  # a reranker's vectors (keyed_vectors) of those questions that it has read
 
 
 def decide(
@@ -262,14 +274,17 @@ def partition_pairs(run: Run, pairs: Candidates, joined: Table, apart: Table, se
         return run.table("labels", LABELS, 0)
     inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", partitions=groups)
     own = run.shuffle("own", as_is, nodes, into=NODES, to="group", partitions=groups)
-    embedded, terms, around = (
+    sources: dict[str, Table | Shuffled | None] = {"embeddings": pairs.embeddings, "terms": pairs.terms.terms}
+    sources |= {"around": pairs.around, "read": pairs.read}
+    evidence = [
         run.shuffle(
             name, scored_rows, table, Whole(nodes), settings.sites, into=table.schema, to="group", partitions=groups
         )
-        for name, table in (("embeddings", pairs.embeddings), ("terms", pairs.terms.terms), ("around", pairs.around))
-    )
+        for name, table in sources.items()
+        if table is not None
+    ]
     whole = (Whole(table) for table in (pairs.terms.rarities, joined, apart))
-    labels = run.map("labels", labels_of, own, inside, embedded, terms, around, *whole, settings, into=LABELS)
+    labels = run.map("labels", labels_of, own, inside, *whole, settings, *evidence, into=LABELS)
     run.report.rows_out = labels.rows
     return labels
 
@@ -299,6 +314,12 @@ def nodes_of(joined: pa.Table, scored: Iterator[pa.Table], settings: Partitionin
     return Counted(nodes, {"rows_in": sum(counts), "cap: questions in components too large to score every pair": over})
 
 
+def read_embeddings(vectors: pa.Table) -> Embeddings:
+    """Return a reranker's vectors (keyed_vectors) as embeddings, by ascending key."""
+    table = vectors.sort_by("key")
+    return Embeddings(table["key"].to_numpy(), vectors_in(table["vector"]))
+
+
 def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return the pairs within one component, with its group."""
     rows, inside = pairs_inside(nodes["key"].to_numpy(), nodes["component"].to_numpy(), pairs_in(scored))
@@ -319,22 +340,24 @@ def scored_rows(table: pa.Table, nodes: pa.Table, sites: Sites) -> pa.Table:
 def labels_of(
     nodes: pa.Table,
     inside: pa.Table,
-    embedded: pa.Table,
-    terms: pa.Table,
-    around: pa.Table,
     rarities: pa.Table,
     joined: pa.Table,
     apart: pa.Table,
     settings: Partitioning,
+    embedded: pa.Table,
+    terms: pa.Table,
+    around: pa.Table,
+    vectors: pa.Table | None = None,
 ) -> Counted:
-    """Return the clusters of a group's questions (LABELS)."""
+    """Return the clusters of a group's questions (LABELS); `vectors` (keyed_vectors) are a reranker's."""
     keys, owners, is_scored = (nodes[name].to_numpy() for name in ("key", "component", "is_scored"))
     pairs, p = np.searchsorted(keys, pairs_in(inside)), inside["probability"].to_numpy()
+    read = None if vectors is None else read_embeddings(vectors)
 
     def score(missing: np.ndarray) -> np.ndarray:
         embeddings = embeddings_of(embedded.drop_columns("group"), settings.sites, "embeddings")
         evidence = compare(unlisted(missing, embeddings, settings.measure), terms, rarities)
-        return scored_table(evidence, around, settings.scale)["probability"].to_numpy()
+        return scored_table(evidence, around, settings.scale, read)["probability"].to_numpy()
 
     decided = pairs_in(joined), pairs_in(apart)
     clusters, missing = solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)

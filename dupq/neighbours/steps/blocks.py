@@ -48,6 +48,7 @@ class SearchRequest:
     measure: Measure
     partitions: int  # of the rows for `pairs`
     gpus: Gpus = NO_GPUS  # that the search may use
+    folder: str = "embeddings"  # of the run
 
     def identity(self) -> dict[str, object]:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
@@ -59,6 +60,14 @@ class SearchRequest:
             "sites": list(self.settings.sites),
             "algorithm": DEDUP_VERSIONS["neighbours"],
         }
+
+
+class SizedFile(NamedTuple):
+    """A file of embeddings in the request's folder, its site, and its rows."""
+
+    name: str
+    site: str
+    rows: int
 
 
 class Span(NamedTuple):
@@ -131,15 +140,15 @@ def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
     spans: dict[int, list[Span]] = {}
     groups: dict[int, str] = {}
     for row in run.table("plan", BLOCKS).read(0).to_pylist():
-        uri = storage.join(run.uri, "embeddings", row["file"])
+        uri = storage.join(run.uri, request.folder, row["file"])
         spans.setdefault(row["block"], []).append(Span(uri, row["start"], row["stop"]))
         groups.setdefault(row["block"], row["site"] if request.settings.scope == "site" else "")
     sites, measure = tuple(request.sites), request.measure
     return [Questions(tuple(own), sites, measure, groups[block]) for block, own in spans.items()]
 
 
-def plan_blocks(files: Sequence[tuple[str, str, int]], scope: str, rows: int) -> pa.Table:
-    """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings (name, site, rows)."""
+def plan_blocks(files: Sequence[SizedFile], scope: str, rows: int) -> pa.Table:
+    """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings."""
     planned: list[tuple[int, str, str, int, int]] = []
     block, room, last = -1, 0, ""
     for file, site, count in files:

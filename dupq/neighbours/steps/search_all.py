@@ -40,6 +40,7 @@ from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.steps.blocks import (
     Questions,
     SearchRequest,
+    SizedFile,
     Tiles,
     block_rows,
     blocks_of,
@@ -174,14 +175,19 @@ TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under ano
 
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
     """Make the lists of every embedded question: `nearest`, `directed`."""
-    blocks = plan_search(run, shards, request)
+    search_files(run, files_in_scope(run, shards, request), request)
+    finish(run, request)
+
+
+def search_files(run: Run, files: Sequence[SizedFile], request: SearchRequest) -> None:
+    """Make the lists of the questions in files of embeddings: `nearest`, `directed`."""
+    blocks = plan_search(run, files, request)
     run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *TABLES_OF_PLAN)
     gpus = gpus_for_search(request, blocks)
     if gpus:
         search_on_gpus(run, blocks, request, gpus)
     else:
         search_in_waves(run, blocks, search_each(run, blocks, request), waves(groups_of(blocks)), request)
-    finish(run, request)
 
 
 def search_in_waves(
@@ -223,16 +229,21 @@ def partitions_of(table: Table) -> list[Partition]:
     return [Partition(table, number) for number in range(table.partitions)]
 
 
-def plan_search(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[Questions]:
-    """Plan blocks of the embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
+def files_in_scope(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[SizedFile]:
+    """Return the files of embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
     searched = in_scope(shards, request.settings.sites)
-    uris = [storage.join(run.uri, "embeddings", shard.file) for shard in searched]
+    uris = [storage.join(run.uri, request.folder, shard.file) for shard in searched]
     counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], uris)
-    files = [(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
+    return [SizedFile(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
+
+
+def plan_search(run: Run, files: Sequence[SizedFile], request: SearchRequest) -> list[Questions]:
+    """Plan blocks of the embeddings in files, of which there is at least one."""
     rows = request.settings.block_rows
     if not rows:
+        uris = [storage.join(run.uri, request.folder, file.name) for file in files]
         each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
-        rows = block_rows(sum(counts), each, cluster.memory(), cluster.cpus())
+        rows = block_rows(sum(file.rows for file in files), each, cluster.memory(), cluster.cpus())
     run.map("plan", plan_blocks, files, request.settings.scope, rows, into=BLOCKS)
     return blocks_of(run, request)
 

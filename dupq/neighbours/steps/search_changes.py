@@ -31,6 +31,7 @@ from dupq.neighbours.candidates import nearest_in, nearest_table
 from dupq.neighbours.steps.blocks import FINGERPRINTS, Questions, SearchRequest, fingerprints_in, select
 from dupq.neighbours.steps.search_all import (
     TABLES_OF_PLAN,
+    files_in_scope,
     find_neighbours,
     finish,
     gpus_for_search,
@@ -70,7 +71,7 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
     if not previous or not kept:
         find_neighbours(run, shards, request)
         return
-    blocks = plan_search(run, shards, request)
+    blocks = plan_search(run, files_in_scope(run, shards, request), request)
     sites = SiteLists(kept["sites_of_keys"], request.sites, request.settings.sites)
     now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites))
     earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
