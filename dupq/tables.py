@@ -217,7 +217,16 @@ CANDIDATES = _schema(
 # Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
 _SHARED = (
     *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
-    *("other_date", "other_asking", "same_asking", "other_formulas", "same_asker", "cites"),
+    *(
+        "other_date",
+        "other_asking",
+        "other_negation",
+        "other_order",
+        "same_asking",
+        "other_formulas",
+        "same_asker",
+        "cites",
+    ),
 )
 COMPARED = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 
@@ -293,7 +302,7 @@ CALIBRATION_PAIRS = _schema(
     _required("weight", pa.float64()),  # in the likelihood
     _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
     _required("probability", pa.float64()),
-    _required("features", pa.list_(pa.float64(), 19)),
+    _required("features", pa.list_(pa.float64(), 21)),
 )
 
 # A sample of pairs to be judged: dupq/evaluation/sampling.py.

@@ -48,6 +48,8 @@ FEATURES = (
     "series",  # other_numbers x title_cosine: "Election 2013", "Election 2014"
     "other_date",
     "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
+    "other_negation",  # x title_cosine: "with a visa", "without a visa"
+    "other_order",  # "from A to B", "from B to A"
     "other_formulas",
     "same_asker",
     "same_asker_alike",  # same_asker x text_cosine: asks again, or asks a follow-up
@@ -62,13 +64,23 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "what the titles ask": ("other_date", "other_asking"),  # and `Model.same_asking`
+    "what the titles ask": ("other_date", "other_asking", "other_negation", "other_order"),  # and `Model.same_asking`
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),
     "how rare duplicates are": (),  # the intercept
 }
-REREAD = ("cosine", "log_odds", "other_date", "series", "other_asking", "cites", "same_asker")  # with a reranker
+REREAD = (  # with a reranker
+    "cosine",
+    "log_odds",
+    "other_date",
+    "series",
+    "other_asking",
+    "other_negation",
+    "other_order",
+    "cites",
+    "same_asker",
+)
 NEAR = 0.01  # the prior's probability from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient of pairs without tags: the mean of near neighbours on other sites
@@ -192,6 +204,8 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
         of["other_numbers"] * of["title_cosine"],
         of["other_date"],
         np.where(of["title_cosine"] >= _SAME_WORDS, of["other_asking"], 0.0),
+        of["other_negation"] * of["title_cosine"],
+        of["other_order"],
         of["other_formulas"],
         of["same_asker"],
         of["same_asker"] * of["text_cosine"],

@@ -30,7 +30,7 @@ from dupq.text.tokens import without_notes
 # stored: an asker is a hash of the user's number on the site.
 
 _HASH_BITS = 22
-ASKING, UNDATED, NUMBER, FORMULA, ASKER, CITED, SELF = range(7)  # kinds; a question has exactly one mark SELF
+ASKING, UNDATED, NEGATION, BAG, NUMBER, FORMULA, ASKER, CITED, SELF = range(9)  # kinds; each question has one SELF
 _KINDS = SELF + 1
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
@@ -49,12 +49,13 @@ def marks_of(
     askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`. `comparer` remembers words.
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
-    kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated))
+    kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated), (BAG, comparer.bag))
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
     for words, sign, site, number, title, body in rows:
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
+        marks.update([_mark(NEGATION, "")] if comparer.negates(Title(words, sign)) else ())
         formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
         marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
@@ -129,6 +130,8 @@ class Shared(NamedTuple):
     other_numbers: np.ndarray  # 1 where both titles have numbers, but not the same ones: siblings, not duplicates
     other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
+    other_negation: np.ndarray  # 1 where one title denies something and the other does not
+    other_order: np.ndarray  # 1 where titles of five and more words have the same words, and ask in another order
     same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
@@ -287,7 +290,7 @@ def _overlaps(
 
 
 def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the fields of Shared from `other_numbers` on (float32, shape (7, m)); the marks are sorted."""
+    """Return the fields of Shared from `other_numbers` on (float32, shape (9, m)); the marks are sorted."""
     count, kinds = len(marks.offsets) - 1, marks.ids >> _HASH_BITS
     owners = np.repeat(np.arange(count), np.diff(marks.offsets))
     counts = np.bincount(kinds * count + owners, minlength=_KINDS * count).reshape(_KINDS, count)
@@ -305,6 +308,8 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         are_others[NUMBER],
         (common[UNDATED] > 0) & (mine[NUMBER] > common[NUMBER]) & (theirs[NUMBER] > common[NUMBER]),
         are_others[ASKING],
+        mine[NEGATION] != theirs[NEGATION],
+        (common[BAG] > 0) & are_others[ASKING],
         common[ASKING] > 0,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),
         common[ASKER] > 0,

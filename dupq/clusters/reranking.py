@@ -33,7 +33,7 @@ NEAREST = 5  # by the reranker's vectors, of each question of such a site
 SAMPLE = 800  # questions whose density is measured, of an archive that is not read whole; else WHOLE
 ALIKE, RELATED = 0.75, (0.5, 0.65)  # cosines
 _FLAGS = [FEATURES.index(name) for name in REREAD[2:]]
-_TEMPLATES = [FEATURES.index(name) for name in ("other_date", "series")]
+_APART = [FEATURES.index(name) for name in REREAD[2:7]]  # numbers, dates, negation, order: templates, not duplicates
 _PRIOR_PAIRS = 20.0  # related pairs that count as seen before, with the prior's alike ones: few pairs move little
 _MOST, _STEEPER = 4.0, 3.5  # log-odds; share of these per unit of cosine
 _LEAST_SPREAD, _LEAST_ODDS = 1e-3, 1e-9
@@ -53,7 +53,8 @@ class Reread(NamedTuple):
         """Return the log-odds (float64) of rows of COMPARED, given their features; `first` is the model of these."""
         design = reread_design(first, features, cosines * self.factor + self.offset)
         steeper = 1.0 + _STEEPER * (cosines * self.factor + self.offset - ALIKE)
-        return np.asarray(design @ self.coefficients + self.excess * steeper + first.moves(pairs, features))
+        excess = np.where(_are_apart(features), 0.0, self.excess * steeper)
+        return np.asarray(design @ self.coefficients + excess + first.moves(pairs, features))
 
     def added(self, first: Model, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
         """Return what each of KINDS adds to the log-odds (float64, (n, kinds)); the rest is the cosine's."""
@@ -68,6 +69,11 @@ def reread_design(first: Model, features: np.ndarray, cosines: np.ndarray) -> np
     """Return the scaled values of REREAD, and ones, for pairs with these features and cosines (float64, (n, R + 1))."""
     values = np.column_stack([cosines, first.log_odds(features), features[:, _FLAGS]])
     return designed(values, CENTRES, SCALES)
+
+
+def _are_apart(features: np.ndarray) -> np.ndarray:
+    """Tell which pairs fill in one template: the density of cosines says nothing of them."""
+    return np.asarray((features[:, _APART] > 0).any(axis=1))
 
 
 def cosines_of(read: Embeddings, pairs: np.ndarray) -> np.ndarray:
@@ -117,8 +123,8 @@ def reread_of(prior: Prior, features: np.ndarray, cosines: np.ndarray, density: 
     """
     reread, (factor, offset, excess) = prior.reread, (1.0, 0.0, 0.0)
     if is_default:
-        alike = features[cosines >= ALIKE][:, _TEMPLATES]
-        templates = float((alike > 0).any(axis=1).mean()) if len(alike) else 0.0
+        alike = features[cosines >= ALIKE]
+        templates = float(_are_apart(alike).mean()) if len(alike) else 0.0
         excess = excess_of(density._replace(alike=density.alike * (1.0 - templates)), reread)
     elif len(cosines):
         factor = reread["spread"] / max(float(cosines.std()), _LEAST_SPREAD)

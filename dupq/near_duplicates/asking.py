@@ -39,6 +39,17 @@ _TELLING = {
     "где куда зачем кто два три один",
     "spanish": "no ni sin nada antes desde hasta contra entre más todo todos cuando donde quien quienes uno",
 }
+_NEGATIONS = {
+    "arabic": "لا لم لن ليس ليست لست بدون دون غير",
+    "english": "not no never without none neither nor",
+    "french": "ne n pas sans jamais",
+    "german": "nicht kein keine keinem keinen keiner keines nichts nie ohne",
+    "italian": "non senza mai",
+    "portuguese": "não nem sem nunca",
+    "russian": "не ни без нет нельзя никогда ничего",
+    "spanish": "no ni sin nunca",
+}
+_FEWEST_WORDS = 5  # of a title in which another order is another question: "transit visa UK", "UK transit visa"
 # Words that differ in a letter from others of their kind, and are never typing errors of these.
 _ALIKE = """
 january february march april june july august september october november december monday tuesday wednesday thursday
@@ -78,6 +89,7 @@ class TitleComparer:
     def __init__(self, language: str, is_rare: Callable[[str], bool] = lambda word: False) -> None:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
+        self._negations = frozenset(_NEGATIONS.get(language, "").split())
         kept = frozenset(_TELLING.get(language, "").split())
         self._stem = functools.cache(_arabic_form if language == "arabic" else stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
@@ -106,6 +118,15 @@ class TitleComparer:
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""
         return " ".join([*self._telling(self._words(title.words)), title.signs]).strip()
+
+    def negates(self, title: Title) -> bool:
+        """Return whether a title has a word that denies something: "with a visa", "without a visa"."""
+        return not self._negations.isdisjoint(self._words(title.words))
+
+    def bag(self, title: Title) -> str:
+        """Return all words of a title in alphabetical order; "" if they are few."""
+        words = self._words(title.words)
+        return " ".join(sorted(words)) if len(words) >= _FEWEST_WORDS else ""
 
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""
