@@ -1,25 +1,25 @@
-"""Learn the prior of a run's calibration from readings of pairs, a language model's labels, on several sites.
+"""Learn the prior of a run's calibration from several sites whose pairs language models judged by reading.
 
     python benchmarks/prior.py --run out/cs/runs --run out/travel/runs … [--leave-out SITE] [--output FILE]
     python benchmarks/prior.py --titles [--leave-out SITE] [--output FILE]
 
-Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000 --set
-run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the readings, and which
-reader (a language model) made them by which rule; no person confirmed them. "answer": a good answer to one question
-serves the asker of the other, by title and body, without the probability and in random order. The readers got pairs at
-the top of several orders, and a share of the others that falls with their rank: what was chosen by evidence alone does
-not bend a model of that evidence. Pairs that people linked are left out: which duplicates get linked depends on more
-than the evidence. Of the pairs far below (probability under FAR) a hash chooses some that count as different, so that
-the model holds there too.
+Each run is one of `jobs/dedup.py --set reranker.read=all --set run.keep_work=true`. benchmarks/verdicts/SITE.tsv holds
+the readings, and by which rule. "answer": a good answer to one question serves the asker of the other, judged by title
+and body, without the probability and in random order. Judged were pairs at the top of several orders, and a share of
+the others that falls with their rank: what was chosen by evidence alone does not bend a model of that evidence. Pairs
+that people linked are left out: which duplicates get linked depends on more than the evidence. Of the pairs far below
+(probability under FAR) a hash chooses some that count as different, so that the model holds there too.
 
-With --titles it is the prior of titles without bodies, which `dupq.find_duplicates` compares: from the dumps of
-DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": the reader saw the two titles and nothing else, and
-took them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
-certain (dupq/api/duplicates.py) are left out.
+With --titles it is the prior of titles without bodies, from the dumps of DUPQ_SHARED_DATA and
+benchmarks/verdicts/titles/SITE.tsv. "title": whoever reads the two titles and nothing else takes them for one question;
+titles such as "Is this language regular?" are unsure. Pairs in which the words decide for certain (`same_asking`) are
+left out.
 
-A third of the readings, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
-learned from the other sites: how many of its pairs that were read are right where so many are expected, and the log
-loss beside that of one constant; then the same over all sites, and over the third that is held out.
+There are two models: of all evidence but a reranker's, and of that model's log-odds with a reranker's cosine and some
+flags (dupq/clusters/reranking.py). A third of the readings, by a hash of the pair, is never learned from. Printed are,
+for each site, by models that were learned from the other sites: how many of its judged pairs are right where so many
+are expected, and the log loss beside that of one constant; how many of the first 20, 50 and 100 pairs are right (of
+those read) and expected; then the same over all sites, and over the third that is held out.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -36,14 +37,17 @@ from titles import SHARED, titles_of
 
 from dupq import storage
 from dupq.api.duplicates import compare
-from dupq.clusters.calibration import FEATURES, SCALES, TeacherModel, designed, features_of, read_prior
-from dupq.evaluation.verdicts import parse_verdicts
+from dupq.clusters.calibration import FEATURES, REREAD, Model, designed, features_of, read_prior
+from dupq.clusters.reranking import ALIKE, Density, are_apart, cosines_of, reread_design
+from dupq.encoders.sentence_models import WEIGHTS, default_reranker
+from dupq.evaluation.verdicts import last_verdicts
+from dupq.links import known_duplicates
 from dupq.runs.reader import open_run
-from dupq.tables import CALIBRATION_PAIRS, COSINES
-from dupq.text.keys import pairs_in
+from dupq.tables import AROUND, COMPARED, SCORED
+from dupq.text.keys import MAXIMUM_ID, Sites, are_pairs_among, pair_indices, pairs_in
 
 _VERDICTS = Path(__file__).parent / "verdicts"
-FAR, _FAR_PAIRS, _FAR_TITLES = 0.02, 1_500, 200
+FAR, _FAR_COSINE, _FAR_PAIRS, _FAR_TITLES = 0.02, 0.55, 1_500, 200
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
 _OWN_SPREADS = 1.0, 0.35, 0.2  # of an archive's intercept, of the log of its slope, and of each coefficient
 _SAME_ASKING = 4.0  # log-odds: decides all pairs of titles that are not far from open
@@ -54,12 +58,29 @@ _FLAGS = {
     "series": (-2.0, 1.0),
     "other_date": (-2.0, 1.0),
     "other_asking": (-3.0, 1.0),
+    "other_negation": (-1.0, 0.7),
+    "other_order": (-1.0, 0.7),
     "other_formulas": (-1.0, 0.7),
     "same_asker": (-0.7, 0.7),
     "same_asker_alike": (1.0, 1.0),
     "cites": (-1.0, 0.7),
 }
 _LOWERING = {"rank", "title_swap", *_FLAGS} - {"same_asker_alike"}  # all others make a pair likelier, or nothing
+# The same of the second model, whose features are scaled as in reranking.py. Readings would weigh the first model more,
+# but sites that nobody tuned on weigh it less: so its coefficient has a narrow spread.
+_REREAD = {
+    "cosine": (1.0, 0.4),
+    "log_odds": (0.4, 0.1),
+    "other_date": (-3.2, 1.0),
+    "series": (-1.6, 1.0),
+    "other_asking": (-1.0, 1.0),
+    "other_negation": (-3.0, 1.0),
+    "other_order": (-3.0, 1.0),
+    "cites": (-0.8, 0.5),
+    "same_asker": (-0.8, 0.5),
+}
+_REREAD_SPREADS = 0.7, 0.2, 0.1  # of an archive's intercept, of the log of its slope, and of each coefficient
+_TOPS = (20, 50, 100)
 _BINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -69,67 +90,95 @@ class Site(NamedTuple):
     name: str
     features: np.ndarray  # (n, F)
     same: np.ndarray  # bool
-    is_judged: np.ndarray  # bool; else far below
+    is_judged: np.ndarray  # bool
     is_held_out: np.ndarray  # bool
-    cosines: np.ndarray  # the teacher's, in standard deviations from their mean; NaN where it has not read both
+    cosines: np.ndarray  # the reranker's
+    is_far: np.ndarray  # bool: not judged, far below, and counts as different
+    is_linked: np.ndarray  # bool
+    is_listed: np.ndarray  # bool: the encoder found it; the first model learns from such pairs
+    density: Density
 
 
 def read_site(uri: str) -> Site:
-    """The pairs of a run, with the readings on its site."""
+    """The pairs of a run that has read every question, with the readings on its site."""
     run = open_run(uri)
-    name = min(run.metrics["sites"])
-    table = storage.read_table(
-        storage.join(run.uri, "work", "calibration", "pairs", "part-00000.parquet"), CALIBRATION_PAIRS
-    )
-    keys = list(zip(table["question_id_left"].to_pylist(), table["question_id_right"].to_pylist(), strict=True))
-    is_linked = table["is_linked"].to_numpy()
-    features = np.array(table["features"].to_pylist())
-    usable = ~is_linked, ~is_linked & (table["probability"].to_numpy() < FAR)
-    return _site(name, keys, features, _cosines(run.uri, len(table)), usable, _VERDICTS)
+    [name] = run.metrics["sites"]
+    work = storage.join(run.uri, "work")
+    listed, around = (_table(storage.join(work, *path), schema) for path, schema in _EVIDENCE)
+    compared = pa.concat_tables([listed, _table(storage.join(work, "rerank", "found_compared"), COMPARED)])
+    scored = _table(storage.join(work, "rerank", "scored"), SCORED)  # in the order of both
+    calibration = storage.read_json(storage.join(work, "calibration", "calibration.json"))
+    features = features_of(compared, around, np.array(calibration["reference"]), run.settings.neighbours.k)
+    pairs, links = pairs_in(compared), run.manifest["inputs"]["links"]
+    known = known_duplicates(links, Sites([name])) if links else np.zeros((0, 2), np.int64)
+    cosines = _aligned(pairs, scored)
+    density = Density(**storage.read_json(storage.join(work, "rerank", "density.json")))
+    files = [_VERDICTS / f"rivals/{name}.tsv", _VERDICTS / "worklists-2026-11-27.tsv", _VERDICTS / f"{name}.tsv"]
+    usable = ~are_pairs_among(known, pairs), np.arange(len(pairs)) < len(listed)
+    return _site(name, pairs & MAXIMUM_ID, features, cosines, usable, density, files, _FAR_PAIRS)
+
+
+_EVIDENCE = ((("pairs", "compared"), COMPARED), (("pairs", "around"), AROUND))
+
+
+def _table(folder: str, schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([storage.read_table(file.uri, schema) for file in storage.list_files(folder, ".parquet")])
+
+
+def _aligned(pairs: np.ndarray, scored: pa.Table) -> np.ndarray:
+    """The cosines of pairs, which `scored` has in another order."""
+    rows = pair_indices(pairs_in(scored), pairs)
+    return scored["reranker"].to_numpy()[rows].astype(np.float64)
 
 
 def read_titles(dump: Path) -> Site:
-    """The pairs of a dump's titles, with the readings of them."""
+    """The pairs of a dump's titles, with the readings on them."""
     ids, titles = zip(*sorted(titles_of(dump).items()), strict=True)
-    compared = compare(list(titles), None, None, "english", 10)
-    pairs = pairs_in(compared.evidence)
-    features = features_of(compared.evidence, compared.around, compared.scale.reference, compared.scale.k)
-    keys = [(ids[left], ids[right]) for left, right in pairs.tolist()]
-    is_open = compared.evidence["same_asking"].to_numpy() == 0
-    far = is_open & (read_prior().model.probabilities(features) < FAR)
-    unread = np.full(len(keys), np.nan)
-    return _site(dump.stem, keys, features, unread, (is_open, far), _VERDICTS / "titles", _FAR_TITLES)
+    reranker = default_reranker()
+    assert reranker is not None
+    compared = compare(list(titles), None, None, "english", 10, reranker)
+    assert compared.read is not None
+    evidence, pairs = compared.evidence, pairs_in(compared.evidence)
+    features = features_of(evidence, compared.around, compared.scale.reference, compared.scale.k)
+    cosines = cosines_of(compared.read, pairs).astype(np.float64)
+    read = np.isfinite(cosines)
+    keys = np.array(ids)[pairs]
+    is_open = read & (evidence["same_asking"].to_numpy() == 0)
+    files = [_VERDICTS / "titles" / f"{dump.stem}.tsv"]
+    is_listed = np.stack([evidence[f"rank_{side}"].to_numpy() for side in ("left", "right")]).max(axis=0) > 0
+    assert compared.density is not None
+    usable = is_open, is_listed
+    return _site(dump.stem, keys, features, cosines, usable, compared.density, files, _FAR_TITLES)
 
 
 def _site(
     name: str,
-    keys: list[tuple[int, int]],
+    keys: np.ndarray,
     features: np.ndarray,
     cosines: np.ndarray,
-    usable: tuple[np.ndarray, np.ndarray],
-    verdicts_at: Path,
-    far_pairs: int = _FAR_PAIRS,
+    usable_and_listed: tuple[np.ndarray, np.ndarray],
+    density: Density,
+    files: list[Path],
+    far_pairs: int,
 ) -> Site:
-    """Those of the pairs that count; `usable` says which may if they were read, and which if they were not."""
-    place = verdicts_at / f"{name}.tsv"
-    verdicts = {tuple(verdict[1:4:2]): verdict.verdict for verdict in parse_verdicts(place.read_text(), str(place))}
-    said = np.array([verdicts.get(key, "") for key in keys])
-    hashes = np.array([xxhash.xxh3_64_intdigest(f"{name} {left} {right}".encode()) for left, right in keys])
-    is_judged = np.isin(said, ("same", "different")) & usable[0]
-    far = np.flatnonzero((said == "") & usable[1])
-    kept = np.concatenate([np.flatnonzero(is_judged), far[np.argsort(hashes[far])][:far_pairs]])
-    kept = kept[np.unique(hashes[kept], return_index=True)[1]]  # a pair that lists each other comes up twice
-    return Site(name, features[kept], said[kept] == "same", is_judged[kept], hashes[kept] % 3 == 0, cosines[kept])
+    """The site's pairs; those that are not `usable` are neither judged nor far."""
+    usable, is_listed = usable_and_listed
+    known, own = (_readings(name, some) for some in (files, files[-1:]))  # no model learns from other files
+    said = np.array([known.get(key, "") for key in map(tuple, keys.tolist())])
+    is_own = np.array([key in own for key in map(tuple, keys.tolist())])
+    hashes = np.array([xxhash.xxh3_64_intdigest(f"{name} {left} {right}".encode()) for left, right in keys.tolist()])
+    is_judged = np.isin(said, ("same", "different")) & usable
+    unlikely = read_prior().model.probabilities(features) < FAR
+    far = np.flatnonzero((said == "") & usable & unlikely & (cosines < _FAR_COSINE))
+    is_far = np.zeros(len(said), bool)
+    is_far[far[np.argsort(hashes[far])][:far_pairs]] = True
+    is_held_out = (hashes % 3 == 0) | ~is_own
+    return Site(name, features, said == "same", is_judged, is_held_out, cosines, is_far, ~usable, is_listed, density)
 
 
-def _cosines(run: str, pairs: int) -> np.ndarray:
-    """The teacher's scaled cosines of the pairs of calibration; NaN in a run without a teacher."""
-    folder = storage.join(run, "work", "teacher")
-    if not storage.exists(storage.join(folder, "model.json")):
-        return np.full(pairs, np.nan)
-    model = TeacherModel(**storage.read_json(storage.join(folder, "model.json")))
-    cosines = storage.read_table(storage.join(folder, "cosines", "part-00000.parquet"), COSINES)["teacher"]
-    return (cosines.fill_null(np.nan).to_numpy() - model.mean) / model.spread
+def _readings(name: str, files: list[Path]) -> dict[tuple[int, int], str]:
+    verdicts, _ = last_verdicts([str(file) for file in files if file.exists()])
+    return {verdict[1:4:2]: verdict.verdict for verdict in verdicts if verdict.site_left == name}
 
 
 def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -156,25 +205,44 @@ def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndar
     return np.array(found[: count + 1])
 
 
-def learn_teacher(logits: list[np.ndarray], sites: list[Site]) -> np.ndarray:
-    """The coefficients (3,) of a teacher's evidence, given each site's log-odds by a model of the other sites."""
-    rows = [np.isfinite(site.cosines) & site.is_judged & ~site.is_held_out for site in sites]
-    columns = [(logit[row], site.cosines[row]) for logit, site, row in zip(logits, sites, rows, strict=True)]
-    design = designed(np.concatenate([np.stack(column, axis=1) for column in columns]), np.zeros(2), SCALES)
-    labels = np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)]).astype(float)
+def learn_reread(sites: list[Site], firsts: list[Model]) -> np.ndarray:
+    """The coefficients of the second model; `firsts` are the first ones, learned without the site."""
+    rows = [(site.is_judged & ~site.is_held_out) | site.is_far for site in sites]
+    designs = [reread_design(first, *_of(site, row)) for site, first, row in zip(sites, firsts, rows, strict=True)]
+    design, labels = (
+        np.concatenate(designs),
+        np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)]),
+    )
     owners = np.repeat(np.eye(len(sites)), [row.sum() for row in rows], axis=0)
+    expected, spreads = np.array([_REREAD[name] for name in REREAD]).T
+    count = len(REREAD)
 
-    def loss(parameters: np.ndarray) -> float:
-        scores = design @ parameters[:3] + owners @ parameters[3:]
-        value = (np.logaddexp(0.0, scores) - labels * scores).sum()
-        return float(value + 0.5 * (parameters[3:] @ parameters[3:]) / _SITE_SPREAD**2)
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        shared, own = parameters[: count + 1], parameters[count + 1 :]
+        logits, far = design @ shared + owners @ own, (shared[:-1] - expected) / spreads
+        value = float((np.logaddexp(0.0, logits) - labels * logits).sum() + 0.5 * (far @ far))
+        value += 0.5 * float(own @ own) / _SITE_SPREAD**2
+        off = expit(logits) - labels
+        past = np.concatenate([far / spreads, [0.0], own / _SITE_SPREAD**2])
+        return value, np.concatenate([design.T @ off, owners.T @ off]) + past
 
-    return minimize(loss, np.r_[SCALES[0], np.zeros(2 + len(sites))], method="L-BFGS-B").x[:3]
+    bounds: list[Any] = [(0.0, None)] * 2 + [(None, 0.0)] * (count - 2) + [(None, None)] * (1 + len(sites))
+    start = np.concatenate([expected, [-4.0], np.zeros(len(sites))])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5000}).x
+    return np.array(found[: count + 1])
+
+
+def _of(site: Site, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return site.features[rows], site.cosines[rows]
 
 
 def learned_from(sites: list[Site]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Centres, scales and coefficients, without what is held out."""
-    sites = [Site(site.name, *(column[~site.is_held_out] for column in site[1:])) for site in sites]
+    rows = [((site.is_judged & ~site.is_held_out) | site.is_far) & site.is_listed for site in sites]
+    sites = [
+        Site(site.name, *(column[row] for column in site[1:-1]), site.density)
+        for site, row in zip(sites, rows, strict=True)
+    ]
     centres, scales = scaling(sites)
     return centres, scales, learn(sites, centres, scales)
 
@@ -219,6 +287,42 @@ def compared(sites: list[Site], probabilities: list[np.ndarray], note: str) -> l
     return rows
 
 
+def tops_of(site: Site, p: np.ndarray) -> dict[str, Any]:
+    """How many of the likeliest pairs without a link are right, expected, and not read; printed too."""
+    order = np.argsort(np.where(site.is_linked, -1.0, p), kind="stable")[::-1]
+    rows = {}
+    for top in _TOPS:
+        first = order[:top]
+        judged = first[site.is_judged[first]]
+        rows[str(top)] = {
+            "right": int(site.same[judged].sum()),
+            "expected": round(float(p[first].sum()), 1),
+            "not judged": top - len(judged),
+            "expected of judged": round(float(p[judged].sum()), 1),
+        }
+    print(json.dumps({"site": site.name, "first": rows}))
+    return rows
+
+
+def error_of(tops: list[dict[str, Any]]) -> float:
+    """The spread of ln (right / expected) among the judged of the first fifty pairs of sites."""
+    errors = [np.log((top["50"]["right"] + 1) / (top["50"]["expected of judged"] + 1)) for top in tops]
+    return round(float(np.sqrt(np.mean(np.square(errors)))), 3)
+
+
+def density_figures(sites: list[Site], probabilities: list[np.ndarray]) -> dict[str, float]:
+    """Return `tail` and `share` of a prior: no site's density exceeds what they expect."""
+    shares, ratios = [], []
+    for site, p in zip(sites, probabilities, strict=True):
+        alike = np.flatnonzero(site.cosines >= ALIKE)
+        apart = are_apart(site.features[alike])
+        ratios.append(site.density.alike * (1 - apart.mean()) / site.density.related)
+        shares.append(float(p[alike[~apart]].mean()))
+        print(json.dumps({"site": site.name, "alike per related": ratios[-1], "share": shares[-1]}))
+    share = float(np.mean(shares))
+    return {"tail": round((1 - share) * max(ratios), 4), "share": round(share, 3)}
+
+
 def main() -> None:
     """Read, learn, compare, write."""
     parser = argparse.ArgumentParser(description="Learn the prior of calibration from several sites.")
@@ -231,24 +335,23 @@ def main() -> None:
     dumps = sorted(SHARED.glob("*/*.7z")) if arguments.titles else []
     found = [*map(read_site, arguments.run), *map(read_titles, dumps)]
     sites = [site for site in found if site.name not in arguments.leave_out]
-    logits = []
-    for place, site in enumerate(sites):
-        centres, scales, coefficients = learned_from(sites[:place] + sites[place + 1 :])
-        logits.append(designed(site.features, centres, scales) @ coefficients)
+    firsts, logits, reread = [], [], []
+    for index, site in enumerate(sites):
+        centres, scales, coefficients = learned_from(sites[:index] + sites[index + 1 :])
+        firsts.append(Model(centres, scales, coefficients, 0.0))
+        logits.append(firsts[-1].log_odds(site.features))
     rows = compared(sites, [expit(some) for some in logits], "")
-    teacher = np.zeros(3)
-    if all(np.isfinite(site.cosines).any() for site in sites):
-        taught = []
-        for place, (logit, site) in enumerate(zip(logits, sites, strict=True)):
-            others = slice(place), slice(place + 1, None)
-            model = learn_teacher(*([column for some in others for column in all_[some]] for all_ in (logits, sites)))
-            taught.append(TeacherModel(0.0, 1.0, *model).probabilities(expit(logit), site.cosines))
-        rows += compared(sites, taught, ", with a teacher")
-        teacher = learn_teacher(logits, sites)
-        print("teacher", teacher.round(3))
+    for index, site in enumerate(sites):
+        others = slice(index), slice(index + 1, None)
+        model = learn_reread(*([column for some in others for column in every[some]] for every in (sites, firsts)))
+        reread.append(expit(reread_design(firsts[index], site.features, site.cosines) @ model))
+    rows += compared(sites, reread, ", read")
+    before, tops = ([*map(tops_of, sites, some)] for some in ([expit(some) for some in logits], reread))
     centres, scales, coefficients = learned_from(sites)
-    for name, value in zip((*FEATURES, "intercept"), coefficients, strict=True):
+    second = learn_reread(sites, firsts)
+    for name, value in zip((*FEATURES, "intercept", *REREAD, "intercept"), [*coefficients, *second], strict=True):
         print(f"{name:16} {value:8.3f}")
+    cosines = np.concatenate([site.cosines[np.isfinite(site.cosines)] for site in sites])
     if arguments.output:
         prior = {
             "features": list(FEATURES),
@@ -260,8 +363,21 @@ def main() -> None:
             "coefficient_spread": _OWN_SPREADS[2],
             "same_asking": _SAME_ASKING if arguments.titles else 0.0,
             "linked": list(_OWN_LINKED),
-            "teacher": teacher.round(4).tolist(),
+            "error": error_of(before),
+            "reranker": {
+                "weights": WEIGHTS,
+                "features": list(REREAD),
+                "coefficients": second.round(4).tolist(),
+                "intercept_spread": _REREAD_SPREADS[0],
+                "slope_spread": _REREAD_SPREADS[1],
+                "coefficient_spread": _REREAD_SPREADS[2],
+                "mean": round(float(cosines.mean()), 3),
+                "spread": round(float(cosines.std()), 3),
+                **density_figures(sites, reread),
+                "error": error_of(tops),
+            },
             "sites": [site.name for site in sites],
+            "first_pairs": {site.name: top for site, top in zip(sites, tops, strict=True)},
             "left_out": rows,
         }
         Path(arguments.output).write_text(json.dumps(prior, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Count the right pairs among those that runs join by meaning, and at the top of their worklists.
+"""Count the right pairs among those that runs join by meaning, at the top of all pairs, and of their worklists.
 
     python benchmarks/worklists.py --run out/cardano/runs [--run …] [--json FILE]
 
@@ -11,6 +11,8 @@ has learned from.
 
 import argparse
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from dupq.links import known_duplicates
 from dupq.runs.reader import Run, open_run
 from dupq.text.keys import Sites, are_pairs_among
 
-VERDICTS, TOPS = Path(__file__).parent / "verdicts", (50, 100)
+VERDICTS, TOPS, LIKELIEST = Path(__file__).parent / "verdicts", (50, 100), (20, 50, 100)
 _ENDS = ["question_id_left", "question_id_right"]
 
 
@@ -45,7 +47,19 @@ def figures_of(run: Run) -> dict[str, Any]:
     for top in TOPS:
         counts = {verdict: listed[:top].count(verdict) for verdict in ("same", "different", "unsure")}
         figures[f"first_{top}"] = {**counts, "expected": round(sum(worklist["probability"][:top]), 3)}
+    figures["likeliest"] = {str(top): row for top, row in likeliest_of(run, site, said)}
     return {site: figures}
+
+
+def likeliest_of(run: Run, site: str, said: dict[Any, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the counts of the likeliest pairs by meaning, joined ones too, without those that people linked."""
+    table = run.pairs.arrow([*_ENDS, "probability"], pc.field("source") == "encoder")
+    pairs, p = np.stack([table[name].to_numpy() for name in _ENDS], axis=1), table["probability"].to_numpy()
+    is_open = ~are_pairs_among(known_duplicates(run.manifest["inputs"]["links"] or "", Sites([site])), pairs)
+    order = np.flatnonzero(is_open)[np.argsort(-p[is_open], kind="stable")]
+    for top in LIKELIEST:
+        words = [said.get(pair, "not read") for pair in map(tuple, pairs[order[:top]].tolist())]
+        yield top, {**Counter(words), "expected": round(float(p[order[:top]].sum()), 1)}
 
 
 def main() -> None:

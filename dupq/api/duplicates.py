@@ -33,6 +33,7 @@ from dupq.clusters.reranking import (
     QUESTIONS_PER_PAIR,
     SAMPLE,
     WHOLE,
+    Density,
     cosines_of,
     density_of,
     reread_of,
@@ -232,6 +233,7 @@ class Comparison:
     settings: Settings
     reranker: Reranker | None  # the one that has read texts
     read: Embeddings | None  # its vectors, by ascending key
+    density: Density | None
 
 
 def compare(
@@ -284,7 +286,7 @@ def compare(
     def unlisted_evidence(pairs: np.ndarray) -> pa.Table:
         return evidence_of(unlisted(pairs, embedded, measure))
 
-    evidence, read = evidence_of(undirected(directed)), None
+    evidence, read, density = evidence_of(undirected(directed)), None, None
     if reranker is not None and not reranker.reads(settings.text.language):
         reranker = None
     if reranker is not None and len(rows):
@@ -300,7 +302,7 @@ def compare(
     def score(pairs: np.ndarray) -> np.ndarray:
         return scored_table(unlisted_evidence(pairs), listed, scale, read)["probability"].to_numpy()
 
-    return Comparison(near, evidence, listed, scale, score, used, settings, reranker, read)
+    return Comparison(near, evidence, listed, scale, score, used, settings, reranker, read, density)
 
 
 def _read(

@@ -165,6 +165,7 @@ class Prior(NamedTuple):
     slope_spread: float  # of the log of its slope round 0
     coefficient_spread: float  # of each of its coefficients round the model's times the slope
     linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
+    error: float  # spread of ln (right / expected) in the first fifty pairs of sites left out
     reread: "RereadPrior"  # of the probability once a reranker has read both questions
     sites: tuple[str, ...] = ()  # that it was learned on
 
@@ -181,6 +182,7 @@ class Calibrated(TypedDict):
     sampled_questions: int
     own_share: float
     prior_sites: list[str]
+    error: float  # of the prior
     titles_only: bool  # whether no question of the sample has a body: then the prior is that of titles
     fitness: Mapping[str, object]  # of the encoder on this archive
 
@@ -338,7 +340,7 @@ class RereadPrior(TypedDict):
     spread: _Positive
     tail: _Positive  # pairs that are alike per related pair, in archives with hardly any duplicates
     share: _Positive  # of alike pairs that are duplicates there
-    error: _Positive  # spread of ln (right / expected) in the first fifty pairs of sites left out
+    error: _Positive  # as of the prior itself
 
 
 class _Entries(TypedDict):
@@ -352,6 +354,7 @@ class _Entries(TypedDict):
     slope_spread: _Positive
     coefficient_spread: _Positive
     linked: list[_Positive]
+    error: _Positive
     reranker: RereadPrior
     sites: list[str]
     same_asking: NotRequired[FiniteFloat]
@@ -370,4 +373,4 @@ def read_prior(uri: str = "") -> Prior:
     a, b = map(float, values["linked"])
     model = Model.from_dict({**values, "linked_share": a / (a + b)})
     spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
-    return Prior(model, *spreads, (a, b), reread, tuple(values["sites"]))
+    return Prior(model, *spreads, (a, b), values["error"], reread, tuple(values["sites"]))

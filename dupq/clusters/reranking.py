@@ -45,6 +45,7 @@ class Reread(NamedTuple):
 
     coefficients: list[float]  # of REREAD, scaled, and an intercept
     linked_share: float  # share of the duplicates that is linked
+    error: float  # spread of ln (right / expected) in the first fifty pairs of sites left out
     factor: float = 1.0  # of cosines, to compare them with the default model's
     offset: float = 0.0
     excess: float = 0.0  # log-odds that are added at the cosine ALIKE, as the archive holds more duplicates
@@ -53,7 +54,7 @@ class Reread(NamedTuple):
         """Return the log-odds (float64) of rows of COMPARED, given their features; `first` is the model of these."""
         design = reread_design(first, features, cosines * self.factor + self.offset)
         steeper = 1.0 + _STEEPER * (cosines * self.factor + self.offset - ALIKE)
-        excess = np.where(_are_apart(features), 0.0, self.excess * steeper)
+        excess = np.where(are_apart(features), 0.0, self.excess * steeper)
         return np.asarray(design @ self.coefficients + excess + first.moves(pairs, features))
 
     def added(self, first: Model, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
@@ -71,7 +72,7 @@ def reread_design(first: Model, features: np.ndarray, cosines: np.ndarray) -> np
     return designed(values, CENTRES, SCALES)
 
 
-def _are_apart(features: np.ndarray) -> np.ndarray:
+def are_apart(features: np.ndarray) -> np.ndarray:
     """Tell which pairs fill in one template: the density of cosines says nothing of them."""
     return np.asarray((features[:, _APART] > 0).any(axis=1))
 
@@ -124,12 +125,12 @@ def reread_of(prior: Prior, features: np.ndarray, cosines: np.ndarray, density: 
     reread, (factor, offset, excess) = prior.reread, (1.0, 0.0, 0.0)
     if is_default:
         alike = features[cosines >= ALIKE]
-        templates = float(_are_apart(alike).mean()) if len(alike) else 0.0
+        templates = float(are_apart(alike).mean()) if len(alike) else 0.0
         excess = excess_of(density._replace(alike=density.alike * (1.0 - templates)), reread)
     elif len(cosines):
         factor = reread["spread"] / max(float(cosines.std()), _LEAST_SPREAD)
         offset = reread["mean"] - factor * float(cosines.mean())
-    return Reread(reread["coefficients"], prior.model.linked_share, factor, offset, excess)
+    return Reread(reread["coefficients"], prior.model.linked_share, reread["error"], factor, offset, excess)
 
 
 def fit_reread(
@@ -150,6 +151,7 @@ def fit_reread(
         width * prior.reread["slope_spread"],
         width * prior.reread["coefficient_spread"],
         prior.linked,
+        prior.error,
         prior.reread,
     )
     fitted = fit(kept._replace(features=values), wide)

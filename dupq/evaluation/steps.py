@@ -8,6 +8,7 @@ Memory: four files of a table, and the known duplicates; 8 bytes per question wi
 bytes per clustered question of either run.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from dupq.runs.records import TITLE_WORDS, Measures
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS, REVIEW
 from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_among, pairs_in, proper_pairs, sorted_keys
 
+_EIGHTY = 1.28  # spreads of a normal distribution to either side: 80 %
 _FIRST = 50  # pairs of the worklist; the summary says how many of them are expected to be right
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
 
@@ -50,6 +52,7 @@ class Facts:
     # contradict; None without verdicts
     verdicts: str | None  # a filled-in review.tsv of an earlier run
     truth: str | None  # planted pairs
+    error: float  # spread of ln (right / expected) in the first pairs of a worklist
 
 
 def measure_run(
@@ -72,7 +75,12 @@ def measure_run(
         "links": _measure_links(run, made, known, texts, questions, facts) if has_links else None,
         "verdicts": estimated(facts.verdicts, storage.parent(run.uri)) if facts.verdicts else None,
         "judged": None,
-        "worklist": {"pairs": len(right), "first": len(first), "expected_right": first[-1] if first else 0.0},
+        "worklist": {
+            "pairs": len(right),
+            "first": len(first),
+            "expected_right": first[-1] if first else 0.0,
+            "factor": math.exp(_EIGHTY * facts.error),  # expected / factor to expected x factor: 80 of 100 times
+        },
         "drift": None,
     }
     if facts.contradictions:

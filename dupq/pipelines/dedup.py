@@ -152,6 +152,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     facts = Facts(
         thresholds,
         model,
+        error=model["error"] if scale.reread is None else scale.reread.error,
         representatives=encoded["rows_out"],
         contradictions=(opened.contradicted, contradicting) if opened.verdicts else None,
         verdicts=verdicts,

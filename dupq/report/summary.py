@@ -149,8 +149,15 @@ def _missed(run: Run) -> Iterator[str]:
         yield f"not measured: {reasons['links']}"
     work = run.metrics.get("worklist")
     if work and work["pairs"]:
-        right = f"about {work['expected_right']:.0f} of the first {work['first']} are right"
+        right = f"{_between(work)} of the first {work['first']} are right (estimated)"
         yield f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run.uri, 'worklist.tsv')}"
+
+
+def _between(work: Measures) -> str:
+    """Return in words how many of the worklist's first pairs are right, four times of five."""
+    expected, most = work["expected_right"], work["first"]
+    low, high = (min(most, expected * factor) for factor in (1 / work.get("factor", 1), work.get("factor", 1)))
+    return f"{low:.0f} to {high:.0f}" if round(low) != round(high) else f"about {expected:.0f}"
 
 
 def _are(count: float) -> str:

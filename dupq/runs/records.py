@@ -45,10 +45,10 @@ DEDUP_VERSIONS = {
     "neighbours": 6,
     "calibrate": 10,
     "beyond_lists": 1,
-    "pairs": 4,
+    "pairs": 5,
     "partition": 3,
-    "clusters": 5,
-    "evaluate": 11,
+    "clusters": 6,
+    "evaluate": 12,
     "review": 4,
 }
 RERANKER_VERSIONS = {"rerank": 1}  # the additional stage of a run with a reranker

@@ -232,6 +232,7 @@ def calibration(
         "sampled_questions": len(sample),
         "own_share": own_share(model, prior, features),
         "prior_sites": list(prior.sites),
+        "error": prior.error,
         "titles_only": titles_only,
         "fitness": fitness,
     }
