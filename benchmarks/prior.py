@@ -60,6 +60,7 @@ _FLAGS = {
     "other_asking": (-3.0, 1.0),
     "other_negation": (-1.0, 0.7),
     "other_order": (-1.0, 0.7),
+    "other_words": (-1.0, 0.7),
     "other_formulas": (-1.0, 0.7),
     "same_asker": (-0.7, 0.7),
     "same_asker_alike": (1.0, 1.0),
@@ -76,6 +77,7 @@ _REREAD = {
     "other_asking": (-1.0, 1.0),
     "other_negation": (-3.0, 1.0),
     "other_order": (-3.0, 1.0),
+    "other_words": (-1.0, 1.0),
     "cites": (-0.8, 0.5),
     "same_asker": (-0.8, 0.5),
 }

@@ -31,6 +31,7 @@ from scipy.stats import rankdata
 from titles import SHARED
 
 import dupq
+from dupq.api.duplicates import Duplicates
 
 FAQ = Path(__file__).parent / "faq"
 _FIRST = (50, 300)
@@ -142,7 +143,7 @@ def faq(model: str) -> dict[str, Any]:
     return result
 
 
-def _ends(found: dupq.Duplicates) -> tuple[list[int], list[int]]:
+def _ends(found: Duplicates) -> tuple[list[int], list[int]]:
     table = found.pairs.arrow(["left", "right"])
     return table["left"].to_pylist(), table["right"].to_pylist()
 

@@ -4,8 +4,8 @@
 
 Each run is on one site, by a prior of other sites (benchmarks/prior.py --leave-out SITE, --set calibration.prior=FILE).
 A joined pair is right if it is linked as a duplicate, or if a reading (a language model's label) calls it the same;
-`expected` is the sum of the worklist's probabilities; `likeliest` are the first pairs of all by probability, joined ones
-too, without those that people linked. A pair that the reading leaves unsure isn't right. Readings are
+`expected` is the sum of the worklist's probabilities; `likeliest` are the first pairs of all by probability, joined
+ones too, without those that people linked. A pair that the reading leaves unsure isn't right. Readings are
 those of benchmarks/verdicts/SITE.tsv, then those of worklists-2026-11-27.tsv and rivals/SITE.tsv there, which no prior
 has learned from.
 """

@@ -222,6 +222,7 @@ _SHARED = (
         "other_asking",
         "other_negation",
         "other_order",
+        "other_words",
         "same_asking",
         "other_formulas",
         "same_asker",
@@ -302,7 +303,7 @@ CALIBRATION_PAIRS = _schema(
     _required("weight", pa.float64()),  # in the likelihood
     _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
     _required("probability", pa.float64()),
-    _required("features", pa.list_(pa.float64(), 21)),
+    _required("features", pa.list_(pa.float64(), 22)),
 )
 
 # A sample of pairs to be judged: dupq/evaluation/sampling.py.

@@ -50,6 +50,7 @@ FEATURES = (
     "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
     "other_negation",  # x title_cosine: "with a visa", "without a visa"
     "other_order",  # "from A to B", "from B to A"
+    "other_words",  # "… in Egypt", "… in Hong Kong"
     "other_formulas",
     "same_asker",
     "same_asker_alike",  # same_asker x text_cosine: asks again, or asks a follow-up
@@ -64,7 +65,13 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "what the titles ask": ("other_date", "other_asking", "other_negation", "other_order"),  # and `Model.same_asking`
+    "what the titles ask": (
+        "other_date",
+        "other_asking",
+        "other_negation",
+        "other_order",
+        "other_words",
+    ),  # and `Model.same_asking`
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),
@@ -78,6 +85,7 @@ REREAD = (  # with a reranker
     "other_asking",
     "other_negation",
     "other_order",
+    "other_words",
     "cites",
     "same_asker",
 )
@@ -208,6 +216,7 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
         np.where(of["title_cosine"] >= _SAME_WORDS, of["other_asking"], 0.0),
         of["other_negation"] * of["title_cosine"],
         of["other_order"],
+        of["other_words"],
         of["other_formulas"],
         of["same_asker"],
         of["same_asker"] * of["text_cosine"],

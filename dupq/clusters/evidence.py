@@ -30,7 +30,9 @@ from dupq.text.tokens import without_notes
 # stored: an asker is a hash of the user's number on the site.
 
 _HASH_BITS = 22
-ASKING, UNDATED, NEGATION, BAG, NUMBER, FORMULA, ASKER, CITED, SELF = range(9)  # kinds; each question has one SELF
+ASKING, UNDATED, NEGATION, BAG, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(
+    10
+)  # kinds; each question has one SELF
 _KINDS = SELF + 1
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
@@ -56,6 +58,7 @@ def marks_of(
         marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
         marks.update([_mark(NEGATION, "")] if comparer.negates(Title(words, sign)) else ())
+        marks.update(_mark(TEMPLATE, each) for each in comparer.templates(Title(words, sign)))
         formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
         marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
@@ -132,6 +135,7 @@ class Shared(NamedTuple):
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
     other_negation: np.ndarray  # 1 where one title denies something and the other does not
     other_order: np.ndarray  # 1 where titles of five and more words have the same words, and ask in another order
+    other_words: np.ndarray  # 1 where titles differ only in one or two telling words in a row, on each side
     same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
     same_asker: np.ndarray  # 1 where one user asked both
@@ -290,7 +294,7 @@ def _overlaps(
 
 
 def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the fields of Shared from `other_numbers` on (float32, shape (9, m)); the marks are sorted."""
+    """Return the fields of Shared from `other_numbers` on (float32, shape (10, m)); the marks are sorted."""
     count, kinds = len(marks.offsets) - 1, marks.ids >> _HASH_BITS
     owners = np.repeat(np.arange(count), np.diff(marks.offsets))
     counts = np.bincount(kinds * count + owners, minlength=_KINDS * count).reshape(_KINDS, count)
@@ -310,6 +314,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         are_others[ASKING],
         mine[NEGATION] != theirs[NEGATION],
         (common[BAG] > 0) & are_others[ASKING],
+        (common[TEMPLATE] > 0) & are_others[ASKING],
         common[ASKING] > 0,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),
         common[ASKER] > 0,

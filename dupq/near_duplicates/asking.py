@@ -49,6 +49,7 @@ _NEGATIONS = {
     "russian": "не ни без нет нельзя никогда ничего",
     "spanish": "no ni sin nunca",
 }
+_FEWEST_KEPT = 2  # telling words of a template
 _FEWEST_WORDS = 5  # of a title in which another order is another question: "transit visa UK", "UK transit visa"
 # Words that differ in a letter from others of their kind, and are never typing errors of these.
 _ALIKE = """
@@ -127,6 +128,17 @@ class TitleComparer:
         """Return all words of a title in alphabetical order; "" if they are few."""
         words = self._words(title.words)
         return " ".join(sorted(words)) if len(words) >= _FEWEST_WORDS else ""
+
+    def templates(self, title: Title) -> Iterator[str]:
+        """Yield what is left of a title without one or two telling words in a row, if that is two words and more.
+
+        Titles that share one of them, and ask something else, fill in one template: "… in Egypt", "… in Hong Kong".
+        """
+        telling = self._telling(self._words(title.words))
+        for begin in range(len(telling)):
+            for end in (begin + 1, begin + 2):
+                if end <= len(telling) and begin + len(telling) - end >= _FEWEST_KEPT:
+                    yield " ".join([*telling[:begin], "_", *telling[end:]])
 
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""
