@@ -187,11 +187,14 @@ def test_a_model_is_read_where_the_run_has_its_copy(
     assert READ == ["flat bread"]
 
 
-def test_vectors_are_of_length_1(stand_in: None, tmp_path: Path) -> None:
+def test_vectors_are_of_length_1_or_zeros_of_what_says_nothing(stand_in: None, tmp_path: Path) -> None:
     reranker = reranker_at(str(write_model(tmp_path / "model")), "")
-    actual = sentence_vectors(reranker, ["flat bread", "bread bread"], system.CPU)
+    actual = sentence_vectors(reranker, ["flat bread", " ", "bread bread", ""], system.CPU)
     assert actual.dtype == np.float16
-    assert actual == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
+    assert actual[::2] == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
+    assert not actual[1::2].any()
+    assert READ == ["flat bread", "bread bread"]
+    assert not sentence_vectors(reranker, [""], system.CPU).any()
 
 
 @pytest.fixture
