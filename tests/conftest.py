@@ -135,15 +135,17 @@ def _without_the_default_reranker() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _reads(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that is marked `reads` has it, but not the fixtures of a wider scope that it shares with others."""
-    if request.node.get_closest_marker("reads"):
-        from dupq.api import duplicates
-        from dupq.encoders.sentence_models import default_reranker
-        from dupq.pipelines import opening
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("reads"):
+            from dupq.api import duplicates
+            from dupq.encoders.sentence_models import default_reranker
+            from dupq.pipelines import opening
 
-        for module in (duplicates, opening):
-            monkeypatch.setattr(module, "default_reranker", default_reranker)
+            for module in (duplicates, opening):
+                patch.setattr(module, "default_reranker", default_reranker)
+        yield
 
 
 @pytest.fixture(scope="session")
