@@ -233,6 +233,21 @@ def test_verdicts_move_the_model_their_way_and_an_unknown_model_s_further() -> N
     assert found[False, True] > found[True, True]
 
 
+def test_labels_that_agree_with_the_excess_do_not_move_the_model() -> None:
+    """An archive is full of duplicates, as its density tells. Its verdicts tell the same, and not once more of it."""
+    features, random = features_for(600, 21, 0.0), np.random.default_rng(22)
+    cosines, pairs, density = random.normal(0.6, 0.13, 600), rows_of(np.zeros(600)), Density(500.0, 1_000.0)
+    start = reread_of(PRIOR, features, cosines, density, True)
+    assert start.excess > 3
+    expected = expit(start.log_odds(PRIOR.model, pairs, features, cosines))
+    labels = random.random(600) < expected
+    model = fit_reread(labelled(features, labels), cosines, PRIOR.model, PRIOR, density, True)
+    actual = expit(model.log_odds(PRIOR.model, pairs, features, cosines))
+    assert labels.sum() > 150
+    assert actual.sum() == pytest.approx(labels.sum(), rel=0.05)
+    assert np.abs(actual - expected).mean() < 0.03
+
+
 def test_pairs_that_were_not_read_do_not_count() -> None:
     features, cosines = features_for(80, 17), np.random.default_rng(18).uniform(0.3, 0.9, 80).astype(np.float32)
     labels = np.arange(80) % 3 == 0
