@@ -40,7 +40,8 @@ def _parser(add_options: object) -> argparse.ArgumentParser:
 
 def _options(parser: argparse.ArgumentParser) -> list[tuple[str, str, str]]:
     """Of each option: how it is written, its default, and what it is for."""
-    return [(_written(action), _default(action), str(action.help)) for action in parser._actions]
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    return [(_written(action), _default(action), str(action.help)) for action in shown]
 
 
 def _written(action: argparse.Action) -> str:

@@ -122,6 +122,32 @@ def _without_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_the_default_reranker() -> Iterator[None]:
+    """In this process, also for fixtures: the model takes seconds and 0.9 GB. Processes are told --reranker none."""
+    from dupq.api import duplicates
+    from dupq.pipelines import opening
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (duplicates, opening):
+            patch.setattr(module, "default_reranker", lambda: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _reads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that is marked `reads` has it, but not the fixtures of a wider scope that it shares with others."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("reads"):
+            from dupq.api import duplicates
+            from dupq.encoders.sentence_models import default_reranker
+            from dupq.pipelines import opening
+
+            for module in (duplicates, opening):
+                patch.setattr(module, "default_reranker", default_reranker)
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_started() -> None:
     """One Ray for the whole test session; started again if a test shut it down."""

@@ -17,7 +17,7 @@ from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.steps import search_changes
 from dupq.neighbours.steps.blocks import Questions, SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, plan_search, stored_lists
+from dupq.neighbours.steps.search_all import directed_in, files_in_scope, plan_search, stored_lists
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
 from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
@@ -104,7 +104,8 @@ def recorded(files: RunFiles, search: Callable[[], Report]) -> Report:
 
 
 def planned_for(files: RunFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
-    return plan_search(Run(files.uri, "neighbours"), shards, wanted)
+    run = Run(files.uri, "neighbours")
+    return plan_search(run, files_in_scope(run, shards, wanted), wanted)
 
 
 def lists(files: RunFiles) -> dict[int, tuple]:

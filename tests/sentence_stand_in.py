@@ -1,4 +1,4 @@
-"""A stand-in for the package sentence-transformers, which is not installed for the tests: its model counts words."""
+"""A stand-in for the package sentence-transformers, which takes seconds to load: its model counts words."""
 
 import importlib.machinery
 import sys
@@ -57,10 +57,10 @@ class StandIn:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, on_hub: dict[str, Path] | None = None) -> None:
-    """Put it in the package's place, and models by their names on the Hugging Face hub."""
+    """Put it in the package's place, and models by their names on the Hugging Face hub, none of them downloaded."""
 
-    def snapshot_download(name: str, **options: Any) -> str:
-        if name not in (on_hub or {}):
+    def snapshot_download(name: str, local_files_only: bool = False, **options: Any) -> str:
+        if name not in (on_hub or {}) or local_files_only:
             raise OSError(f"no {name}\non the hub")
         return str((on_hub or {})[name])
 
@@ -72,8 +72,9 @@ def install(monkeypatch: pytest.MonkeyPatch, on_hub: dict[str, Path] | None = No
     READ.clear()
 
 
-def write_model(folder: Path, modules: str = "[]") -> Path:
+def write_model(folder: Path, modules: str = "[]", weights: str = "of the model") -> Path:
     """The folder of a model."""
     folder.mkdir(parents=True)
     (folder / "modules.json").write_text(modules)
+    (folder / "model.safetensors").write_text(weights)
     return folder

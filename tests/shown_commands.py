@@ -146,5 +146,5 @@ def check_job(command: Command) -> None:
 
 
 def options_of(known: argparse.ArgumentParser) -> set[str]:
-    """The names of a parser's options."""
-    return {option for action in known._actions for option in action.option_strings}
+    """The names of a parser's options, but those that it only still knows."""
+    return {option for action in known._actions if action.help != argparse.SUPPRESS for option in action.option_strings}

@@ -95,14 +95,14 @@ INTERFACE = {
         "--max-change",
         "--min-rows-share",
         "--skip-shard",
-        "--teacher",
+        "--reranker",
         "--gpus",
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--run", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--teacher", "--gpus", "--site", *TABLE},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE},
 }
 
 
@@ -142,7 +142,8 @@ def _has_any(annotation: ast.expr) -> bool:
 def test_lock_files_pin_every_dependency() -> None:
     pinned = (ROOT / "requirements.lock").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for declared in (*project["dependencies"], *project["optional-dependencies"]["jobs"]):
+    extras = project["optional-dependencies"]
+    for declared in (*project["dependencies"], *extras["jobs"], *extras["reranker"]):
         name = re.match("[a-z0-9-]+", declared)[0]
-        assert name == "torch" or re.search(rf"^{name}(\[.*\])?==", pinned, re.MULTILINE), name
+        assert name in ("torch", "dupq") or re.search(rf"^{name}(\[.*\])?==", pinned, re.MULTILINE), name
     assert "torch==2.13.0\n" in (ROOT / "requirements-torch.lock").read_text()

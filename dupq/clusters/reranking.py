@@ -37,6 +37,7 @@ _APART = [FEATURES.index(name) for name in REREAD[2:8]]  # dates, numbers, negat
 _PRIOR_PAIRS = 20.0  # related pairs that count as seen before, with the prior's alike ones: few pairs move little
 _MOST, _STEEPER = 4.0, 3.5  # log-odds; share of these per unit of cosine
 _LEAST_SPREAD, _LEAST_ODDS = 1e-3, 1e-9
+_EXCESS_SCALE = 10.0  # log-odds: so large that the excess is not clipped and hardly moves but with the slope of all
 _PAIRS_AT_ONCE = 16_384
 
 
@@ -53,9 +54,13 @@ class Reread(NamedTuple):
     def log_odds(self, first: Model, pairs: pa.Table, features: np.ndarray, cosines: np.ndarray) -> np.ndarray:
         """Return the log-odds (float64) of rows of COMPARED, given their features; `first` is the model of these."""
         design = reread_design(first, features, cosines * self.factor + self.offset)
-        steeper = 1.0 + _STEEPER * (cosines * self.factor + self.offset - ALIKE)
-        excess = np.where(are_apart(features), 0.0, self.excess * steeper)
+        excess = self.excess_at(features, cosines)
         return np.asarray(design @ self.coefficients + excess + first.moves(pairs, features))
+
+    def excess_at(self, features: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+        """Return the log-odds (float64) that are added as the archive holds more duplicates."""
+        steeper = 1.0 + _STEEPER * (cosines * self.factor + self.offset - ALIKE)
+        return np.where(are_apart(features), 0.0, self.excess * steeper)
 
     def added(self, first: Model, pairs: pa.Table, features: np.ndarray) -> np.ndarray:
         """Return what each of KINDS adds to the log-odds (float64, (n, kinds)); the rest is the cosine's."""
@@ -138,15 +143,17 @@ def fit_reread(
 ) -> Reread:
     """Fit the model to pairs whose features (of FEATURES), labels and cosines (NaN: not read) are known.
 
-    `first` is the archive's model of the features. A reranker without a prior of its own has one twice as wide.
+    `first` is the archive's model of the features. A reranker without a prior of its own has one twice as wide. What
+    the excess adds is a feature too, so that labels that agree with it move nothing.
     """
     is_read = np.isfinite(cosines)
     kept, cosines = Labelled(*(column[is_read] for column in labelled)), cosines[is_read].astype(np.float64)
     start = reread_of(prior, kept.features, cosines, density, is_default)
-    values = reread_design(first, kept.features, cosines * start.factor + start.offset)[:, :-1]
-    none, one, width = np.zeros(len(REREAD)), np.ones(len(REREAD)), 1.0 if is_default else 2.0
+    design = reread_design(first, kept.features, cosines * start.factor + start.offset)
+    values = np.column_stack([design[:, :-1], start.excess_at(kept.features, cosines) / _EXCESS_SCALE])
+    none, one, width = np.zeros(len(REREAD) + 1), np.ones(len(REREAD) + 1), 1.0 if is_default else 2.0
     wide = Prior(
-        Model(none, one, np.array(start.coefficients), start.linked_share),
+        Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share),
         width * prior.reread["intercept_spread"],
         width * prior.reread["slope_spread"],
         width * prior.reread["coefficient_spread"],
@@ -155,7 +162,12 @@ def fit_reread(
         prior.reread,
     )
     fitted = fit(kept._replace(features=values), wide)
-    return start._replace(coefficients=fitted.coefficients.tolist(), linked_share=fitted.linked_share)
+    *coefficients, excess, intercept = fitted.coefficients.tolist()
+    return start._replace(
+        coefficients=[*coefficients, intercept],
+        linked_share=fitted.linked_share,
+        excess=start.excess * excess / _EXCESS_SCALE,
+    )
 
 
 def probability_with(

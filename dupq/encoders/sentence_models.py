@@ -198,17 +198,20 @@ def reread_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:
 
 
 def sentence_vectors(reranker: Reranker, texts: list[str], device: str) -> np.ndarray:
-    """Return the reranker's vectors (float16, shape (n, dimensions), of length 1) of n > 0 texts.
+    """Return the reranker's vectors (float16, shape (n, dimensions), of length 1) of n > 0 texts; zeros of a blank one.
 
     On a CPU a vector depends on its own text only; on a GPU, which multiplies in bfloat16, its last bits depend on the
     other texts. Raises DupqError if the model cannot be read, or torch cannot use the GPU.
     """
     import torch
 
-    model = _open(reranker.folder, device)
-    with torch.autocast("cuda", torch.bfloat16) if device == system.GPU else contextlib.nullcontext():
-        vectors = model.encode(texts, batch_size=_BATCH[device], normalize_embeddings=True, show_progress_bar=False)
-    return vectors.astype(np.float16)
+    model, vectors = _open(reranker.folder, device), np.zeros((len(texts), reranker.dimensions), np.float16)
+    rows = [row for row, text in enumerate(texts) if text.strip()]
+    if rows:
+        said, size = [texts[row] for row in rows], _BATCH[device]
+        with torch.autocast("cuda", torch.bfloat16) if device == system.GPU else contextlib.nullcontext():
+            vectors[rows] = model.encode(said, batch_size=size, normalize_embeddings=True, show_progress_bar=False)
+    return vectors
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,14 +12,16 @@ import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
+from dupq.api import duplicates
 from dupq.api.duplicates import Duplicates, compare
 from dupq.clusters.calibration import features_of, read_prior
 from dupq.clusters.decision import scored_table
-from dupq.encoders.sentence_models import FLOOR
+from dupq.encoders.sentence_models import DEFAULT
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.keys import sample_by_hash
 from dupq.text.questions import content_hashes
 
 TITLES = [
@@ -158,7 +161,7 @@ def test_ids_that_name_two_texts_are_refused() -> None:
 def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> None:
     table = {"title": TITLES, "note": ["x"] * len(TITLES), "votes": [1] * len(TITLES)}
     said = repr(dupq.find_duplicates(table, threshold=0.5)).splitlines()
-    assert said[0].endswith("to keep; read title; not read note")
+    assert said[0].endswith("to keep; read title; not read note; no reranker has read likely pairs")
     assert said[1] == "  1.000  How do I bake bread without an oven?  =  how do i bake bread without an oven"
     shown = dupq.find_duplicates(["<b>bread</b> oven", "<b>bread</b> oven"])._repr_html_()
     assert "&lt;b&gt;bread&lt;/b&gt; oven" in shown
@@ -263,25 +266,124 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
     assert [(row["left"], row["right"]) for row in near if row["source"] == "exact"] == [(0, 45), (5, 46)]
 
 
-def test_a_teacher_reads_what_is_in_likely_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for a reranker."""
     sentence_stand_in.install(monkeypatch)
-    model = sentence_stand_in.write_model(tmp_path / "model")
-    without = dupq.find_duplicates(TITLES).pairs.arrow()
-    pairs = dupq.find_duplicates(TITLES, teacher=model).pairs.arrow()
-    assert without["teacher"].null_count == len(without)
-    read = set()
-    for row in pairs.to_pylist():
-        if row["source"] == "encoder" and row["probability"] >= FLOOR:
-            ends = [str(TITLES[row[side]]) for side in ("left", "right")]
-            read |= set(ends)
-            one, other = (sentence_stand_in.unit(text).astype(float) for text in ends)
-            assert row["teacher"] == pytest.approx(one @ other, abs=2e-3)
-        else:
-            assert row["teacher"] is None
-    assert sorted(read) == sorted(sentence_stand_in.READ)
-    assert 2 < len(read) < len(TITLES)
-    with pytest.raises(DupqError, match=r"^find_duplicates: teacher=nowhere: neither the folder"):
-        dupq.find_duplicates(TITLES, teacher="nowhere")
+    return sentence_stand_in.write_model(tmp_path / "model")
+
+
+TEXTS = [str(title or "") for title in TITLES]
+ONES = [row for row in range(len(TITLES)) if row != 2]  # a near duplicate of 0
+SAID = [row for row in ONES if TEXTS[row]]
+
+
+def by_ends(found: Duplicates) -> dict[tuple[int, int], dict[str, Any]]:
+    rows = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
+    return {(row["left"], row["right"]): row for row in rows}
+
+
+def test_a_reranker_reads_a_short_list_whole_and_finds_pairs_of_its_own(model: Path) -> None:
+    without, found = dupq.find_duplicates(TITLES, k=2), dupq.find_duplicates(TITLES, k=2, reranker=model)
+    assert without.pairs.arrow()["reranker"].null_count == len(without.pairs)
+    assert (without.reranker, found.reranker) == (None, str(model))
+    assert "no reranker has read likely pairs" in repr(without)
+    assert f"likely pairs read by {model}" in repr(found)
+    assert [TEXTS[row] for row in SAID] == sentence_stand_in.READ
+    before, after = by_ends(without), by_ends(found)
+    vectors = {row: sentence_stand_in.unit(TEXTS[row]).astype(float) for row in SAID}
+    surely, near = set(before), set(before)
+    for row in SAID:
+        cosines = {other: float(vectors[row] @ vectors[other]) for other in SAID if other != row}
+        fifth = sorted(cosines.values(), reverse=True)[4]
+        surely |= {(min(row, other), max(row, other)) for other, one in cosines.items() if one > fifth + 1e-3}
+        near |= {(min(row, other), max(row, other)) for other, one in cosines.items() if one >= fifth - 1e-3}
+    assert surely <= after.keys() <= near
+    assert len(after) > len(before)
+    for (left, right), row in after.items():
+        assert row["reranker"] == pytest.approx(vectors[left] @ vectors[right], abs=2e-3)
+    assert any(after[ends]["probability"] != row["probability"] for ends, row in before.items())
+    (near_pair,) = found.pairs.arrow(filter=[("source", "!=", "encoder")]).to_pylist()
+    assert near_pair["reranker"] is None
+
+
+def test_of_a_long_list_a_reranker_reads_likely_pairs_and_a_sample(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WHOLE": 8, "PAIRS": 3, "SAMPLE": 2}.items():
+        monkeypatch.setattr(duplicates, name, value)
+    before, found = by_ends(dupq.find_duplicates(TITLES)), by_ends(dupq.find_duplicates(TITLES, reranker=model))
+    likeliest = sorted(before, key=lambda ends: -before[ends]["probability"])[:3]
+    wanted = {row for ends in likeliest for row in ends} | set(sample_by_hash(np.array(ONES), 2).tolist())
+    assert [TEXTS[row] for row in sorted(wanted & set(SAID))] == sentence_stand_in.READ
+    assert len(wanted) < len(ONES)
+    assert found.keys() == before.keys()
+    for ends, row in found.items():
+        assert (row["reranker"] is not None) is ({*ends} <= wanted)
+        assert row["reranker"] is not None or row["probability"] == before[ends]["probability"]
+
+
+def test_the_bodies_are_read_too(model: Path) -> None:
+    bodies = [f"<p>about {row}</p>" for row in range(4)]
+    dupq.find_duplicates({"title": TEXTS[:4], "body_html": bodies}, reranker=str(model))
+    assert [f"{TEXTS[row]} about {row}" for row in range(4)] == sentence_stand_in.READ
+
+
+@pytest.mark.parametrize("given", [None, "none", "auto"])
+def test_a_list_is_read_by_no_reranker_on_demand_or_where_none_is_installed(given: str | None, model: Path) -> None:
+    found = dupq.find_duplicates(TITLES, reranker=given)
+    assert found.reranker is None
+    assert sentence_stand_in.READ == []
+
+
+def test_an_encoder_that_is_named_as_a_model_reads_likely_pairs_too(
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sentence_stand_in.install(monkeypatch, {"some/model": model})
+    found = dupq.find_duplicates(TITLES, encoder="some/model", k=3)
+    assert found.reranker == "some/model"
+    for (left, right), row in by_ends(found).items():
+        assert row["similarity"] == pytest.approx(row["reranker"], abs=2e-3)
+        assert not {left, right} & {4, 10}  # without a word
+    other = sentence_stand_in.write_model(tmp_path / "other")
+    assert dupq.find_duplicates(TITLES, encoder="some/model", reranker=other).reranker == str(other)
+    assert dupq.find_duplicates(TITLES, encoder="some/model", reranker=None).reranker is None
+
+
+def test_texts_in_a_language_that_the_reranker_does_not_know_are_not_read(tmp_path: Path, model: Path) -> None:
+    english = sentence_stand_in.write_model(tmp_path / "all-MiniLM-L12-v2")
+    given = ["Wie backe ich ein Brot ohne Ofen?", "Wo ist mein Fahrrad?", "Was ist die Hauptstadt der Mongolei?"]
+    assert dupq.find_duplicates(given, language="german", reranker=english).reranker is None
+    assert sentence_stand_in.READ == []
+    assert dupq.find_duplicates(given, language="german", reranker=model).reranker == str(model)
+    assert given == sentence_stand_in.READ
+
+
+def test_what_is_no_reranker_is_one_line(model: Path) -> None:
+    with pytest.raises(DupqError, match=r"^find_duplicates: reranker=nowhere: neither the folder"):
+        dupq.find_duplicates(TITLES, reranker="nowhere")
+    with pytest.raises(SettingError, match=r"^find_duplicates: teacher= is reranker= now; a teacher is what"):
+        dupq.find_duplicates(TITLES, teacher=str(model))  # type: ignore[arg-type]
+
+
+@pytest.mark.reads
+def test_the_default_reranker_tells_questions_that_mean_the_same_from_those_that_share_words() -> None:
+    given = [
+        "How can I lose weight quickly?",
+        "What is the fastest way to slim down?",
+        "How can I lose my accent quickly?",
+        "Why is the sky blue?",
+        "What makes the sky look blue?",
+        "Why is the sea salty?",
+    ]
+    found = dupq.find_duplicates(given)
+    assert found.reranker == DEFAULT
+    read = by_ends(found)
+    same, other = [(0, 1), (3, 4)], [(0, 2), (3, 5), (1, 2)]
+    for measure in ("reranker", "probability"):
+        assert min(read[ends][measure] for ends in same) > max(read[ends][measure] for ends in other)
+    without = by_ends(dupq.find_duplicates(given, reranker=None))
+    assert without[0, 2]["probability"] > without[0, 1]["probability"]  # by their words alone
 
 
 def test_a_prior_is_learned_from_the_evidence_that_makes_the_probabilities() -> None:

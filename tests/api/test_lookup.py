@@ -85,7 +85,7 @@ def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
     for row in rows[:: max(1, len(rows) // 40)]:
         ends = [(row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")]
         found = run.explain(*ends).evidence
-        assert found.pop("a teacher") == pytest.approx(0, abs=1e-3)
+        assert found.pop("a reranker's reading") == pytest.approx(0, abs=1e-3)
         assert expit(sum(found.values())) == pytest.approx(row["probability"], abs=1e-5)
     assert set(KINDS) == set(found)
     assert sorted(name for names in KINDS.values() for name in names) == sorted(FEATURES)

@@ -377,6 +377,22 @@ FILES = [
             ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
             ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
             ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),
+            (
+                "a prior before rerankers",
+                "'reranker' is missing; make it anew",
+                entry("prior.json", "reranker", DELETE),
+            ),
+            (
+                "a prior of other cosines",
+                "'reranker' was made for other",
+                entry("prior.json", "reranker.features", ["cosine"]),
+            ),
+            (
+                "a prior of few coefficients",
+                "'reranker' was made for",
+                entry("prior.json", "reranker.coefficients", [1.0]),
+            ),
+            ("a prior without a tail", "'reranker.tail' is 0.0", entry("prior.json", "reranker.tail", 0.0)),
         ],
         "--set",
         "calibration.prior={world}/prior.json",

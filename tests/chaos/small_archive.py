@@ -50,7 +50,7 @@ class Small:
 
 
 def job_of(inputs: Path | str, output: Path | str) -> DedupJob:
-    return DedupJob(f"{inputs}/questions", f"{inputs}/encoder", str(output), f"{inputs}/links")
+    return DedupJob(f"{inputs}/questions", f"{inputs}/encoder", str(output), f"{inputs}/links", reranker="none")
 
 
 def undisturbed(job: Job, folder: Path, output: Path | None = None) -> Ended:

@@ -57,10 +57,10 @@ COMMANDS = {
     "ingest": Command("ingest --dump {dump} --answers --set ingest.shard_rows=200 --output {output}", tables_in),
     "train": Command(f"train {READ} --preset bogdanova-max {SETTINGS}", encoder_in),
     "train by two": Command(f"train {READ} --preset bogdanova-max --workers 2 {SETTINGS}", encoder_in),
-    "dedup": Command(f"dedup {READ} --encoder {{inputs}}/encoder", run_in),
+    "dedup": Command(f"dedup {READ} --encoder {{inputs}}/encoder --reranker none", run_in),
     "evaluate": Command(f"evaluate {READ} --encoder {{inputs}}/encoder --table retrieval", measures_in),
     "from-dump": Command(
-        f"from-dump --dump {{dump}} --output {{output}} --preset bogdanova-max {SETTINGS}",
+        f"from-dump --dump {{dump}} --output {{output}} --preset bogdanova-max --reranker none {SETTINGS}",
         lambda output: run_in(f"{output}/runs"),
     ),
     "report": Command("report --run {output}", report_in, True),

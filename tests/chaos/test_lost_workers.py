@@ -75,7 +75,7 @@ class Job:
     def __init__(self, head: str, small: Small, output: Path) -> None:
         job = small.job(output)
         command = [sys.executable, str(ROOT / "jobs" / "dedup.py"), "--ray", head, "--questions", job.questions]
-        command += ["--links", str(job.links), "--encoder", job.encoder, "--output", str(output)]
+        command += ["--links", str(job.links), "--encoder", job.encoder, "--output", str(output), "--reranker", "none"]
         self._said = output.with_suffix(".txt")
         self._output = output
         with self._said.open("w") as said:

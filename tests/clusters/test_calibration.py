@@ -44,7 +44,7 @@ def prior_of(
     random = np.random.default_rng(1)
     scaling = random.normal(size=COUNT), random.uniform(0.5, 2, COUNT)
     model = Model(*scaling, coefficients, linked[0] / sum(linked))
-    return Prior(model, spread, slope_spread, 0.05, linked, np.zeros(3))
+    return Prior(model, spread, slope_spread, 0.05, linked, read_prior().reread)
 
 
 def design_of(features: np.ndarray, prior: Prior) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
 from dupq.text.questions import BUCKETS, bucket_of
 
-PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "title_overlap": 0.9, "rank": 2, "teacher": None}
+PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "title_overlap": 0.9, "rank": 2, "reranker": None}
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.1, 0.5, 0.9])), max_size=30))
@@ -45,8 +45,8 @@ def test_of_pairs_that_nobody_linked_fewer_are_duplicates() -> None:
     [
         ({}, ("A transit visa for Ireland?", ["visas"]), ("Do I need visas in transit?", ["visas", "ireland"]),
          "titles share 'visa', 'transit'; 2nd nearest of 4,919; tags share 'visas'"),
-        ({"rank": 11, "text_overlap": 0.7, "teacher": 0.912}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
-         "same title; texts much alike; the teacher's cosine is 0.91; 11th nearest of 4,919; same tags"),
+        ({"rank": 11, "text_overlap": 0.7, "reranker": 0.912}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
+         "same title; texts much alike; the reranker's cosine is 0.91; 11th nearest of 4,919; same tags"),
         ({"text_overlap": 0.9}, ("C#", []), ("c# or f#", []), "titles share 'c#'; 2nd nearest of 4,919"),
         ({"rank": None}, ("C# and C++", []), ("Trains", ["rail"]),
          "titles share no telling word; beyond the 10 nearest of each; no tag in common"),

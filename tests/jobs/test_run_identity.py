@@ -12,6 +12,7 @@ import sentence_stand_in
 from trained import TrainedSample
 
 from dupq.job.run import Run
+from dupq.pipelines import opening
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import TrainingJob, train
 
@@ -80,26 +81,32 @@ def test_a_training_is_named_by_the_model_that_it_wraps(
 
     before = training()
     assert training() == before
-    (tmp_path / "model" / "weights").write_text("of its own")
+    (tmp_path / "model" / "model.safetensors").write_text("of its own")
     assert training() != before
 
 
-def test_a_run_is_named_by_its_teacher_wherever_that_is(
+def test_a_run_is_named_by_its_reranker_wherever_that_is(
     name: Name, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence_stand_in.install(monkeypatch)
-    for place in ("here", "there", "other"):
+    for place in ("here", "there", "other", "all-MiniLM-L12-v2"):
         sentence_stand_in.write_model(tmp_path / place)
-    (tmp_path / "other" / "weights").write_text("of its own")
+    (tmp_path / "other" / "model.safetensors").write_text("of its own")
+    (tmp_path / "there" / "README.md").write_text("its vectors do not depend on this")
 
-    def run(teacher: str | None) -> str:
-        given = None if teacher is None else str(tmp_path / teacher)
-        job = DedupJob(trained_sample.questions, trained_sample.encoder, str(tmp_path / "out"), teacher=given)
+    def run(reranker: str | None, language: str = "english") -> str:
+        monkeypatch.setattr(opening, "languages_of_sites", lambda shards: {shards[0].site: language})
+        given = str(tmp_path / reranker) if reranker and reranker != "none" else reranker
+        job = DedupJob(trained_sample.questions, trained_sample.encoder, str(tmp_path / "out"), reranker=given)
         return name(lambda: dedup(job))
 
     here = run("here")
     assert run("there") == here
+    assert run("none") == run(None)  # tests lack the default one
     assert len({here, run("other"), run(None)}) == 3
+    assert run("here", "german") == here
+    assert run("all-MiniLM-L12-v2") == here  # the same weights
+    assert run("all-MiniLM-L12-v2", "german") == run(None)  # it would read nothing
 
 
 def test_a_run_is_named_by_its_prior_wherever_that_is(

@@ -27,6 +27,10 @@ KEPT_WORK = {
     "work/signatures/part-00000.parquet",
     "work/calibration/calibration.json",
     "work/terms/rarities/part-00000.parquet",
+    "work/rerank/made_as.json",
+    "work/rerank/model.json",
+    "work/rerank/contents/part-00000.parquet",
+    "work/rerank/vectors/part-00000.parquet",
 }
 OTHER_WORK = {
     "work/neighbours/directed/part-00000.arrow",
@@ -34,6 +38,8 @@ OTHER_WORK = {
     "work/calibration/search-1/lists.parquet",
     "work/clusters/members/part-00000.parquet",
     "work/pairs/scored/part-00000.parquet",
+    "work/rerank/scored/part-00000.parquet",
+    "work/inputs/reranker/model.safetensors",
 }
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage, system
-from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, Model, read_prior
+from dupq.clusters.calibration import FEATURES, OF_TITLES, Calibrated, Labelled, Model, read_prior
 from dupq.clusters.decision import Scale, scored_table, undirected, unlisted
 from dupq.clusters.reranking import (
     NEAREST,
@@ -411,7 +411,7 @@ def reread_model(
     is_open = scope.is_whole(ends).all(axis=1) | _are_likely(ends[:, 0], p, cuts, len(scope.read))
     cosines[~(is_open | is_judged)] = np.nan
     columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
-    features = np.array(pairs["features"].to_pylist()).reshape(len(pairs), -1)
+    features = np.array(pairs["features"].to_pylist()).reshape(len(pairs), len(FEATURES))
     first = Model.from_dict(calibrated["model"])
     own = read_prior(prior or (OF_TITLES if calibrated["titles_only"] else ""))
     model = fit_reread(Labelled(features, *columns), cosines, first, own, Density(**density), is_default)

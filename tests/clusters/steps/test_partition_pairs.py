@@ -14,23 +14,25 @@ import pytest
 from oracles.slow_evidence import slow_lead, terms_of
 from run_tables import Pair, by_home, contents, cut_off, scored_pairs, table, write_terms
 from scipy import sparse
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from dupq import storage
+from dupq.archive import partition_of
 from dupq.clusters.calibration import FEATURES, Model, features_of
 from dupq.clusters.decision import Scale
 from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
+from dupq.clusters.reranking import Reread
 from dupq.clusters.steps import decide as stage
 from dupq.clusters.steps.decide import Candidates, Partitioning, partition_pairs
 from dupq.encoders.steps import embeddings_table
 from dupq.job import run as runner
 from dupq.job.run import Run
-from dupq.job.table import Table, Whole
+from dupq.job.table import Shuffled, Table, Whole, one_batch, write_batches
 from dupq.job.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
-from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS
+from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS, keyed_vectors
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.questions import Terms
 
@@ -53,6 +55,7 @@ class Archive(NamedTuple):
     scored: dict[Pair, float]
     links: list[Pair]
     apart: tuple[Pair, ...] = ()
+    read: Embeddings | None = None  # a reranker's vectors
 
     @property
     def keys(self) -> list[int]:
@@ -79,6 +82,9 @@ def model() -> Model:
     coefficients[FEATURES.index("title_lead")] = 2.0
     coefficients[-1] = -2.5
     return Model(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), coefficients, 0.5)
+
+
+BY_COSINE = Reread([3.0, 0.3, *[0.0] * 5, -1.0], 0.5)  # the probability once a reranker has read both
 
 
 def texts(sets: Iterable[set[int]], random: np.random.Generator) -> Terms:
@@ -140,7 +146,23 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
         storage.write_table(embeddings.file(number), some, some.schema)
     scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
     around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
-    return Candidates(scored, around, terms, embeddings), *constraints
+    read = None if archive.read is None else write_vectors(f"{run}/read", archive.read, setting)
+    return Candidates(scored, around, terms, embeddings, read), *constraints
+
+
+def write_vectors(folder: str, read: Embeddings, setting: Setting) -> Shuffled:
+    """A reranker's vectors by key, of every so manieth in a file."""
+    files = tuple(f"{folder}/part-{number:05d}.arrow" for number in range(setting.shards))
+    schema = keyed_vectors(read.vectors.shape[1])
+    for number, uri in enumerate(files):
+        batches = []
+        for part in range(setting.parts):
+            rows = np.arange(number, len(read.keys), setting.shards)
+            rows = rows[partition_of(read.keys[rows], setting.parts) == part]
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors[rows].ravel()), read.vectors.shape[1])
+            batches.append(one_batch(pa.table([pa.array(read.keys[rows]), vectors], schema=schema)))
+        write_batches(uri, batches, schema)
+    return Shuffled(files, schema, setting.parts)
 
 
 def around_rows(archive: Archive) -> list[dict[str, int]]:
@@ -155,7 +177,8 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
 def partitioned(
     run: Run, archive: Archive, given: tuple[Candidates, Table, Table], setting: Setting, threshold: float = THRESHOLD
 ) -> Table:
-    cut = Partitioning(threshold, SITES, MEASURE, Scale(model(), archive.reference, K), setting.scored_size)
+    scale = Scale(model(), archive.reference, K, None if archive.read is None else BY_COSINE)
+    cut = Partitioning(threshold, SITES, MEASURE, scale, setting.scored_size)
     return partition_pairs(run, *given, cut)
 
 
@@ -181,8 +204,14 @@ def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
     features = features_of(compared, AROUND.empty_table(), archive.reference, K)
     leads = [slow_lead(*pair, archive.title_cosine, archive.lists) for pair in pairs]
     features[:, FEATURES.index("title_lead")] = np.array(leads, np.float32)
-    p = model().probabilities(features).astype(np.float32)
-    return dict(zip(pairs, p.tolist(), strict=True))
+    p = model().probabilities(features)
+    vectors = {} if archive.read is None else dict(zip(archive.read.keys.tolist(), archive.read.vectors, strict=True))
+    for row, pair in enumerate(pairs):
+        if {*pair} <= vectors.keys():
+            one, other = (vectors[key].astype(np.float64) for key in pair)
+            own = compared.slice(row, 1), features[row : row + 1], np.array([one @ other])
+            p[row] = expit(BY_COSINE.log_odds(model(), *own))[0]
+    return dict(zip(pairs, p.astype(np.float32).tolist(), strict=True))
 
 
 def weight_of(p: float) -> float:
@@ -243,6 +272,17 @@ def test_pairs_that_no_question_lists_are_scored_and_decide(tmp_path: Path) -> N
     assert report.counts[UNLISTED_SCORED] > 100
     assert unscored.counts[UNLISTED_SCORED] == 0
     assert every != some
+
+
+def test_pairs_that_no_question_lists_are_scored_by_a_reranker_that_has_read_both(tmp_path: Path) -> None:
+    archive, random = mixed(1), np.random.default_rng(6)
+    vectors = random.normal(size=(len(archive.keys), 6)) + 0.9
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.flatnonzero(random.random(len(vectors)) < 0.8)  # it has read most questions
+    read = archive._replace(read=Embeddings(archive.embeddings.keys[rows], vectors[rows].astype(np.float16)))
+    found, _ = clusters(read, tmp_path / "read", Setting(parts=3, shards=2))
+    assert found == slowly(read)
+    assert found != slowly(archive)
 
 
 @pytest.mark.parametrize(("parts", "shards", "group"), [(1, 1, 1), (3, 1, 50), (2, 4, 1), (5, 3, 10**9)])

@@ -175,11 +175,11 @@ class Scored(NamedTuple):
 
 def score(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Scored:
     run = Run(str(folder), "pairs")
-    scored, around = score_pairs(run, *write(archive, folder, parts, shards), SCALE)
-    rows = Whole(scored).read().to_pylist()
+    made = score_pairs(run, *write(archive, folder, parts, shards), SCALE)
+    rows = Whole(made.scored).read().to_pylist()
     found = {(row["left"], row["right"]): row for row in rows}
     assert len(found) == len(rows)
-    return Scored(found, scored, around, run.report)
+    return Scored(found, made.scored, made.around, run.report)
 
 
 def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
