@@ -216,7 +216,7 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
         np.where(of["title_cosine"] >= _SAME_WORDS, of["other_asking"], 0.0),
         of["other_negation"] * of["title_cosine"],
         of["other_order"],
-        of["other_words"],
+        np.where(of["title_swap"] > 0, of["other_words"], 0.0),  # not if one title only has more words
         of["other_formulas"],
         of["same_asker"],
         of["same_asker"] * of["text_cosine"],

@@ -30,9 +30,8 @@ from dupq.text.tokens import without_notes
 # stored: an asker is a hash of the user's number on the site.
 
 _HASH_BITS = 22
-ASKING, UNDATED, NEGATION, BAG, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(
-    10
-)  # kinds; each question has one SELF
+# a question has one mark SELF
+ASKING, UNDATED, NEGATION, BAG, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(11)
 _KINDS = SELF + 1
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
@@ -51,7 +50,12 @@ def marks_of(
     askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`. `comparer` remembers words.
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
-    kinds = ((ASKING, comparer.question_of), (UNDATED, comparer.undated), (BAG, comparer.bag))
+    kinds = (
+        (ASKING, comparer.question_of),
+        (UNDATED, comparer.undated),
+        (BAG, comparer.bag),
+        (SPELLING, comparer.spelling),
+    )
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
     for words, sign, site, number, title, body in rows:
@@ -314,7 +318,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         are_others[ASKING],
         mine[NEGATION] != theirs[NEGATION],
         (common[BAG] > 0) & are_others[ASKING],
-        (common[TEMPLATE] > 0) & are_others[ASKING],
+        (common[TEMPLATE] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
         common[ASKING] > 0,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),
         common[ASKER] > 0,

@@ -34,6 +34,7 @@ SAMPLE = 800  # questions whose density is measured, of an archive that is not r
 ALIKE, RELATED = 0.75, (0.5, 0.65)  # cosines
 _FLAGS = [FEATURES.index(name) for name in REREAD[2:]]
 _APART = [FEATURES.index(name) for name in REREAD[2:8]]  # dates, numbers, negations …: of one template
+_FEWEST_QUESTIONS = 50  # somebody chose so few, and their density says nothing
 _PRIOR_PAIRS = 20.0  # related pairs that count as seen before, with the prior's alike ones: few pairs move little
 _MOST, _STEEPER = 4.0, 3.5  # log-odds; share of these per unit of cosine
 _LEAST_SPREAD, _LEAST_ODDS = 1e-3, 1e-9
@@ -100,6 +101,7 @@ def cosines_of(read: Embeddings, pairs: np.ndarray) -> np.ndarray:
 class Density(NamedTuple):
     """How many pairs of a sample of questions are alike, and how many are related."""
 
+    questions: int
     alike: float
     related: float
 
@@ -111,11 +113,13 @@ def density_of(vectors: np.ndarray) -> Density:
         cosines = wide[row + 1 :] @ wide[row]
         alike += int((cosines >= ALIKE).sum())
         related += int(((cosines >= RELATED[0]) & (cosines < RELATED[1])).sum())
-    return Density(alike, related)
+    return Density(len(wide), alike, related)
 
 
 def excess_of(density: Density, prior: RereadPrior) -> float:
     """Return the log-odds that an archive of this density has more than the prior's sites at the cosine ALIKE."""
+    if density.questions < _FEWEST_QUESTIONS:
+        return 0.0
     alike, related = density.alike + _PRIOR_PAIRS * prior["tail"], density.related + _PRIOR_PAIRS
     odds = max(alike / (related * prior["tail"]) - 1.0, _LEAST_ODDS)  # of duplicates among alike pairs
     return float(np.clip(np.log(odds) - logit(prior["share"]), 0.0, _MOST))

@@ -49,6 +49,7 @@ _NEGATIONS = {
     "russian": "не ни без нет нельзя никогда ничего",
     "spanish": "no ni sin nunca",
 }
+_BEGINNING = 3  # letters of a word that another form of it has too
 _FEWEST_KEPT = 2  # telling words of a template
 _FEWEST_WORDS = 5  # of a title in which another order is another question: "transit visa UK", "UK transit visa"
 # Words that differ in a letter from others of their kind, and are never typing errors of these.
@@ -139,6 +140,10 @@ class TitleComparer:
             for end in (begin + 1, begin + 2):
                 if end <= len(telling) and begin + len(telling) - end >= _FEWEST_KEPT:
                     yield " ".join([*telling[:begin], "_", *telling[end:]])
+
+    def spelling(self, title: Title) -> str:
+        """Return how a title's telling words begin, in order: "knife" and "knives" are spelt alike."""
+        return " ".join(word[:_BEGINNING] for word in self._telling(self._words(title.words)))
 
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""

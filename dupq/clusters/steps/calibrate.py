@@ -219,7 +219,9 @@ def calibration(
     alike = around(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
     evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
     features = features_of(evidence, alike, reference, request.settings.k)
-    model = fit(labelled(pairs, evidence, features, prior), prior)
+    known = labelled(pairs, evidence, features, prior)
+    pairs = pairs._replace(weights=known.weights)
+    model = fit(known, prior)
     probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
     record: Calibrated = {

@@ -386,10 +386,7 @@ def sample_density(vectors: Iterator[pa.Table], scope: _Scope, across_sites: boo
     every = np.concatenate(keys)
     owners = np.zeros(len(every), np.int64) if across_sites else every >> ID_BITS
     found = [density_of(np.concatenate(rows)[owners == owner]) for owner in np.unique(owners)]
-    return Density(*(float(sum(column)) for column in zip(*found, strict=True)))._asdict() if found else _NONE
-
-
-_NONE: dict[str, Any] = Density(0.0, 0.0)._asdict()
+    return Density(*map(sum, zip(Density(0, 0.0, 0.0), *found, strict=True)))._asdict()
 
 
 def reread_model(
@@ -397,7 +394,7 @@ def reread_model(
     vectors: pa.Table,
     cuts: pa.Table,
     scope: _Scope,
-    density: Mapping[str, float],
+    density: Mapping[str, Any],
     calibrated: Calibrated,
     is_default: bool,
     prior: str,
