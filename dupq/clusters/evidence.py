@@ -54,7 +54,6 @@ def marks_of(
         (ASKING, comparer.question_of),
         (UNDATED, comparer.undated),
         (BAG, comparer.bag),
-        (SPELLING, comparer.spelling),
     )
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
@@ -63,6 +62,7 @@ def marks_of(
         marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
         marks.update([_mark(NEGATION, "")] if comparer.negates(Title(words, sign)) else ())
         marks.update(_mark(TEMPLATE, each) for each in comparer.templates(Title(words, sign)))
+        marks.update(_mark(SPELLING, each) for each in comparer.spellings(Title(words, sign)))
         formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
         marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
@@ -317,7 +317,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         (common[UNDATED] > 0) & (mine[NUMBER] > common[NUMBER]) & (theirs[NUMBER] > common[NUMBER]),
         are_others[ASKING],
         mine[NEGATION] != theirs[NEGATION],
-        (common[BAG] > 0) & are_others[ASKING],
+        (common[BAG] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
         (common[TEMPLATE] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
         common[ASKING] > 0,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),

@@ -141,9 +141,16 @@ class TitleComparer:
                 if end <= len(telling) and begin + len(telling) - end >= _FEWEST_KEPT:
                     yield " ".join([*telling[:begin], "_", *telling[end:]])
 
-    def spelling(self, title: Title) -> str:
-        """Return how a title's telling words begin, in order: "knife" and "knives" are spelt alike."""
-        return " ".join(word[:_BEGINNING] for word in self._telling(self._words(title.words)))
+    def spellings(self, title: Title) -> Iterator[str]:
+        """Yield forms of a title that it shares with one that is only spelt otherwise: "knives" and "knife", "WiFi" and
+        "Wi-Fi", "missing points" and "points missing".
+        """
+        words = self._words(title.words)
+        telling = self._telling(words)
+        yield " ".join(word[:_BEGINNING] for word in telling)
+        yield "".join(telling)
+        for begin in range(len(words) - 1):
+            yield " ".join([*words[:begin], *sorted(words[begin : begin + 2]), *words[begin + 2 :]])
 
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""
