@@ -291,8 +291,8 @@ def compared(sites: list[Site], probabilities: list[np.ndarray], note: str) -> l
     return rows
 
 
-def tops_of(site: Site, p: np.ndarray) -> dict[str, Any]:
-    """How many of the likeliest pairs without a link are right, expected, and not read; printed too."""
+def tops_of(site: Site, p: np.ndarray, order_by: str) -> dict[str, Any]:
+    """How many of the first pairs without a link are right, expected, and not read; printed too."""
     order = np.argsort(np.where(site.is_linked, -1.0, p), kind="stable")[::-1]
     rows = {}
     for top in _TOPS:
@@ -304,7 +304,7 @@ def tops_of(site: Site, p: np.ndarray) -> dict[str, Any]:
             "not judged": top - len(judged),
             "expected of judged": round(float(p[judged].sum()), 1),
         }
-    print(json.dumps({"site": site.name, "first": rows}))
+    print(json.dumps({"site": site.name, "by": order_by, "first": rows}))
     return rows
 
 
@@ -352,7 +352,10 @@ def main() -> None:
         model = learn_reread(*given, expectations)
         reread.append(expit(reread_design(firsts[index], site.features, site.cosines) @ model))
     rows += compared(sites, reread, ", read")
-    before, tops = ([*map(tops_of, sites, some)] for some in ([expit(some) for some in logits], reread))
+    bm25 = [site.features[:, FEATURES.index("both_ways")] for site in sites]
+    orders = {"BM25": bm25, "the cosine": [site.cosines for site in sites]}
+    orders |= {"without a reranker": [expit(some) for some in logits], "with it": reread}
+    before, tops = [[tops_of(*row, order) for row in zip(sites, orders[order], strict=True)] for order in orders][-2:]
     centres, scales, coefficients = learned_from(sites)
     second = learn_reread(sites, firsts, expectations)
     for name, value in zip((*FEATURES, "intercept", *REREAD, "intercept"), [*coefficients, *second], strict=True):
