@@ -208,6 +208,20 @@ def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_
     assert are_fitted or after == pytest.approx(before, abs=1e-3)
 
 
+@pytest.mark.parametrize("prior", [OF_TITLES, ""])
+def test_pairs_that_titles_decide_weigh_nothing_where_texts_are_titles_and_keep_all_else(prior: str) -> None:
+    """Where there are bodies, titles that are the same decide nothing."""
+    known, rows, some = read_prior(prior), np.arange(6), np.arange(6) % 2 == 0
+    given = SampledPairs(rows, some, ~some, some, rows + 1.0, rows + 2.0, rows + 3.0)
+    evidence, features = pa.table({"same_asking": [1.0, 0, 0, 1, 0, 1]}), np.tile(known.model.centres, (6, 1))
+    found = labelled(given, evidence, features, known)
+    assert found.weights.tolist() == ([0, 3, 4, 0, 6, 0] if prior else [2, 3, 4, 5, 6, 7])
+    assert found.features.tolist() == features.tolist()
+    assert [column.tolist() for column in (found.labels, found.is_judged, found.log_rates)] == [
+        column.tolist() for column in (given.labels, given.is_judged, given.log_rates)
+    ]
+
+
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:
     """Links count between representatives; those of training or to unsearched questions do not."""
     keys = [pa.table([some], schema=KEYS) for some in ([*range(40, 80)], [*range(1, 40)])]
