@@ -167,7 +167,7 @@ def test_the_excess_of_an_archive_is_that_of_a_part_of_it() -> None:
     whole = excess_of(density_of(full), PRIOR.reread)
     parts = [excess_of(density_of(full[random.permutation(1_600)[:800]]), PRIOR.reread) for _ in range(3)]
     assert 1.0 < whole < 4.0
-    assert parts == pytest.approx([whole] * 3, abs=0.2)
+    assert parts == pytest.approx([whole] * 3, abs=0.3)
 
 
 def test_an_archive_like_the_priors_has_no_excess_and_others_the_more_alike_pairs_the_more() -> None:
