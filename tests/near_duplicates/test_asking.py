@@ -198,6 +198,7 @@ def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
         ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", False),
         ("How do I sharpen a knife?", "How do I sharpen a fork?", False),
         ("knife", "knives", True),
+        ("knife", "knock", False),
         ("Visa Egypt", "Visa Jordan", False),
         ("Free WiFi at the airport", "Free Wi-Fi in Paris", False),
     ],
