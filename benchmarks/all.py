@@ -170,6 +170,20 @@ BENCHMARKS = (
         },
     ),
     Benchmark(
+        "second_opinion",
+        ("--quick",),
+        (),
+        {
+            f"{archive}.{system}.{key}": f"{of}, {said}"
+            for archive, key, of in (
+                ("stackfaq", "first 300", "rephrasings by people: of the 300 likeliest pairs, right"),
+                ("faq", "paraphrase.joined or in the first 50", "a made FAQ: of 20 paraphrases, joined or first"),
+                ("gitbugs", "first 50", "bug reports: of the 50 likeliest pairs, duplicates"),
+            )
+            for system, said in (("without", "without a reranker"), ("with", "with it"))
+        },
+    ),
+    Benchmark(
         "increment",
         *of_run("--archive", "OUT", "--encoder", "ENCODER", "--work", f"{MADE}/nights", "--times", "1"),
         {"share": "a night after another: time of a run with --previous over one from nothing"},

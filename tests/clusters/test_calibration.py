@@ -44,7 +44,7 @@ def prior_of(
     random = np.random.default_rng(1)
     scaling = random.normal(size=COUNT), random.uniform(0.5, 2, COUNT)
     model = Model(*scaling, coefficients, linked[0] / sum(linked))
-    return Prior(model, spread, slope_spread, 0.05, linked, read_prior().reread)
+    return Prior(model, spread, slope_spread, 0.05, linked, 0.4, read_prior().reread)
 
 
 def design_of(features: np.ndarray, prior: Prior) -> np.ndarray:
@@ -272,12 +272,13 @@ def test_ten_links_move_the_prior_a_little_and_a_thousand_decide() -> None:
     found = {count: fit(with_links(count, prior), prior) for count in (10, 100, 1_000)}
     moved = {count: np.abs(model.log_odds(features) - before).mean() for count, model in found.items()}
     shares = [own_share(model, prior, features) for model in found.values()]
-    assert moved[10] < moved[100] < moved[1_000]
     assert moved[10] < 0.6 * moved[1_000]
     assert 0 < shares[0] < shares[1] < shares[2] < 1
     assert own_share(found[1_000], prior, np.zeros((0, COUNT))) == 0
     truth = design_of(features, prior) @ FLAT
-    assert np.abs(found[1_000].log_odds(features) - truth).mean() < 0.5 * np.abs(before - truth).mean()
+    missed = [np.abs(model.log_odds(features) - truth).mean() for model in found.values()]
+    assert max(missed[1:]) < missed[0] < np.abs(before - truth).mean()
+    assert missed[2] < 0.5 * np.abs(before - truth).mean()
 
 
 def test_ten_links_that_agree_with_the_prior_hardly_move_it() -> None:
@@ -393,6 +394,7 @@ def some_pairs(seed: int) -> pa.Table:
     random, rows = np.random.default_rng(seed), 40
     columns = {name: random.random(rows) for name in ("similarity", *Shared._fields)}
     columns["tags"][:5] = np.nan
+    columns["title_swap"][5:15] = 0
     for side in ("left", "right"):
         ranks = random.integers(0, K + 1, rows)
         ranks[ranks == 0] = UNLISTED
@@ -431,6 +433,8 @@ def test_each_feature_is_in_the_column_of_its_name() -> None:
             "title_swap": pair["title_swap"] * pair["title_cosine"],
             "series": pair["other_numbers"] * pair["title_cosine"],
             "other_asking": pair["other_asking"] if pair["title_cosine"] >= np.float32(0.9) else 0.0,
+            "other_negation": pair["other_negation"] * pair["title_cosine"],
+            "other_words": pair["other_words"] if pair["title_swap"] > 0 else 0.0,
             "same_asker_alike": pair["same_asker"] * pair["text_cosine"],
         }
         assert dict(zip(FEATURES, row.tolist(), strict=True)) == pytest.approx(expected, rel=1e-6)
@@ -441,7 +445,7 @@ def test_the_prior_that_ships_is_of_these_features() -> None:
     assert prior.model.centres.shape == prior.model.scales.shape == (COUNT,)
     assert prior.model.coefficients.shape == (COUNT + 1,)
     assert all(np.isfinite(prior.model.to_dict()[name]).all() for name in ("centres", "scales", "coefficients"))
-    assert min(*prior.model.scales, *prior[1:4], *prior.linked) > 0
+    assert min(*prior.model.scales, *prior[1:4], *prior.linked, prior.error, prior.reread["error"]) > 0
     assert prior.sites
 
 
@@ -459,13 +463,32 @@ def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_w
 
 
 @pytest.mark.parametrize(
-    "name", ["other_numbers", "other_date", "other_asking", "other_formulas", "same_asker", "cites"]
+    "name",
+    ["other_numbers", "other_date", "other_asking", "other_order", "other_formulas", "same_asker", "cites"],
 )
 def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_same(name: str) -> None:
     rest = dict.fromkeys(("text_cosine", "text_least", "both_ways", "tags"), 0.25)
     alike = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 0.5} | rest
     alike |= {"title_cosine": 1, "title_least": 1}
     assert log_odds_of(**alike, **{name: 1}) < log_odds_of(**alike) - 0.5
+
+
+def test_titles_of_one_template_count_only_if_each_has_a_word_of_its_own() -> None:
+    """ "… in Egypt" and "… in Hong Kong", not "… in Egypt" and "… in Egypt in summer"."""
+    alike = dict.fromkeys(("title_cosine", "title_least"), 0.75)
+    for swap, others in ((0.0, 0), (0.1, 1)):
+        less = log_odds_of(**alike, title_swap=swap) - log_odds_of(**alike, title_swap=swap, other_words=1)
+        assert (less > 0.1) == others
+        assert others or less == 0
+
+
+def test_what_one_title_denies_counts_by_how_alike_the_titles_are() -> None:
+    less = [
+        log_odds_of(title_cosine=cosine) - log_odds_of(title_cosine=cosine, other_negation=1)
+        for cosine in (0.0, 0.5, 1.0)
+    ]
+    assert less == pytest.approx([0, less[2] / 2, less[2]])
+    assert less[2] > 0.1
 
 
 def written(folder: Path, **changes: object) -> str:

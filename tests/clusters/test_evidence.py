@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
 
 from dupq.clusters.evidence import (
-    ASKER,
     ASKING,
     CITED,
-    FORMULA,
-    NUMBER,
     SELF,
-    UNDATED,
     UNLISTED,
     Shared,
     Words,
@@ -97,8 +93,8 @@ def one_pair(one: Question, other: Question, rarity: list[float] | None = None) 
     return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
 
 
-EVERYTHING = [(kind, 1) for kind in (ASKING, UNDATED, NUMBER, FORMULA, ASKER)]
-NONE_OF_A_COPY = {"title_swap", "other_numbers", "other_date", "other_asking", "other_formulas", "cites"}
+EVERYTHING = [(kind, 1) for kind in range(SELF) if kind != CITED]
+NONE_OF_A_COPY = {"title_swap", "cites", *(name for name in Shared._fields if name.startswith("other_"))}
 
 
 def test_a_question_and_its_copy_share_everything() -> None:

@@ -14,11 +14,16 @@ from oracles.slow_evidence import terms_of
 from dupq.clusters.evidence import (
     ASKER,
     ASKING,
+    BAG,
     CITED,
     FORMULA,
+    NEGATION,
     NUMBER,
     SELF,
+    SPELLING,
+    TEMPLATE,
     UNDATED,
+    Shared,
     Words,
     askers_of,
     cited_in,
@@ -34,7 +39,7 @@ from dupq.text.languages import is_date
 from dupq.text.questions import BUCKETS, Terms
 
 SITE = "cs.stackexchange.com"
-FLAGS = ("other_numbers", "other_date", "other_asking", "same_asking", "other_formulas", "same_asker", "cites")
+FLAGS = Shared._fields[Shared._fields.index("other_numbers") :]
 Row = dict[str, Any]
 
 
@@ -187,12 +192,14 @@ def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
     one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
     own = f"{SITE}/7"
     expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
-    assert {each for each in one if each // BUCKETS not in (ASKING, UNDATED)} == expected | {
+    of_titles = (ASKING, UNDATED, NEGATION, BAG, SPELLING, TEMPLATE)
+    assert {each for each in one if each // BUCKETS not in of_titles} == expected | {
         mark(FORMULA, "n"),
         mark(FORMULA, "x^2"),
     }
     assert sum(each // BUCKETS == ASKING for each in one) == 1
-    assert other == [mark(SELF, f"{SITE}/8")]  # no name, and nothing asked
+    nothing = [mark(SPELLING, "")]  # an empty title is spelt like another one
+    assert other == [*nothing, mark(SELF, f"{SITE}/8")]  # no name, and nothing asked
     assert one == sorted(set(one))
     assert one[-1] == mark(SELF, own)  # where the kernel looks for it
     assert found.counts.tolist() == [1] * len(found.ids)
@@ -215,7 +222,7 @@ SIBLINGS = {"other_numbers": 1, "other_asking": 1}
             {"title": "election 2014"},
             {"other_numbers": 1, "other_date": 1, "other_asking": 1},
         ),
-        ({"title": "sum of two numbers"}, {"title": "the sum of 2 numbers"}, {"other_asking": 1}),
+        ({"title": "sum of two numbers"}, {"title": "the sum of 2 numbers"}, {"other_asking": 1, "other_words": 1}),
         (
             {"title": "meeting in june"},
             {"title": "meeting in july"},
@@ -224,7 +231,7 @@ SIBLINGS = {"other_numbers": 1, "other_asking": 1}
         ({"title": "election"}, {"title": "election 2014"}, {"other_asking": 1}),
         ({"title": "2014 election"}, {"title": "election 2014"}, {"other_asking": 1}),
         ({"title": "election june 2014"}, {"title": "election 2014"}, SIBLINGS),
-        ({"title": "windows 10 slow"}, {"title": "windows 11 slow"}, SIBLINGS),
+        ({"title": "windows 10 slow"}, {"title": "windows 11 slow"}, SIBLINGS | {"other_words": 1}),
         ({"title": "visa in 2013"}, {"title": "work visa in 2014"}, SIBLINGS),
         ({"title": "string to float"}, {"title": "float to string"}, {"other_asking": 1}),
         ({"title": "should i bake bread"}, {"title": "baking the bread"}, {"same_asking": 1}),
@@ -245,6 +252,50 @@ SIBLINGS = {"other_numbers": 1, "other_asking": 1}
 )
 def test_what_marks_say_of_a_pair(one: Row, other: Row, said: dict[str, float]) -> None:
     assert flags(one, other) == said
+
+
+ASKS_OTHERS = {"other_asking": 1}
+TURNED_ROUND, FILLED_IN = ASKS_OTHERS | {"other_order": 1}, ASKS_OTHERS | {"other_words": 1}
+NICE = "how do i get from {} to {}"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("can i travel with a visa", "can i travel without a visa", ASKS_OTHERS | {"other_negation": 1}),
+        ("why is it allowed", "why is it not allowed", ASKS_OTHERS | {"other_negation": 1}),
+        ("do not fly without a passport", "why fly without any passport", FILLED_IN),  # both deny
+        ("", "not", {"other_negation": 1}),
+        (NICE.format("nice", "monaco"), NICE.format("monaco", "nice"), TURNED_ROUND | {"other_words": 1}),
+        ("nice to monaco", "monaco to nice", ASKS_OTHERS),  # too short to tell
+        ("is the train or is the bus faster", "is the bus or is the train faster", TURNED_ROUND),
+        ("is it over or is it the end", "is the end over or is it it", TURNED_ROUND),
+        ("missing points after my flight", "points missing after my flight", ASKS_OTHERS),  # spelt alike
+        ("how to get it in here now", "how in here to get it now", {"same_asking": 1}),  # only stop words moved
+        ("is tap water safe in egypt", "is tap water safe in hong kong", FILLED_IN),
+        ("is tap water safe in egypt", "is tap water safe in new york city", ASKS_OTHERS),
+        ("tap water in egypt", "tap water of egypt in summer", FILLED_IN),  # only more words
+        ("how do i sharpen a knife", "how do i sharpen knives", ASKS_OTHERS),
+        ("how do i sharpen a knife", "how do i sharpen scissors", FILLED_IN),
+        ("free wifi at the airport", "free wi fi at the airport", ASKS_OTHERS),
+        ("free wifi at the airport", "free food at the airport", FILLED_IN),
+        ("visa egypt", "visa jordan", ASKS_OTHERS),
+        ("safe tap water", "safe tap water", {"same_asking": 1}),
+        ("i can not fly home", "i can fly home without", ASKS_OTHERS),
+    ],
+)
+def test_titles_that_deny_or_turn_round_or_fill_in_what_another_asks(
+    one: str, other: str, said: dict[str, float]
+) -> None:
+    assert flags({"title": one}, {"title": other}) == said
+
+
+def test_what_titles_deny_is_told_in_their_language() -> None:
+    rows = [question(1, title="reisen mit visum"), question(2, title="reisen ohne visum")]
+    for language, kinds in (("german", [0, 1]), ("english", [0, 0])):
+        found = marks(rows, language=language)
+        owned = (found.ids[start:end] for start, end in pairwise(found.offsets.tolist()))
+        assert [int((ids == mark(NEGATION, "")).sum()) for ids in owned] == kinds
 
 
 def test_users_and_questions_of_two_sites_are_others_though_their_numbers_are_the_same() -> None:

@@ -95,6 +95,122 @@ def test_a_word_that_others_use_is_no_typing_error() -> None:
     assert not TitleComparer("english", lambda word: False).same(left, right)
 
 
+@pytest.mark.parametrize(
+    ("language", "asks", "denies"),
+    [
+        ("english", "Can I travel with a visa", "Can I travel without a visa"),
+        ("english", "Can I fly", "Can't I fly"),
+        ("english", "Can I fly", "Why can I not fly"),
+        ("english", "What can I do about knots", "What cannot be done"),
+        ("english", "Some who know", "No one who knows"),
+        ("french", "Voyager avec visa", "Voyager sans visa"),
+        ("french", "Je suis ici", "Je ne suis pas ici"),
+        ("german", "Reisen mit Visum", "Reisen ohne Visum"),
+        ("german", "Es gibt ein Visum", "Es gibt kein Visum"),
+        ("italian", "Viaggiare con visto", "Viaggiare senza visto"),
+        ("portuguese", "Viajar com visto", "Viajar sem visto"),
+        ("russian", "Поездка с визой", "Поездка без визы"),
+        ("spanish", "Viajar con visado", "Viajar sin visado"),
+        ("arabic", "السفر مع تأشيرة", "السفر بدون تأشيرة"),
+        ("german", "No man's land", "Niemand darf nicht"),  # a word of another language denies nothing
+    ],
+)
+def test_a_title_denies_by_a_word_of_its_language(language: str, asks: str, denies: str) -> None:
+    comparer = TitleComparer(language)
+    assert not comparer.negates(title(asks))
+    assert comparer.negates(title(denies))
+
+
+def test_in_a_language_without_a_list_no_title_denies() -> None:
+    assert not any(TitleComparer("finnish").negates(title(text)) for text in ("Ei viisumia", "no", "without", ""))
+
+
+FROM_NICE, FROM_MONACO = "How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "have_one_bag"),
+    [
+        (FROM_NICE, FROM_MONACO, True),
+        (FROM_NICE, FROM_NICE.replace("Nice", "Cannes"), False),
+        (FROM_NICE, FROM_NICE.replace(" I ", " "), False),  # stop words count too
+        ("to be to be to", "to be to be be", False),  # and how often
+        ("Is a train faster than a bus", "Is a bus faster than a train", True),
+        ("float to string fast", "string to float fast", False),  # of four words the order says nothing
+        ("float to string fast please", "string to float fast please", True),
+        ("", "", False),
+    ],
+)
+def test_long_titles_of_the_same_words_in_any_order_have_one_bag(one: str, other: str, have_one_bag: bool) -> None:
+    comparer = TitleComparer("english")
+    bags = comparer.bag(title(one)), comparer.bag(title(other))
+    assert (bags[0] == bags[1] != "") is have_one_bag
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_of_one"),
+    [
+        ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", True),
+        ("Is tap water safe in Hong Kong", "Is the tap water safe at South Beach", True),
+        ("Renew a Swiss visa by post", "Renew a Peruvian visa by post", True),
+        ("Swiss visa by post", "Peruvian visa by post", True),
+        ("Renewing a visa in Bern", "Renew visas in Peru", True),  # words count by their stems
+        ("Safe water in New York City", "Safe water in Egypt", False),  # three words
+        ("Renew a Swiss visa by post", "Renew a Peruvian visa by phone", False),  # two places, not in a row
+        ("Visa Egypt", "Visa Jordan", False),  # one word says no template
+        ("Visa Egypt in June", "Visa Jordan in June", True),
+        ("Visa", "Visa", False),
+        ("Safe water in Egypt", "Safe water in Egypt today", True),  # only more words: title_swap tells
+        ("Safe water in Egypt", "Egypt's water laws", False),
+        ("The", "", False),
+    ],
+)
+def test_titles_that_differ_in_a_word_or_two_at_one_place_are_of_one_template(
+    one: str, other: str, are_of_one: bool
+) -> None:
+    comparer = TitleComparer("english")
+    common = set(comparer.templates(title(one))) & set(comparer.templates(title(other)))
+    assert bool(common) is are_of_one
+
+
+def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
+    assert sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?"))) == [
+        "_ safe egypt",
+        "_ water safe egypt",
+        "tap _ egypt",
+        "tap _ safe egypt",
+        "tap water _",
+        "tap water _ egypt",
+        "tap water safe _",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_spelt_alike"),
+    [
+        ("How do I sharpen a knife?", "How do I sharpen knives?", True),
+        ("Free WiFi at the airport", "Free Wi-Fi at the airport", True),
+        ("Missing points after my flight", "Points missing after my flight", True),
+        ("My flight is missing points", "My flight is points missing", True),
+        ("transit visa UK", "UK transit visa", True),  # a word two places away
+        ("transit visa for UK", "UK transit visa for", False),
+        (FROM_NICE, FROM_MONACO, False),
+        ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", False),
+        ("How do I sharpen a knife?", "How do I sharpen a fork?", False),
+        ("knife", "knives", True),
+        ("knife", "knock", False),
+        ("Visa Egypt", "Visa Jordan", False),
+        ("Free WiFi at the airport", "Free Wi-Fi in Paris", False),
+    ],
+)
+def test_what_is_only_spelt_otherwise_or_has_two_neighbours_swapped_is_spelt_alike(
+    one: str, other: str, are_spelt_alike: bool
+) -> None:
+    comparer = TitleComparer("english")
+    common = set(comparer.spellings(title(one))) & set(comparer.spellings(title(other)))
+    assert bool(common) is are_spelt_alike
+
+
 def test_titles_of_rows_are_compared_as_single_ones_are() -> None:
     texts = [one for pair in (*SAME[:14], *OTHER[-8:]) for one in pair]
     words = pa.array([title(text).words for text in texts])

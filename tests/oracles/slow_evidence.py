@@ -6,7 +6,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.evidence import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, UNDATED, Words
+from dupq.clusters.evidence import (
+    ASKER,
+    ASKING,
+    BAG,
+    CITED,
+    FORMULA,
+    NEGATION,
+    NUMBER,
+    SELF,
+    SPELLING,
+    TEMPLATE,
+    UNDATED,
+    Words,
+)
 from dupq.text.questions import BUCKETS, Terms
 
 SATURATION = 1.2
@@ -52,14 +65,20 @@ def slow_shared(one: Question, other: Question, rarity: Sequence[float]) -> dict
 
 
 def slow_marked(*marks: Counts) -> dict[str, float]:
-    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(7)}
+    kinds = range(SELF + 1)
+    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in kinds}
     (own, others_own), (cited, others_cited) = of[SELF], of[CITED]
+    ask_others = all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]
+    are_spelt_otherwise = not set.intersection(*of[SPELLING])
     return {
         "other_numbers": float(all(of[NUMBER]) and of[NUMBER][0] != of[NUMBER][1]),
         "other_date": float(
             bool(set.intersection(*of[UNDATED]) and of[NUMBER][0] - of[NUMBER][1] and of[NUMBER][1] - of[NUMBER][0])
         ),
-        "other_asking": float(all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]),
+        "other_asking": float(ask_others),
+        "other_negation": float(len(of[NEGATION][0]) != len(of[NEGATION][1])),
+        "other_order": float(ask_others and are_spelt_otherwise and bool(set.intersection(*of[BAG]))),
+        "other_words": float(ask_others and are_spelt_otherwise and bool(set.intersection(*of[TEMPLATE]))),
         "same_asking": float(bool(set.intersection(*of[ASKING]))),
         "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
         if all(of[FORMULA])

@@ -165,6 +165,27 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     assert "2 other sites alone: this archive has no known duplicates to weigh" in summary(run)
 
 
+@pytest.mark.parametrize(
+    ("first", "expected", "factor", "said"),
+    [
+        (50, 20.0, 1.5, "13 to 30 of the first 50"),
+        (50, 40.0, 1.5, "27 to 50 of the first 50"),  # not more than there are
+        (7, 0.3, 2.0, "0 to 1 of the first 7"),
+        (3, 0.1, 1.5, "about 0 of the first 3"),
+        (50, 20.2, None, "about 20 of the first 50"),  # a run of an earlier version
+    ],
+)
+def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
+    run: str, first: int, expected: float, factor: float | None, said: str
+) -> None:
+    place = storage.join(run, "metrics.json")
+    work = {"pairs": 1_200, "first": first, "expected_right": expected} | ({"factor": factor} if factor else {})
+    storage.write_json(place, {**storage.read_json(place), "worklist": work})
+    assert f"1,200 likely pairs are listed, not joined; {said} are right (estimated): " in summary(run)
+    storage.write_json(place, {**storage.read_json(place), "worklist": {**work, "pairs": 0}})
+    assert "likely pairs" not in summary(run)
+
+
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
     assert "known duplicates set aside" not in summary(run)
     place = storage.join(run, "metrics.json")

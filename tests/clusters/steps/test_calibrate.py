@@ -3,16 +3,17 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from oracles.slow_evidence import Question, words_of
+from oracles.slow_evidence import Question, marked, words_of
 from run_tables import terms_table
 
 from dupq.clusters.calibration import OF_TITLES, fit, read_prior
 from dupq.clusters.decision import undirected
-from dupq.clusters.evidence import UNLISTED
+from dupq.clusters.evidence import ASKING, SELF, UNLISTED
 from dupq.clusters.steps.calibrate import (
     SampledPairs,
     _are_titles,
     _weight,
+    calibration,
     directed_in,
     labelled,
     lists_of,
@@ -27,8 +28,9 @@ from dupq.evaluation.verdicts import Verdict
 from dupq.links import sets_in
 from dupq.neighbours.candidates import empty_nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
-from dupq.settings.sections import CalibrationSettings
-from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, REPRESENTATIVES, SAMPLE
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.settings.sections import CalibrationSettings, NeighbourSettings
+from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, RARITIES, REPRESENTATIVES, SAMPLE
 from dupq.text.keys import Sites
 
 SITE = "a.example.com"
@@ -208,6 +210,20 @@ def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_
     assert are_fitted or after == pytest.approx(before, abs=1e-3)
 
 
+@pytest.mark.parametrize("prior", [OF_TITLES, ""])
+def test_pairs_that_titles_decide_weigh_nothing_where_texts_are_titles_and_keep_all_else(prior: str) -> None:
+    """Where there are bodies, titles that are the same decide nothing."""
+    known, rows, some = read_prior(prior), np.arange(6), np.arange(6) % 2 == 0
+    given = SampledPairs(rows, some, ~some, some, rows + 1.0, rows + 2.0, rows + 3.0)
+    evidence, features = pa.table({"same_asking": [1.0, 0, 0, 1, 0, 1]}), np.tile(known.model.centres, (6, 1))
+    found = labelled(given, evidence, features, known)
+    assert found.weights.tolist() == ([0, 3, 4, 0, 6, 0] if prior else [2, 3, 4, 5, 6, 7])
+    assert found.features.tolist() == features.tolist()
+    assert [column.tolist() for column in (found.labels, found.is_judged, found.log_rates)] == [
+        column.tolist() for column in (given.labels, given.is_judged, given.log_rates)
+    ]
+
+
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:
     """Links count between representatives; those of training or to unsearched questions do not."""
     keys = [pa.table([some], schema=KEYS) for some in ([*range(40, 80)], [*range(1, 40)])]
@@ -240,6 +256,31 @@ def test_lists_are_read_of_sampled_and_judged_questions_and_then_of_their_neighb
     read = {row["key"]: row["text_terms"] for row in terms_of_lists(terms, own, theirs).to_pylist()}
     assert sorted(key for key, words in read.items() if words) == [1, 2, 5, 20, 21, 30, 31]
     assert sorted(key for key, words in read.items() if not words) == [6, 40, 41]  # only neighbours: 6 of 5, 41 of 21
+
+
+@pytest.mark.parametrize("have_bodies", [False, True])
+def test_pairs_that_titles_decide_are_kept_with_no_weight_and_move_nothing(have_bodies: bool) -> None:
+    """So the model of a reranker, which is fitted to the table, does not count them either."""
+    asks = {1: 7, 2: 7, 20: 8}  # questions 1 and 2 ask the same
+    texts = [{1: 1, 2: 1, **({3: 1} if have_bodies else {})} for _ in range(44)]
+    questions = [
+        Question({1: 1, 2: 1}, text, {}, marked((ASKING, asks.get(key, 100 + key)), (SELF, key)))
+        for key, text in enumerate(texts, 1)
+    ]
+    terms, rarities = terms_table(pa.array([*range(1, 45)]), words_of(questions)), np.full(4, 2.0, np.float32)
+    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
+    given = SAMPLED, pa.Table.from_pylist(sets, KNOWN_SETS), POPULATION
+    words = {"questions": 44, "unknown_words": 0.0, "bodies_found": None}
+    request = SearchRequest([SITE], NeighbourSettings(k=K), COSINE, 1)
+    tables = lists_table(LISTS), lists_table(BACK), terms, pa.table([pa.array(rarities)], schema=RARITIES)
+    found = calibration(*tables, *given, words, verdicts_on({(20, 21): "same"}), request, "")
+    rows = found.second.to_pylist()
+    assert found.table["titles_only"] is not have_bodies
+    decided = [row["question_id_left"] == 1 and row["question_id_right"] == 2 for row in rows]
+    assert sum(decided) == 2
+    assert [row["weight"] == 0 for row in rows] == [each and not have_bodies for each in decided]
+    assert [row["is_linked"] for row in rows] == decided
+    assert sum(row["is_judged"] for row in rows) == 1
 
 
 def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> None:

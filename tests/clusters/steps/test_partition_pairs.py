@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 
 from dupq import storage
 from dupq.archive import partition_of
-from dupq.clusters.calibration import FEATURES, Model, features_of
+from dupq.clusters.calibration import FEATURES, REREAD, Model, features_of
 from dupq.clusters.decision import Scale
 from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
@@ -84,7 +84,9 @@ def model() -> Model:
     return Model(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), coefficients, 0.5)
 
 
-BY_COSINE = Reread([3.0, 0.3, *[0.0] * 5, -1.0], 0.5)  # the probability once a reranker has read both
+BY_COSINE = Reread(
+    [3.0, 0.3, *[0.0] * len(REREAD[2:]), -1.0], 0.5, 0.4
+)  # the probability once a reranker has read both
 
 
 def texts(sets: Iterable[set[int]], random: np.random.Generator) -> Terms:

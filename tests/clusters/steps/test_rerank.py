@@ -337,7 +337,11 @@ def test_the_density_is_that_of_the_sample_within_the_scope_of_the_search(
     vectors = {key: unit(archive.text(key)).astype(np.float64) for key in sampled(archive, 40)}
     pairs = [pair for pair in combinations(vectors, 2) if scope == "all" or pair[0] >> ID_BITS == pair[1] >> ID_BITS]
     cosines = np.array([vectors[one] @ vectors[other] for one, other in pairs])
-    expected = {"alike": (cosines >= ALIKE).sum(), "related": ((cosines >= RELATED[0]) & (cosines < RELATED[1])).sum()}
+    expected = {
+        "questions": len(vectors),
+        "alike": (cosines >= ALIKE).sum(),
+        "related": ((cosines >= RELATED[0]) & (cosines < RELATED[1])).sum(),
+    }
     assert storage.read_json(f"{archive.uri}/work/rerank/density.json") == expected
     assert min(expected.values()) > 0
 
@@ -348,6 +352,15 @@ def test_only_the_model_of_the_prior_tells_an_archive_full_of_duplicates(reranke
     found = unknown.ask(reranker).reread
     assert found.excess == 0
     assert found.factor != 1
+
+
+def test_a_few_questions_that_somebody_chose_tell_nothing_of_an_archive(reranker: Reranker, tmp_path: Path) -> None:
+    evidence = archive_of(3, 48)
+    few = Archive(tmp_path / "few", evidence, texts_for(evidence))
+    assert few.ask(reranker._replace(weights=WEIGHTS)).reread.excess == 0
+    density = storage.read_json(f"{few.uri}/work/rerank/density.json")
+    assert density["questions"] == 48
+    assert density["alike"] > 0
 
 
 def test_results_are_the_same_whatever_the_shards(reranker: Reranker, tmp_path: Path) -> None:

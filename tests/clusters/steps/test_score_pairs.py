@@ -200,6 +200,8 @@ def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
             "title_swap": common["title_swap"] * common["title_cosine"],
             "series": common["other_numbers"] * common["title_cosine"],
             "other_asking": common["other_asking"] * (common["title_cosine"] >= 0.9),
+            "other_negation": common["other_negation"] * common["title_cosine"],
+            "other_words": common["other_words"] * (common["title_swap"] > 0),
             "same_asker_alike": common["same_asker"] * common["text_cosine"],
         }
         found[pair] = {
