@@ -171,7 +171,7 @@ class Prior(NamedTuple):
     model: Model  # of an archive without links or verdicts
     intercept_spread: float  # standard deviation of an archive's intercept round the model's
     slope_spread: float  # of the log of its slope round 0
-    coefficient_spread: float  # of each of its coefficients round the model's times the slope
+    coefficient_spread: float | np.ndarray  # of each of its coefficients round the model's times the slope
     linked: tuple[float, float]  # parameters of the Beta distribution of the share of duplicates that is linked
     error: float  # spread of ln (right / expected) in the first fifty pairs of sites left out
     reread: "RereadPrior"  # of the probability once a reranker has read both questions
@@ -235,19 +235,23 @@ def score_log_odds(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.maximum(np.log((lower + 1.0) / (len(reference) - lower + 1.0)), _LEAST_LOG_ODDS)
 
 
-def fit(labelled: Labelled, prior: Prior) -> Model:
+def fit(labelled: Labelled, prior: Prior, *others: Prior) -> Model:
     """Return the model with the highest posterior density, given the prior and this archive's labelled pairs.
 
     How far an archive may differ from the prior's sites is fitted too: the multiple of the prior's spreads with the
     highest marginal likelihood wins, less a price for each doubling. Four links never pay it; hundreds of clear ones
-    do.
+    do. Each of the `others`, which have other spreads, has the same price.
     """
     rows = labelled.is_judged | (prior.model.probabilities(labelled.features) >= NEAR)
     if not rows.any():
         return prior.model
     near = Labelled(*(column[rows] for column in labelled))
-    fits = [_fit_within(multiple, near, prior) for multiple in _MULTIPLES]
-    return max(fits, key=lambda fitted: fitted[1])[0]
+    fits = [
+        (_fit_within(multiple, near, each), -_PRICE * number)
+        for number, each in enumerate((prior, *others))
+        for multiple in _MULTIPLES
+    ]
+    return max(fits, key=lambda fitted: fitted[0][1] + fitted[1])[0][0]
 
 
 def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Model, float]:
@@ -262,7 +266,7 @@ def _fit_within(multiple: float, labelled: Labelled, prior: Prior) -> tuple[Mode
     design = designed(labelled.features, prior.model.centres, prior.model.scales)
     slopes, intercept = prior.model.coefficients[:-1], prior.model.coefficients[-1]
     spreads = multiple * np.array(
-        [prior.slope_spread, *[prior.coefficient_spread] * len(slopes), prior.intercept_spread]
+        [prior.slope_spread, *np.broadcast_to(prior.coefficient_spread, len(slopes)), prior.intercept_spread]
     )
     a, b = prior.linked
 

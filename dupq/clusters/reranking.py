@@ -39,6 +39,7 @@ _PRIOR_PAIRS = 20.0  # related pairs that count as seen before, with the prior's
 _MOST, _STEEPER = 4.0, 3.5  # log-odds; share of these per unit of cosine
 _LEAST_SPREAD, _LEAST_ODDS = 1e-3, 1e-9
 _EXCESS_SCALE = 10.0  # log-odds: so large that the excess is not clipped and hardly moves but with the slope of all
+_TRUST = 16.0  # times the spread of the other evidence, where an archive's labels say that it tells more
 _PAIRS_AT_ONCE = 16_384
 
 
@@ -156,16 +157,18 @@ def fit_reread(
     design = reread_design(first, kept.features, cosines * start.factor + start.offset)
     values = np.column_stack([design[:, :-1], start.excess_at(kept.features, cosines) / _EXCESS_SCALE])
     none, one, width = np.zeros(len(REREAD) + 1), np.ones(len(REREAD) + 1), 1.0 if is_default else 2.0
+    spreads = np.full(len(REREAD) + 1, width * prior.reread["coefficient_spread"])
     wide = Prior(
         Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share),
         width * prior.reread["intercept_spread"],
         width * prior.reread["slope_spread"],
-        width * prior.reread["coefficient_spread"],
+        spreads,
         prior.linked,
         prior.error,
         prior.reread,
     )
-    fitted = fit(kept._replace(features=values), wide)
+    trusting = np.where(np.arange(len(spreads)) == REREAD.index("log_odds"), _TRUST * spreads, spreads)
+    fitted = fit(kept._replace(features=values), wide, wide._replace(coefficient_spread=trusting))
     *coefficients, excess, intercept = fitted.coefficients.tolist()
     return start._replace(
         coefficients=[*coefficients, intercept],
