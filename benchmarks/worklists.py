@@ -6,8 +6,8 @@ Each run is on one site, by a prior of other sites (benchmarks/prior.py --leave-
 A joined pair is right if it is linked as a duplicate, or if a reading (a language model's label) calls it the same;
 `expected` is the sum of the worklist's probabilities; `likeliest` are the first pairs of all by probability, joined
 ones too, without those that people linked. A pair that the reading leaves unsure isn't right. Readings are
-those of benchmarks/verdicts/SITE.tsv, then those of worklists-2026-11-27.tsv and rivals/SITE.tsv there, which no prior
-has learned from.
+those of benchmarks/verdicts/SITE.tsv, then those of rivals/SITE.tsv and two files of pairs that later runs found, which
+no prior has learned from.
 """
 
 import argparse
@@ -26,13 +26,14 @@ from dupq.runs.reader import Run, open_run
 from dupq.text.keys import Sites, are_pairs_among
 
 VERDICTS, TOPS, LIKELIEST = Path(__file__).parent / "verdicts", (50, 100), (20, 50, 100)
+_OTHERS = ("second-opinion-2026-11-29.tsv", "worklists-2026-11-27.tsv")
 _ENDS = ["question_id_left", "question_id_right"]
 
 
 def figures_of(run: Run) -> dict[str, Any]:
     """Return the counts of a run: its questions, the joined pairs, and the tops of its worklist."""
     [site] = run.metrics["sites"]
-    files = [VERDICTS / name for name in (f"rivals/{site}.tsv", "worklists-2026-11-27.tsv", f"{site}.tsv")]
+    files = [VERDICTS / name for name in (*_OTHERS, f"rivals/{site}.tsv", f"{site}.tsv")]
     verdicts, _ = last_verdicts([str(file) for file in files if file.exists()])
     said = {verdict[1:4:2]: verdict.verdict for verdict in verdicts if verdict.site_left == site}
     joined = run.pairs.arrow(_ENDS, pc.field("joined") & (pc.field("source") == "encoder"))
