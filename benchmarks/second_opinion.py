@@ -22,7 +22,7 @@ import itertools
 import json
 import lzma
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def rows_of(path: Path, delimiter: str = "\t") -> list[dict[str, str]]:
 def decided(
     table: dict[str, list[Any]], right: set[tuple[int, int]], reranker: str | None, counted: int
 ) -> dict[str, Any]:
-    """What a system makes of an archive, given its `right` pairs of rows; pairs with none of `counted` rows don't count."""
+    """What a system makes of an archive, given its `right` pairs of rows. Pairs beyond `counted` rows don't count."""
     found = dupq.find_duplicates(table, reranker=reranker)
     pairs = found.pairs.arrow(["left", "right", "probability", "reranker", "joined"])
     pairs = pairs.filter(pc.less(pc.min_element_wise(pairs["left"], pairs["right"]), counted))
@@ -79,12 +79,18 @@ def recall_at(are_right: np.ndarray, total: int, precision: float = 0.9) -> floa
     return round(float(counts[enough[-1]]) / max(1, total), 3) if len(enough) else 0.0
 
 
-def compared(titles: Sequence[str], right: set[tuple[int, int]], bodies: list[str] | None = None, **extra: Any) -> Any:
-    """The figures without and with the reranker, and of its plain cosine over the candidates of both."""
+def compared(
+    titles: Sequence[str],
+    right: set[tuple[int, int]],
+    model: str,
+    bodies: list[str] | None = None,
+    counted: int | None = None,
+) -> dict[str, Any]:
+    """The figures without and with the reranker; `counted` rows are labelled, all of them if it is None."""
     table: dict[str, list[Any]] = {"id": list(range(len(titles))), "title": list(titles)}
     if bodies is not None:
         table["text"] = bodies
-    model, counted = extra["reranker"], extra.get("counted", len(titles))
+    counted = len(titles) if counted is None else counted
     return {"without": decided(table, right, None, counted), "with": decided(table, right, model, counted)}
 
 
@@ -100,17 +106,17 @@ def rephrasings(model: str, quick: bool) -> dict[str, Any]:
     """StackFAQ whole, thinned and diluted."""
     rows, draw = rows_of(SHARED / "stackfaq" / "questions.tsv"), random.Random(5)
     titles, groups = [row["question"] for row in rows], [row["group"] for row in rows]
-    cases = {"stackfaq": compared(titles, group_pairs(groups), reranker=model)}
+    cases = {"stackfaq": compared(titles, group_pairs(groups), model)}
     for number in range(1 if quick else 3):
         some = sorted(draw.sample(range(len(rows)), len(rows) // 10))
         own = group_pairs([groups[row] for row in some])
-        cases[f"stackfaq, a tenth ({number + 1})"] = compared([titles[row] for row in some], own, reranker=model)
+        cases[f"stackfaq, a tenth ({number + 1})"] = compared([titles[row] for row in some], own, model)
     others = [row["question"] for row in rows_of(SHARED / "quora" / "questions.tsv.xz")]
     draw.shuffle(others)
     for times in (5,) if quick else (5, 20):
         many = others[: times * len(titles)]
-        own = {"reranker": model, "counted": len(titles)}
-        cases[f"stackfaq among {times} times as many"] = compared(titles + many, group_pairs(groups), **own)
+        found = compared(titles + many, group_pairs(groups), model, counted=len(titles))
+        cases[f"stackfaq among {times} times as many"] = found
     return cases
 
 
@@ -120,9 +126,6 @@ def faq(model: str) -> dict[str, Any]:
     row_of = {row["id"]: number for number, row in enumerate(rows)}
     kinds = {tuple(sorted((row_of[pair["left"]], row_of[pair["right"]]))): pair["kind"] for pair in pairs}
     titles, result = [row["title"] for row in rows], dict[str, Any]()
-
-    def of_kind(some: Iterable[tuple[int, int]], kind: str) -> int:
-        return sum(kinds.get(pair) == kind for pair in some)
 
     for name, reranker in (("without", None), ("with", model)):
         found = dupq.find_duplicates(titles, reranker=reranker)
@@ -135,14 +138,13 @@ def faq(model: str) -> dict[str, Any]:
                     kinds[pair] == kind for pair in kinds.keys() & (joined | {*ranked[:50]})
                 ),
             }
-            for kind in ("paraphrase", "near", "trap")
+            for kind in _KINDS
         }
         result[name]["other pairs joined"] = [[titles[row] for row in pair] for pair in joined - kinds.keys()]
         result[name]["traps joined"] = [[titles[row] for row in pair] for pair in joined if kinds.get(pair) == "trap"]
     plain = _by_cosine(titles, model)[:50]
     result["cosine alone"] = {
-        kind: {"in the first 50": sum(kinds.get(pair) == kind for pair in plain)}
-        for kind in ("paraphrase", "near", "trap")
+        kind: {"in the first 50": sum(kinds.get(pair) == kind for pair in plain)} for kind in _KINDS
     }
     return result
 
@@ -170,7 +172,7 @@ def bugs(model: str) -> dict[str, Any]:
     known = rows_of(SHARED / "gitbugs" / "seamonkey-duplicates.csv", ",")
     right = {tuple(sorted((row_of[pair["left"]], row_of[pair["right"]]))) for pair in known}
     bodies = [report["text"] for report in reports]
-    return compared([report["title"] for report in reports], right, bodies, reranker=model)
+    return compared([report["title"] for report in reports], right, model, bodies)
 
 
 def labelled(path: Path, delimiter: str, label: str, model: str | None, most: int) -> dict[str, float]:
