@@ -49,7 +49,7 @@ FEATURES = (
     "other_date",
     "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
     "other_negation",  # x title_cosine: "with a visa", "without a visa"
-    "other_order",  # "from A to B", "from B to A"
+    "other_order",  # "from A to B", "from B to A"; "a < b", "a > b"
     "other_words",  # "… in Egypt", "… in Hong Kong"
     "other_formulas",
     "same_asker",

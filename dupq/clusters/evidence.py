@@ -31,7 +31,7 @@ from dupq.text.tokens import without_notes
 
 _HASH_BITS = 22
 # a question has one mark SELF
-ASKING, UNDATED, NEGATION, BAG, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(11)
+ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(12)
 _KINDS = SELF + 1
 
 # a dollar sign before a space, or behind one, is money or a shell prompt
@@ -54,6 +54,7 @@ def marks_of(
         (ASKING, comparer.question_of),
         (UNDATED, comparer.undated),
         (BAG, comparer.bag),
+        (UNSIGNED, comparer.unsigned),
     )
     marks_of_rows = []
     rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
@@ -138,7 +139,7 @@ class Shared(NamedTuple):
     other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
     other_negation: np.ndarray  # 1 where one title denies something and the other does not
-    other_order: np.ndarray  # 1 where titles of five and more words have the same words, and ask in another order
+    other_order: np.ndarray  # 1 where titles have the same words in another order (five and more), or other signs
     other_words: np.ndarray  # 1 where titles differ only in one or two telling words in a row, on each side
     same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
@@ -317,7 +318,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         (common[UNDATED] > 0) & (mine[NUMBER] > common[NUMBER]) & (theirs[NUMBER] > common[NUMBER]),
         are_others[ASKING],
         mine[NEGATION] != theirs[NEGATION],
-        (common[BAG] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
+        (((common[BAG] > 0) & (common[SPELLING] == 0)) | (common[UNSIGNED] > 0)) & are_others[ASKING],
         (common[TEMPLATE] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
         common[ASKING] > 0,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),

@@ -152,6 +152,10 @@ class TitleComparer:
         for begin in range(len(words) - 1):
             yield " ".join([*words[:begin], *sorted(words[begin : begin + 2]), *words[begin + 2 :]])
 
+    def unsigned(self, title: Title) -> str:
+        """Return the telling words of a title, without its signs: "a < b", "a > b"."""
+        return " ".join(self._telling(self._words(title.words)))
+
     def undated(self, title: Title) -> str:
         """Return what a title with a year or a month asks about any other time; "" for a title without one."""
         words = self._words(title.words)

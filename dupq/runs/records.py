@@ -36,7 +36,7 @@ TRAINING_VERSIONS = {
 }
 DEDUP_VERSIONS = {
     "inputs": 1,
-    "texts": 6,
+    "texts": 7,
     "signatures": 3,
     "near_duplicates": 3,
     "fitness": 1,
