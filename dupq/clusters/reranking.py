@@ -7,8 +7,8 @@ default one, and a prior twice as wide.
 
 An archive's own share of duplicates. The prior's sites hold few duplicates, and without labels nothing would tell that
 another archive is full of them. The density of cosines does. In an archive with hardly any duplicates, pairs get rarer
-at the same rate from related (0.5 to 0.65) to alike (0.75 and more): eight sites of 225 to 6,118 questions have 0.005
-to 0.020 alike pairs per related one, yearly and numbered titles left out. So the alike pairs of an archive are a
+at the same rate from related (0.5 to 0.65) to alike (0.75 and more): eight sites of 225 to 6,118 questions have 0.003
+to 0.014 alike pairs per related one, without titles of one template. So the alike pairs of an archive are a
 mixture: `tail` per related pair, and duplicates, whose share is the rest (an EM step with a known background; Fellegi
 and Sunter 1969). Both counts grow with the square of an archive, so the share does not depend on its size. Up to the
 prior's share nothing moves. Above it the log-odds rise, with a steeper slope: where most alike pairs are duplicates,
