@@ -41,23 +41,50 @@ def test_what_encoders_reach_is_what_was_measured(page: str) -> None:
 
 
 def test_what_rivals_join_is_what_was_measured() -> None:
-    text = (ROOT / "README.md").read_text()
-    sites = figures_of(text, "rivals")
-    for shown, system in (("BM25 alone", "BM25"), ("MiniLM alone", "MiniLM"), ("dupq", "dupq")):
-        of_sites = (sites[f"{site}.stackexchange.com"][system] for site in ("travel", "cs"))
-        right = [str(each[kind]["right"]) for each in of_sites for kind in ("joined", "next")]
-        assert f"| {shown} | {' | '.join(right)} |" in text
+    text = (ROOT / "docs/decisions.md").read_text()
+    sites = json.loads((ROOT / "benchmarks" / "results" / "rivals-2026-11-27.json").read_text())
+    for system in ("BM25", "MiniLM", "dupq"):
+        cells = []
+        for site in ("travel", "cs"):
+            joined, following = (sites[f"{site}.stackexchange.com"][system][kind] for kind in ("joined", "next"))
+            cells += [f"{joined['pairs']}: {joined['right']} ({joined['linked']})", str(following["right"])]
+        assert f"| {system} | {' | '.join(cells)} |" in text
 
 
 def test_what_worklists_hold_is_what_was_measured() -> None:
     text = (ROOT / "docs/decisions.md").read_text()
     sites = figures_of(text, "worklists")
-    assert len(sites) == 6
+    assert len(sites) == 8
+    small = [0, 0, 0]
     for site, found in sites.items():
-        assert found["joined"]["pairs"] == 0
-        tops = (f"{found[top]['same']} ({found[top]['expected']:.1f})" for top in ("first_50", "first_100"))
-        row = [site.removesuffix(".stackexchange.com"), f"{found['questions']:,}", "0", *tops]
-        assert f"| {' | '.join(row)} |" in text
+        tops = [(top["same"], top["expected"]) for top in found["likeliest"].values()]
+        joined = f"{found['joined']['pairs']}: {found['joined']['right']}"
+        row = [site.removesuffix(".stackexchange.com"), f"{found['questions']:,}", joined]
+        assert f"| {' | '.join([*row, *(f'{right} ({expected})' for right, expected in tops)])} |" in text
+        if found["questions"] < 2_000:
+            small = [sum_so_far + right for sum_so_far, (right, _) in zip(small, tops, strict=True)]
+    rights = [
+        [top["same"] for top in sites[f"{name}.stackexchange.com"]["likeliest"].values()] for name in ("cs", "travel")
+    ]
+    shown = (f"**{' / '.join(map(str, right))}**" for right in (small, *rights))
+    assert f"| **dupq** | {' | '.join(shown)} |" in (ROOT / "README.md").read_text()
+
+
+def test_what_a_reranker_adds_is_what_was_measured() -> None:
+    text, readme = (ROOT / "docs/decisions.md").read_text(), (ROOT / "README.md").read_text()
+    figures = figures_of(text, "second-opinion")
+    cases = ("stackfaq", "stackfaq among 5 times as many", "stackfaq among 20 times as many", "gitbugs")
+    for case in cases:
+        cells = [f"{figures[case]['with']['right pairs']:,}"]
+        for row in (figures[case]["without"], figures[case]["with"]):
+            cells += [
+                f"{row['joined']:,}: {row['joined right']:,}",
+                f"{row['recall at .9']:.2f}",
+                f"{row['first 300']}",
+            ]
+        assert f"| {' | '.join(cells)} |" in text
+    joined = figures["stackfaq"]["with"]
+    assert f"dupq joins {joined['joined right']:,} and {joined['joined'] - joined['joined right']} wrong ones" in readme
 
 
 def test_speeds_are_what_was_measured() -> None:

@@ -66,6 +66,7 @@ def test_the_pages_that_show_python_are_found() -> None:
     assert pages >= {"README.md", "docs/quick-start.md", "docs/report.md", "docs/scale.md", *CHECKS}
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_runs_from_top_to_bottom(
     small_runs, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
