@@ -23,6 +23,7 @@ from dupq.clusters.evidence import (
     SPELLING,
     TEMPLATE,
     UNDATED,
+    UNSIGNED,
     Shared,
     Words,
     askers_of,
@@ -192,7 +193,7 @@ def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
     one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
     own = f"{SITE}/7"
     expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
-    of_titles = (ASKING, UNDATED, NEGATION, BAG, SPELLING, TEMPLATE)
+    of_titles = (ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE)
     assert {each for each in one if each // BUCKETS not in of_titles} == expected | {
         mark(FORMULA, "n"),
         mark(FORMULA, "x^2"),
@@ -270,6 +271,9 @@ NICE = "how do i get from {} to {}"
         ("nice to monaco", "monaco to nice", ASKS_OTHERS),  # too short to tell
         ("is the train or is the bus faster", "is the bus or is the train faster", TURNED_ROUND),
         ("is it over or is it the end", "is the end over or is it it", TURNED_ROUND),
+        ("what if a < b", "what if a > b", TURNED_ROUND),  # other signs
+        ("what if a < b", "what if a < b", {"same_asking": 1}),
+        ("what if a < b", "what if a > c", ASKS_OTHERS),
         ("missing points after my flight", "points missing after my flight", ASKS_OTHERS),  # spelt alike
         ("how to get it in here now", "how in here to get it now", {"same_asking": 1}),  # only stop words moved
         ("is tap water safe in egypt", "is tap water safe in hong kong", FILLED_IN),

@@ -278,6 +278,22 @@ def test_labels_that_agree_with_the_excess_do_not_move_the_model() -> None:
     assert np.abs(actual - expected).mean() < 0.03
 
 
+def test_many_labels_by_the_other_evidence_alone_make_it_count_more_and_a_few_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of labels that the cosine says nothing of; beside a model that may not trust that evidence more than the rest."""
+    weights: dict[int, list[float]] = {6: [], 400: []}
+    for trust in (reranking._TRUST, 1.0):
+        monkeypatch.setattr(reranking, "_TRUST", trust)
+        for count, found in weights.items():
+            features, cosines = features_for(count, 24, 0.0), np.random.default_rng(25).normal(0.7, 0.12, count)
+            p = expit(2 * PRIOR.model.log_odds(features) + 4)
+            given = labelled(features, np.random.default_rng(3).random(count) < p), cosines
+            found.append(fit_reread(*given, PRIOR.model, PRIOR, NONE, True).coefficients[1])
+    assert weights[6][0] == weights[6][1]
+    assert weights[400][0] > weights[400][1] + 0.5
+
+
 def test_pairs_that_were_not_read_do_not_count() -> None:
     features, cosines = features_for(80, 17), np.random.default_rng(18).uniform(0.3, 0.9, 80).astype(np.float32)
     labels = np.arange(80) % 3 == 0

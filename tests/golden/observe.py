@@ -54,8 +54,8 @@ def observe(folder: Path) -> Answers:
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))
     joining = ("clusters.threshold=0.05", "run.keep_work=true")  # hardly a pair is sure by random vectors
-    asked = DedupJob(f"{archive}/questions", encoder, str(folder / "runs"), f"{archive}/links", assignments=joining)
-    run = dedup(asked)
+    inputs = f"{archive}/questions", encoder, str(folder / "runs"), f"{archive}/links"
+    run = dedup(DedupJob(*inputs, assignments=joining, reranker="none"))
     return {"ingest": {"ingest": of_ingest(archive)}, "training": of_training(training, job), "dedup": of_run(run)}
 
 

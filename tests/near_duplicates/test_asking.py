@@ -148,6 +148,21 @@ def test_long_titles_of_the_same_words_in_any_order_have_one_bag(one: str, other
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "have_one_form"),
+    [
+        ("Is a < b?", "Is a > b?", True),
+        ("Is 100% enough", "Is 100 enough", True),
+        ("Is a < b?", "Is a < c?", False),
+        ("Float to string", "String to float", False),
+    ],
+)
+def test_titles_that_differ_in_signs_only_have_one_form_without_them(one: str, other: str, have_one_form: bool) -> None:
+    comparer = TitleComparer("english")
+    assert (comparer.unsigned(title(one)) == comparer.unsigned(title(other))) is have_one_form
+    assert comparer.question_of(title(one)) != comparer.question_of(title(other))
+
+
+@pytest.mark.parametrize(
     ("one", "other", "are_of_one"),
     [
         ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", True),

@@ -18,6 +18,7 @@ from dupq.clusters.evidence import (
     SPELLING,
     TEMPLATE,
     UNDATED,
+    UNSIGNED,
     Words,
 )
 from dupq.text.questions import BUCKETS, Terms
@@ -77,7 +78,9 @@ def slow_marked(*marks: Counts) -> dict[str, float]:
         ),
         "other_asking": float(ask_others),
         "other_negation": float(len(of[NEGATION][0]) != len(of[NEGATION][1])),
-        "other_order": float(ask_others and are_spelt_otherwise and bool(set.intersection(*of[BAG]))),
+        "other_order": float(
+            ask_others and bool(set.intersection(*of[UNSIGNED]) or (are_spelt_otherwise and set.intersection(*of[BAG])))
+        ),
         "other_words": float(ask_others and are_spelt_otherwise and bool(set.intersection(*of[TEMPLATE]))),
         "same_asking": float(bool(set.intersection(*of[ASKING]))),
         "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
