@@ -5,7 +5,7 @@ RUN apt-get -qq update && apt-get -qq install -y --no-install-recommends 7zip &&
     && useradd --system --no-create-home --home-dir /tmp dupq
 WORKDIR /opt/dupq
 COPY requirements.lock requirements-torch.lock ./
-RUN pip install -q --no-cache-dir --require-hashes -r requirements.lock \
+RUN pip install -q --no-cache-dir --require-hashes --no-deps -r requirements.lock \
     && pip install -q --no-cache-dir -r requirements-torch.lock ${TORCH_INDEX:+--index-url $TORCH_INDEX}
 COPY pyproject.toml README.md LICENSE ./
 COPY dupq dupq

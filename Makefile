@@ -35,7 +35,7 @@ setup: .venv/ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@echo "installing dupq and what it needs into .venv, once: some minutes"
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet --require-hashes -r requirements-test.lock
+	.venv/bin/pip install --quiet --require-hashes --no-deps -r requirements-test.lock # complete; torch, which one of them needs, is next
 	.venv/bin/pip install --quiet -r requirements-torch.lock
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "compiling what the jobs call, once: a minute or two"

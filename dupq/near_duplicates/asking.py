@@ -49,7 +49,7 @@ _NEGATIONS = {
     "russian": "не ни без нет нельзя никогда ничего",
     "spanish": "no ni sin nunca",
 }
-_BEGINNING = 3  # letters of a word that another form of it has too
+_ENDING, _SHORT = 2, 4  # letters in which forms of a word may differ; words that have no such forms: "Iran", "Iraq"
 _FEWEST_KEPT = 2  # telling words of a template
 _FEWEST_WORDS = 5  # of a title in which another order is another question: "transit visa UK", "UK transit visa"
 # Words that differ in a letter from others of their kind, and are never typing errors of these.
@@ -147,7 +147,7 @@ class TitleComparer:
         """
         words = self._words(title.words)
         telling = self._telling(words)
-        yield " ".join(word[:_BEGINNING] for word in telling)
+        yield " ".join(word[:-_ENDING] if len(word) > _SHORT else word for word in telling)
         yield "".join(telling)
         for begin in range(len(words) - 1):
             yield " ".join([*words[:begin], *sorted(words[begin : begin + 2]), *words[begin + 2 :]])
