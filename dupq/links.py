@@ -31,6 +31,11 @@ from dupq.text.keys import (
     tabbed_lines,
 )
 
+_LABELS = {"1": True, "0": False}
+FEWEST_SETS = 3  # one for each part
+DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets
+Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
+
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:
     """Return the links of type duplicate (int64 keys, shape (m, 2)); the right question is named as the original.
@@ -61,9 +66,6 @@ def links_table(links: str | None, site_names: list[str], _: int = 0) -> pa.Tabl
     """Return `known_duplicates` (KEY_PAIRS), empty without `links`. Memory: some 60 bytes a pair."""
     pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
     return pa.table([*pairs.T], schema=KEY_PAIRS)
-
-
-_LABELS = {"1": True, "0": False}
 
 
 def check_pairs(uri: str, sites: Sites) -> None:
@@ -104,10 +106,6 @@ def _key(text: str, sites: Sites, location: str) -> int:
     if site not in sites.names:
         raise DupqError(f"{location}: site '{site[:50]}' is not among those of the questions")
     return int(sites.pack(site, np.array([parse_id(question_id, location)]), location)[0])
-
-
-FEWEST_SETS = 3  # one for each part
-DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,6 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(names) - test - development])]
     order = np.argsort(shuffled)
     return Split(questions, sets, part_of[order][np.searchsorted(shuffled[order], sets)])
-
-
-Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
 
 
 def split_by_seen(

@@ -33,6 +33,15 @@ from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
 
 _NO_RANK = np.iinfo(np.int32).max  # sorts last
+_STEPS = 1_000  # of probability
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
+_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
+Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
+_WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
+_WORDS_SHOWN = 4
+_TAGS_SHOWN = 3
+_ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
 class Scale(NamedTuple):
@@ -118,9 +127,6 @@ def compared(pairs: pa.Table, rows: RowsByKey, words: Words, rarities: np.ndarra
     return pa.table([*pairs.columns, *common], schema=COMPARED)
 
 
-_STEPS = 1_000  # of probability
-
-
 class Thresholds(TypedDict):
     """The threshold from which pairs join, and those for other precisions, each with its expected precision."""
 
@@ -158,12 +164,6 @@ def histogram_of(probabilities: np.ndarray) -> Histogram:
     p = probabilities.astype(np.float64)
     steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
     return Histogram(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
-
-
-_NO_PAIRS = np.zeros((0, 2), np.int64)
-SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
-_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
-Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
 
 
 def decide(
@@ -260,12 +260,6 @@ def _contracted(
     distinct, indices, sizes = distinct.reshape(-1, 2), indices.ravel(), np.bincount(firsts, minlength=len(firsts))
     unlisted = sizes[distinct].prod(axis=1) - np.bincount(indices, minlength=len(distinct))
     return distinct, np.bincount(indices, weights[apart], len(distinct)) + absent * unlisted
-
-
-_WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
-_WORDS_SHOWN = 4
-_TAGS_SHOWN = 3
-_ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
 class Titled(NamedTuple):
