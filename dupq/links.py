@@ -4,7 +4,6 @@ Duplicates form sets. A whole set goes to one part, so that training sees no que
 on the development part and measures itself on the test part.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.archive import link_files
-from dupq.clusters.components import components, represented
+from dupq.clusters.components import Represent, components, represented
 from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
@@ -34,7 +33,6 @@ from dupq.text.keys import (
 _LABELS = {"1": True, "0": False}
 FEWEST_SETS = 3  # one for each part
 DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets
-Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
 
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:

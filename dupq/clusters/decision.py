@@ -167,26 +167,20 @@ def histogram_of(probabilities: np.ndarray) -> Histogram:
 
 
 def decide(
-    pairs: np.ndarray,
-    probabilities: np.ndarray,
-    links: np.ndarray,
-    threshold: float,
-    score: Score,
-    apart: np.ndarray = _NO_PAIRS,
+    pairs: np.ndarray, p: np.ndarray, links: np.ndarray, threshold: float, score: Score, apart: np.ndarray = _NO_PAIRS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
-    `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32). Pairs of `links` join at
-    any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among `pairs`, in
-    components of three to SCORED_SIZE questions. This is the partition stage in one process. Memory: about 500 bytes
-    a pair in components.
+    `pairs` (int64 keys, shape (m, 2), left < right, each once) have the probabilities `p` (float32). Pairs of `links`
+    join at any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among
+    `pairs`, in components of three to SCORED_SIZE questions. This is the partition stage in one process. Memory: about
+    500 bytes a pair in components.
     """
-    keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
+    keys, owners = components(np.concatenate([links, pairs[p >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= SCORED_SIZE)
     rows, inside = pairs_inside(keys, owners, pairs)
-    constraints = links, apart
-    return keys, solve(keys, owners, is_scored, rows, probabilities[inside], constraints, threshold, score)[0]
+    return keys, solve(keys, owners, is_scored, rows, p[inside], (links, apart), threshold, score)[0]
 
 
 def pairs_inside(keys: np.ndarray, owners: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,18 +11,9 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders import protocol
+from dupq.encoders import protocol, unpadded
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
 from dupq.encoders.on_device import Bags, DeviceTexts, bags_on_device, counts_of
-from dupq.encoders.unpadded import (
-    frequencies,
-    in_blocks,
-    rows_of,
-    sums_of_rows,
-    sums_of_words,
-    weighted_sums,
-    window_sums,
-)
 from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
 from dupq.text.questions import FIRST_WORD, PADDING
@@ -114,9 +105,9 @@ class WordBag(protocol.Encoder):
         """See Encoder."""
         dropout = self.dropout if self.training else 0.0
         words, counts = bags_on_device(texts, dropout) if isinstance(texts, DeviceTexts) else _bags(texts, dropout)
-        weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
+        weights = unpadded.rows_of(self.log_weights.weight, words)[:, 0].exp()
         weights = weights * self._dampened(counts.to(weights))
-        return protocol.Embedding(weighted_sums(self.words.weight, words, weights))
+        return protocol.Embedding(unpadded.weighted_sums(self.words.weight, words, weights))
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """See Encoder."""
@@ -128,12 +119,12 @@ class WordBag(protocol.Encoder):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        return sums_of_words(self.words, self.weights_unpadded(texts), texts)
+        return unpadded.sums_of_words(self.words, self.weights_unpadded(texts), texts)
 
     def weights_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """Return the weight a_w n^(p - 1) of each of a word's n occurrences in a text (T,), 0 of unknown words."""
         size = self.words.num_embeddings
-        counts = torch.from_numpy(frequencies(texts.ids, texts.offsets, size))
+        counts = torch.from_numpy(unpadded.frequencies(texts.ids, texts.offsets, size))
         weights = self.log_weights.weight[:, 0].exp() * protocol.known_words(size)
         return weights[torch.from_numpy(texts.ids)] * counts.to(weights).pow(self.power - 1)
 
@@ -211,8 +202,8 @@ class WordBagCNN(WordBag):
         weights = self.weights_unpadded(texts)
         products = protocol.window_products(self.words, self.convolution, self.window, texts)
         pooled = products.table.new_empty(len(texts), self.convolution.out_features)
-        for rows, local, begins in window_sums(products):
+        for rows, local, begins in unpadded.window_sums(products):
             first = int(texts.offsets[rows.start])
             local.add_(self.convolution.bias).relu_().mul_(weights[first : first + len(local), None])
-            pooled[rows] = sums_of_rows(local, begins)
-        return super().dense_unpadded(texts) + in_blocks(self.change, pooled)
+            pooled[rows] = unpadded.sums_of_rows(local, begins)
+        return super().dense_unpadded(texts) + unpadded.in_blocks(self.change, pooled)

@@ -30,20 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import tables
+from dupq.clusters import decision
 from dupq.clusters.components import components, constraints, forest_of
-from dupq.clusters.decision import (
-    SCORED_SIZE,
-    Histogram,
-    Scale,
-    Thresholds,
-    compared,
-    histogram_of,
-    pairs_inside,
-    scored_table,
-    solve,
-    undirected,
-    unlisted,
-)
+from dupq.clusters.decision import Scale, Thresholds
 from dupq.clusters.evidence import around, each_once, with_askers, words_of
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
@@ -116,18 +105,18 @@ def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -
     pairs = run.map("candidates", candidates, directed, into=tables.CANDIDATES)
     wanted = run.shuffle("wanted", questions_of, pairs, into=tables.KEYS, by="key", partitions=terms.terms.partitions)
     texts = run.look_up("terms", terms.terms, wanted)
-    compared = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=tables.COMPARED)
-    listed = run.shuffle("listed", listed_by, compared, into=tables.AROUND, by="key", partitions=terms.terms.partitions)
+    evidence = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=tables.COMPARED)
+    listed = run.shuffle("listed", listed_by, evidence, into=tables.AROUND, by="key", partitions=terms.terms.partitions)
     sums = run.map("around", sum_by_key, listed, into=tables.AROUND)
     around_for = run.look_up("around_for", sums, wanted)
-    scored = run.map("scored", scored_table, compared, around_for, scale, into=tables.SCORED)
+    scored = run.map("scored", decision.scored_table, evidence, around_for, scale, into=tables.SCORED)
     run.report.rows_out = scored.rows
-    return ScoredPairs(scored, compared, around_for, wanted, sums)
+    return ScoredPairs(scored, evidence, around_for, wanted, sums)
 
 
 def candidates(directed: pa.Table) -> Counted:
     """Return rows of NEIGHBOURS as pairs (CANDIDATES), each once."""
-    return Counted(undirected(directed), {"rows_in": len(directed)})
+    return Counted(decision.undirected(directed), {"rows_in": len(directed)})
 
 
 def questions_of(pairs: pa.Table) -> pa.Table:
@@ -141,15 +130,15 @@ def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
     for start in range(0, len(pairs), _COMPARED_AT_ONCE):
         some = pairs.slice(start, _COMPARED_AT_ONCE)
         own = texts.filter(pa.array(are_among(distinct(pairs_in(some)), keys)))
-        parts.append(compared(some, *words_of(own), weights).cast(tables.COMPARED))
+        parts.append(decision.compared(some, *words_of(own), weights).cast(tables.COMPARED))
     return pa.concat_tables(parts)
 
 
-def listed_by(compared: pa.Table) -> pa.Table:
+def listed_by(pairs: pa.Table) -> pa.Table:
     """Return how alike each question's title is to the titles of the questions that it lists (AROUND)."""
-    are_listed = np.stack([compared[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
-    cosines = np.broadcast_to(compared["title_cosine"].to_numpy(), are_listed.shape)
-    return around(pairs_in(compared).T[are_listed], cosines[are_listed])
+    are_listed = np.stack([pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
+    cosines = np.broadcast_to(pairs["title_cosine"].to_numpy(), are_listed.shape)
+    return around(pairs_in(pairs).T[are_listed], cosines[are_listed])
 
 
 def sum_by_key(listed: pa.Table) -> pa.Table:
@@ -163,8 +152,8 @@ def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float
 
     It is chosen over all candidate pairs, in steps of .001. Those for other precisions are returned too.
     """
-    histograms = [histogram_of(table["probability"].to_numpy()) for table in scored]
-    histogram = Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
+    histograms = [decision.histogram_of(table["probability"].to_numpy()) for table in scored]
+    histogram = decision.Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
     at_threshold = {"precision": precision, **histogram.above(threshold)}
     chosen = histogram.choose(precision) if threshold < 0 else at_threshold
     return {"chosen": chosen, "others": [histogram.choose(other) for other in _PRECISIONS]}
@@ -196,7 +185,7 @@ class Partitioning:
     sites: Sites
     measure: Measure
     scale: Scale
-    scored_size: int = SCORED_SIZE
+    scored_size: int = decision.SCORED_SIZE
 
 
 class Candidates(NamedTuple):
@@ -302,7 +291,7 @@ def read_embeddings(vectors: pa.Table) -> Embeddings:
 
 def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return the pairs within one component, with its group."""
-    rows, inside = pairs_inside(nodes["key"].to_numpy(), nodes["component"].to_numpy(), pairs_in(scored))
+    rows, inside = decision.pairs_inside(nodes["key"].to_numpy(), nodes["component"].to_numpy(), pairs_in(scored))
     return scored.filter(pa.array(inside)).append_column("group", nodes["group"].take(pa.array(rows[:, 0])))
 
 
@@ -336,9 +325,9 @@ def labels_of(
 
     def score(missing: np.ndarray) -> np.ndarray:
         embeddings = embeddings_of(embedded.drop_columns("group"), settings.sites, "embeddings")
-        evidence = compare(unlisted(missing, embeddings, settings.measure), terms, rarities)
-        return scored_table(evidence, around, settings.scale, read)["probability"].to_numpy()
+        evidence = compare(decision.unlisted(missing, embeddings, settings.measure), terms, rarities)
+        return decision.scored_table(evidence, around, settings.scale, read)["probability"].to_numpy()
 
     decided = pairs_in(joined), pairs_in(apart)
-    clusters, missing = solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)
+    clusters, missing = decision.solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)
     return Counted(pa.table([keys, clusters], schema=tables.LABELS), {"pairs scored that no question lists": missing})

@@ -98,19 +98,14 @@ def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questi
 
 
 def members_of(
-    labels: pa.Table,
-    representatives: pa.Table,
-    criteria: pa.Table,
-    links: str | None,
-    previous: str | None,
-    site_names: list[str],
+    labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
 ) -> Counted:
     """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
 
     Memory: about 160 bytes a question in clusters.
     """
-    sites, solved = Sites(site_names), labels.sort_by("key")
-    copies = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
+    sites, solved = Sites(names), labels.sort_by("key")
+    copies = owners["key"].to_numpy(), owners["representative"].to_numpy()
     keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
@@ -178,12 +173,7 @@ def clusters_of(
 
 
 def pairs_table(
-    verified: pa.Table,
-    scored: pa.Table,
-    joined: pa.Table,
-    known: pa.Table | None,
-    members: pa.Table,
-    site_names: list[str],
+    verified: pa.Table, scored: pa.Table, joined: pa.Table, known: pa.Table | None, members: pa.Table, names: list[str]
 ) -> pa.Table:
     """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
     joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
@@ -195,7 +185,7 @@ def pairs_table(
     ]
     table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
     table = table.sort_by([("left", "ascending"), ("right", "ascending")])
-    sites, pairs, is_known = Sites(site_names), pairs_in(table), pa.nulls(len(table), pa.bool_())
+    sites, pairs, is_known = Sites(names), pairs_in(table), pa.nulls(len(table), pa.bool_())
     if known is not None:
         listed = pa.array(are_pairs_among(pairs_in(known), pairs))
         is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())

@@ -37,6 +37,7 @@ from dupq.clusters.steps.make_clusters import rows_of
 from dupq.encoders.sentence_models import Reranker, reread_texts, sentence_vectors
 from dupq.encoders.steps import embeddings_table, gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
+from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Shuffled, Table, Whole, subdivided
@@ -45,18 +46,7 @@ from dupq.neighbours.steps.blocks import SearchRequest, SizedFile, keys_in
 from dupq.neighbours.steps.search_all import directed_in, search_files
 from dupq.runs.records import RERANKER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, CUTS, KEY_PAIRS, KEYS, ODDS, QUESTIONS, SCORED, embeddings, keyed_vectors
-from dupq.text.keys import (
-    ID_BITS,
-    MAXIMUM_ID,
-    Sites,
-    are_among,
-    are_pairs_among,
-    distinct,
-    indices_among,
-    key_hashes,
-    pairs_in,
-    sorted_keys,
-)
+from dupq.text.keys import ID_BITS, Sites, are_among, are_pairs_among, distinct, indices_among, key_hashes, pairs_in
 
 COLUMNS = ("question_id", "title", "body_html")  # of questions
 _TEXTS = pa.schema([CONTENT_HASHES.field("key"), *(QUESTIONS.field(name) for name in COLUMNS[1:])])
@@ -135,16 +125,13 @@ def rerank(
     likely = run.map("likely", each_once, wanted, labelled, into=KEYS)
     named = embedded.only("site", "question_id")
     chosen = run.map("chosen", chosen_of, contents, named, Each(likely), scope, into=CONTENT_HASHES)
-    vectors = _read(run, chosen, questions, request, reading, since, scope.tasks)
+    vectors = _read(run, chosen, questions, request.gpus, reading, since, scope.tasks)
     size = reading.reranker.dimensions
     keyed = run.shuffle("by_key", keyed_by, vectors, sites, into=keyed_vectors(size), by="key", partitions=count)
     candidates = candidates._replace(read=keyed)
 
-    evidence: list[Table | Shuffled] = [
-        pairs.compared,
-        pairs.around_for,
-        run.look_up("vectors_for", keyed, pairs.wanted),
-    ]
+    read = run.look_up("vectors_for", keyed, pairs.wanted)
+    evidence: list[Table | Shuffled] = [pairs.compared, pairs.around_for, read]
     if scope.whole.any():
         evidence += _found(run, pairs, candidates, vectors, request, scope)
     of_sample = run.shuffle("sampled", sampled_questions, sampled, sites, **by_key)
@@ -173,13 +160,7 @@ def scope_of(sites: Sites, questions: Shards, sizes: Sequence[int], reading: Rea
 
 
 def _read(
-    run: Run,
-    chosen: Table,
-    questions: Shards,
-    request: SearchRequest,
-    reading: Reading,
-    since: RunFiles | None,
-    tasks: int,
+    run: Run, chosen: Table, questions: Shards, gpus: Gpus, reading: Reading, since: RunFiles | None, tasks: int
 ) -> Table:
     """Return the reranker's vectors of the chosen questions, read by so many tasks per shard."""
     libraries = {name: importlib.metadata.version(name) for name in ("sentence-transformers", "torch")}
@@ -189,12 +170,12 @@ def _read(
     taken = 0
     if not run.is_done:
         made_as = storage.join(run.folder, "made_as.json")
-        taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), request.gpus, made_by)
+        taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), gpus, made_by)
         made = {name: value for name, value in storage.read_json(made_as).items() if name != "name"}
         device = system.GPU if taken else system.CPU
         reading = replace(reading, device=device, earlier=earlier_vectors(since, made))
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(tasks)))
-    inputs = subdivided(chosen, tasks), repeated, request.sites, reading
+    inputs = subdivided(chosen, tasks), repeated, [*questions.sites], reading
     return run.map("vectors", vectors_for, *inputs, into=size, second=hashes, gpus=taken)
 
 
@@ -283,7 +264,7 @@ def sampled_questions(pairs: pa.Table, sites: Sites) -> pa.Table:
 
 def each_once(*questions: pa.Table) -> pa.Table:
     """Return the questions of all tables, each once (KEYS)."""
-    return pa.table([distinct(sorted_keys(questions))], schema=KEYS)
+    return pa.table([distinct(np.concatenate([table["key"].to_numpy() for table in questions]))], schema=KEYS)
 
 
 def chosen_of(contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], scope: _Scope) -> pa.Table:
@@ -306,16 +287,16 @@ def vectors_for(
 
     `contents` are the questions' hashes (CONTENT_HASHES).
     """
-    keys, ids = contents["key"].to_numpy(), contents["key"].to_numpy() & MAXIMUM_ID
+    keys, sites = contents["key"].to_numpy(), Sites(site_names)
+    of_rows, ids = sites.unpack(keys)  # all of one site
     hashes = np.stack([contents[half].to_numpy() for half in ("high", "low")], axis=1)
-    site, sites = site_names[keys[0] >> ID_BITS] if len(keys) else "", Sites(site_names)
-    names, earlier, left_out = find_contents(reading.earlier, site, ids)
+    names, earlier, left_out = find_contents(reading.earlier, of_rows[0] if of_rows else "", ids)
     is_same = earlier.are_same(ids, hashes)
     vectors = np.zeros((len(ids), reading.reranker.dimensions), np.float16)
     folder = reading.earlier.embeddings if reading.earlier is not None else ""
     for name in names:
         table = storage.read_table(storage.join(folder, name)).sort_by("question_id")
-        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)  # all of one site
+        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)
         vectors[are_here & is_same] = vectors_in(table["embedding"])[rows[are_here & is_same]]
     if not is_same.all():
         import torch
