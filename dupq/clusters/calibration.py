@@ -65,13 +65,8 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "what the titles ask": (
-        "other_date",
-        "other_asking",
-        "other_negation",
-        "other_order",
-        "other_words",
-    ),  # and `Model.same_asking`
+    # and `Model.same_asking`
+    "what the titles ask": ("other_date", "other_asking", "other_negation", "other_order", "other_words"),
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),

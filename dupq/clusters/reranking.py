@@ -156,15 +156,9 @@ def fit_reread(
     design = reread_design(first, kept.features, cosines * start.factor + start.offset)
     values = np.column_stack([design[:, :-1], start.excess_at(kept.features, cosines) / _EXCESS_SCALE])
     none, one, width = np.zeros(len(REREAD) + 1), np.ones(len(REREAD) + 1), 1.0 if is_default else 2.0
-    wide = Prior(
-        Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share),
-        width * prior.reread["intercept_spread"],
-        width * prior.reread["slope_spread"],
-        width * prior.reread["coefficient_spread"],
-        prior.linked,
-        prior.error,
-        prior.reread,
-    )
+    model, own = Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share), prior.reread
+    spreads = width * own["intercept_spread"], width * own["slope_spread"], width * own["coefficient_spread"]
+    wide = Prior(model, *spreads, prior.linked, prior.error, own)
     fitted = fit(kept._replace(features=values), wide)
     *coefficients, excess, intercept = fitted.coefficients.tolist()
     return start._replace(
