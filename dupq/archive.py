@@ -27,6 +27,10 @@ from dupq.text.keys import MAXIMUM_ID, Sites
 UNFINISHED = "_parts"  # the folder, next to the tables, of sites whose ingest is not finished
 BEGUN = "begun.json"  # in a site's folder there
 _log = logging.getLogger(__name__)
+_SITE = re.compile(r"(?:^|/)site=([^/]+)/")
+_LARGEST_TEXT = 1 << 31  # bytes of a column in a file: Arrow counts them by int32
+_QUESTIONS_PER_PARTITION = 50_000
+TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions, which every job reads
 
 
 class Counted(TypedDict):
@@ -109,12 +113,6 @@ def _records(archive: str, only: str = "") -> dict[str, SiteRecord]:
     listed = storage.list_files(storage.join(archive, "ingest"), ".json")
     uris = {site: file.uri for file in listed if (site := file.relative.removesuffix(".json")) and only in ("", site)}
     return dict(zip(uris, side_by_side(read_record, uris.values()), strict=True))
-
-
-_SITE = re.compile(r"(?:^|/)site=([^/]+)/")
-_LARGEST_TEXT = 1 << 31  # bytes of a column in a file: Arrow counts them by int32
-_QUESTIONS_PER_PARTITION = 50_000
-TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions, which every job reads
 
 
 class Shard(NamedTuple):

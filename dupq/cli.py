@@ -349,8 +349,7 @@ def _ingest_options(parser: Parser) -> None:
 def _train_options(parser: Parser) -> None:
     parser.add_uri("--questions", "the questions table", required=True)
     parser.add_uri(
-        "--links",
-        "the links table; optional with --pairs, and for presets that learn from titles and bodies",
+        "--links", "the links table; optional with --pairs, and for presets that learn from titles and bodies"
     )
     parser.add_uri(
         "--pairs",
@@ -378,8 +377,7 @@ def _dedup_options(parser: Parser) -> None:
     parser.add_uri("--encoder", "a trained encoder's folder", required=True)
     parser.add_uri("--output", "the folder of runs; the run gets one of its own in it", required=True)
     parser.add_uri(
-        "--links",
-        "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked",
+        "--links", "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked"
     )
     _add_truth(parser)
     parser.add_uri(

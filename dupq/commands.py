@@ -21,6 +21,12 @@ from dupq.errors import SettingError
 Job = TypeVar("Job")
 ALL = "all"  # tables of `dupq evaluate`
 _log = logging.getLogger(__name__)
+# A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
+# (benchmarks/results/scale*.md). Other stages grow linearly, or less.
+_GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
+_FEW = 50_000  # questions: most of a smaller run's time is start-up
+_ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
+_DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 
 
 def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
@@ -148,12 +154,6 @@ def export(arguments: argparse.Namespace) -> None:
     print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")
 
 
-# A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
-# (benchmarks/results/scale*.md). Other stages grow linearly, or less.
-_GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
-_FEW = 50_000  # questions: most of a smaller run's time is start-up
-
-
 def plan(arguments: argparse.Namespace) -> None:
     """Say what dedup would take for another number of questions, from what the stages of a finished run took."""
     from dupq import storage
@@ -211,10 +211,6 @@ def from_dump(arguments: argparse.Namespace) -> None:
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
     _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
-
-
-_ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
-_DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 
 
 def _named_after(dump: str) -> str:

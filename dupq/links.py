@@ -4,7 +4,6 @@ Duplicates form sets. A whole set goes to one part, so that training sees no que
 on the development part and measures itself on the test part.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.archive import link_files
-from dupq.clusters.components import components, represented
+from dupq.clusters.components import Represent, components, represented
 from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
@@ -30,6 +29,10 @@ from dupq.text.keys import (
     proper_pairs,
     tabbed_lines,
 )
+
+_LABELS = {"1": True, "0": False}
+FEWEST_SETS = 3  # one for each part
+DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets
 
 
 def duplicate_links(links: str, sites: Sites) -> np.ndarray:
@@ -61,9 +64,6 @@ def links_table(links: str | None, site_names: list[str], _: int = 0) -> pa.Tabl
     """Return `known_duplicates` (KEY_PAIRS), empty without `links`. Memory: some 60 bytes a pair."""
     pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
     return pa.table([*pairs.T], schema=KEY_PAIRS)
-
-
-_LABELS = {"1": True, "0": False}
 
 
 def check_pairs(uri: str, sites: Sites) -> None:
@@ -104,10 +104,6 @@ def _key(text: str, sites: Sites, location: str) -> int:
     if site not in sites.names:
         raise DupqError(f"{location}: site '{site[:50]}' is not among those of the questions")
     return int(sites.pack(site, np.array([parse_id(question_id, location)]), location)[0])
-
-
-FEWEST_SETS = 3  # one for each part
-DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets
 
 
 @dataclass(frozen=True)
@@ -152,9 +148,6 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(names) - test - development])]
     order = np.argsort(shuffled)
     return Split(questions, sets, part_of[order][np.searchsorted(shuffled[order], sets)])
-
-
-Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
 
 
 def split_by_seen(

@@ -15,6 +15,7 @@ from dupq.errors import DupqError, StorageError
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)
+LOST = "a link to nothing, or in a circle"
 
 
 @contextlib.contextmanager
@@ -98,9 +99,6 @@ def can_write(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-LOST = "a link to nothing, or in a circle"
 
 
 def walk(folder: str) -> Iterator[tuple[str, int | None]]:

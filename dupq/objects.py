@@ -55,6 +55,44 @@ _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and 
 _processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
 _PATIENCE = {"DUPQ_S3_PATIENCE_SECONDS": "600", "DUPQ_S3_CONNECT_SECONDS": "10", "DUPQ_S3_READ_SECONDS": "60"}
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
+_WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
+_RANDOM = random.Random()  # workers that fail together must not retry together
+_warned = {"last": -math.inf}  # shared by all threads of a process
+# the second is an answer within Azure's answer to several deletions
+_STATUS = re.compile(r"(?:status code: |Bulk delete request failed .* \(code: )(\d+)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_NO_BUCKET = "NoSuchBucket ContainerNotFound"
+# The meanings of codes and statuses: of errors that may pass, and of those that last.
+_PASSING, _LASTING = (
+    {code: meaning for meaning, codes in meanings.items() for code in codes.split()}
+    for meanings in (
+        {
+            "throttled": "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503",
+            "the server fails": "RequestTimeout OperationAborted ConditionalRequestConflict",
+            "damaged on its way": "BadDigest IncompleteBody XAmzContentSHA256Mismatch XAmzContentChecksumMismatch",
+        },
+        {
+            "wrong key ({code}); check {keys}": "401 SignatureDoesNotMatch InvalidAccessKeyId InvalidToken "
+            "UnrecognizedClientException AuthenticationRequired AuthenticationFailed InvalidAuthenticationInfo",
+            "expired token ({code}); get a new one, or give the machine a role": "TokenRefreshRequired ExpiredToken "
+            "ExpiredTokenException",
+            "no right to {doing} it ({code}); give the key or role that right": "403 AccessDenied AllAccessDisabled "
+            "AuthorizationFailure AuthorizationPermissionMismatch",
+            "wrong region ({code}); set AWS_REGION to that of the bucket": "301 AuthorizationHeaderMalformed "
+            "PermanentRedirect IllegalLocationConstraintException",
+            "damaged: it was replaced while it was read; start again": "412 416 PreconditionFailed ConditionNotMet "
+            "InvalidRange",
+            "no such bucket; correct the address or make the bucket": _NO_BUCKET,
+            "the clock of this machine is wrong ({code}); set it": "RequestTimeTooSkewed",
+        },
+    )
+)
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 
 
 class Info(NamedTuple):
@@ -398,12 +436,6 @@ def patience() -> Patience:
     return Patience(*seconds)
 
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
-_WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
-_RANDOM = random.Random()  # workers that fail together must not retry together
-_warned = {"last": -math.inf}  # shared by all threads of a process
-
-
 def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
     """Return the result of `work`, retried while its error may be temporary and patience lasts.
 
@@ -430,42 +462,6 @@ def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
             _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
         time.sleep(min(left, _RANDOM.uniform(0, longest)))
         longest = min(_LONGEST_WAIT, 2 * longest)
-
-
-# the second is an answer within Azure's answer to several deletions
-_STATUS = re.compile(r"(?:status code: |Bulk delete request failed .* \(code: )(\d+)")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_NO_BUCKET = "NoSuchBucket ContainerNotFound"
-# The meanings of codes and statuses: of errors that may pass, and of those that last.
-_PASSING, _LASTING = (
-    {code: meaning for meaning, codes in meanings.items() for code in codes.split()}
-    for meanings in (
-        {
-            "throttled": "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503",
-            "the server fails": "RequestTimeout OperationAborted ConditionalRequestConflict",
-            "damaged on its way": "BadDigest IncompleteBody XAmzContentSHA256Mismatch XAmzContentChecksumMismatch",
-        },
-        {
-            "wrong key ({code}); check {keys}": "401 SignatureDoesNotMatch InvalidAccessKeyId InvalidToken "
-            "UnrecognizedClientException AuthenticationRequired AuthenticationFailed InvalidAuthenticationInfo",
-            "expired token ({code}); get a new one, or give the machine a role": "TokenRefreshRequired ExpiredToken "
-            "ExpiredTokenException",
-            "no right to {doing} it ({code}); give the key or role that right": "403 AccessDenied AllAccessDisabled "
-            "AuthorizationFailure AuthorizationPermissionMismatch",
-            "wrong region ({code}); set AWS_REGION to that of the bucket": "301 AuthorizationHeaderMalformed "
-            "PermanentRedirect IllegalLocationConstraintException",
-            "damaged: it was replaced while it was read; start again": "412 416 PreconditionFailed ConditionNotMet "
-            "InvalidRange",
-            "no such bucket; correct the address or make the bucket": _NO_BUCKET,
-            "the clock of this machine is wrong ({code}); set it": "RequestTimeTooSkewed",
-        },
-    )
-)
-_KEYS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
 
 
 class _Trouble(NamedTuple):

@@ -50,6 +50,12 @@ Shown = dict[str, object]
 # The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
 # first questions; and all other joined pairs, the least probable first.
 _Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class RequestError(DupqError):
@@ -245,12 +251,6 @@ _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE
 _FIELDS = 30  # of a request, at most
 _ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "odds", "question", "steps")}
 _ANSWERED |= {("POST", "verdict")}
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class Answer(NamedTuple):

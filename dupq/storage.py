@@ -35,6 +35,7 @@ _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has ma
 _COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
 CHANGED = f"has changed {_SINCE}"
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 class File(NamedTuple):
@@ -294,9 +295,6 @@ def read_or_none(uri: str, shape: type[Shape]) -> Shape | None:
         raise
     except DupqError:
         return None
-
-
-_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def checked(value: object, shape: type[Shape], source: str, remedy: str) -> Shape:

@@ -33,6 +33,10 @@ PACKAGES = {  # by the name of the import: the name of the package, and the pip 
     "textblob": ("TextBlob", "jobs"),
     "torch": ("torch", "jobs"),
 }
+CPU, GPU = "cpu", "cuda:0"  # a task sees one GPU, its own
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_THREADS = 16  # enough to hide the latency of requests
 
 
 def is_installed(module: str) -> bool:
@@ -50,9 +54,6 @@ def require(module: str, user: str) -> None:
 def papers(module: str) -> list[ModuleType]:
     """Return a module of `dupq_papers`, the experiments of the papers (papers/README.md); none without that package."""
     return [importlib.import_module(f"dupq_papers.{module}")] if is_installed("dupq_papers") else []
-
-
-CPU, GPU = "cpu", "cuda:0"  # a task sees one GPU, its own
 
 
 @functools.cache
@@ -81,11 +82,6 @@ def usable(name: str) -> "torch.device":
             "with --gpus none"
         )
     return torch.device(name)
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-_THREADS = 16  # enough to hide the latency of requests
 
 
 def side_by_side(

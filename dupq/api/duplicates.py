@@ -23,21 +23,11 @@ from markupsafe import Markup
 from dupq import storage, system
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import Texts, read_texts, share
+from dupq.clusters import reranking
 from dupq.clusters.calibration import OF_TITLES, features_of, read_prior
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import Scale, compared, decide, histogram_of, ranked, scored_table, undirected, unlisted
 from dupq.clusters.evidence import around, title_cosines
-from dupq.clusters.reranking import (
-    NEAREST,
-    PAIRS,
-    QUESTIONS_PER_PAIR,
-    SAMPLE,
-    WHOLE,
-    Density,
-    cosines_of,
-    density_of,
-    reread_of,
-)
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
@@ -233,7 +223,7 @@ class Comparison:
     settings: Settings
     reranker: Reranker | None  # the one that has read texts
     read: Embeddings | None  # its vectors, by ascending key
-    density: Density | None
+    density: reranking.Density | None
 
 
 def compare(
@@ -291,13 +281,14 @@ def compare(
         reranker = None
     if reranker is not None and len(rows):
         p = scored_table(evidence, listed, scale)["probability"].to_numpy()
-        sampled = rows if len(rows) <= WHOLE else sample_by_hash(rows, SAMPLE)
+        sampled = rows if len(rows) <= reranking.WHOLE else sample_by_hash(rows, reranking.SAMPLE)
         read, more = _read(reranker, texts, rows, pairs_in(evidence), p)
         evidence = pa.concat_tables([evidence, unlisted_evidence(more)])
-        cosines, features = cosines_of(read, pairs_in(evidence)), features_of(evidence, listed, scale.reference, k)
-        is_read, density = np.isfinite(cosines), density_of(read.take(np.isin(read.keys, sampled)).vectors)
+        cosines = reranking.cosines_of(read, pairs_in(evidence))
+        features = features_of(evidence, listed, scale.reference, k)
+        is_read, density = np.isfinite(cosines), reranking.density_of(read.take(np.isin(read.keys, sampled)).vectors)
         known = features[is_read], cosines[is_read].astype(np.float64)
-        scale = scale._replace(reread=reread_of(prior, *known, density, reranker.is_default))
+        scale = scale._replace(reread=reranking.reread_of(prior, *known, density, reranker.is_default))
 
     def score(pairs: np.ndarray) -> np.ndarray:
         return scored_table(unlisted_evidence(pairs), listed, scale, read)["probability"].to_numpy()
@@ -312,16 +303,16 @@ def _read(
 
     `rows` are those that may be read, ascending; `pairs` (int64, (m, 2)) have the probabilities `p`.
     """
-    is_whole = len(rows) <= WHOLE
+    is_whole = len(rows) <= reranking.WHOLE
     if not is_whole:
-        likely = np.argsort(-p, kind="stable")[: max(PAIRS, len(rows) // QUESTIONS_PER_PAIR)]
-        rows = distinct(np.append(pairs[likely], sample_by_hash(rows, SAMPLE)))
+        likely = np.argsort(-p, kind="stable")[: max(reranking.PAIRS, len(rows) // reranking.QUESTIONS_PER_PAIR)]
+        rows = distinct(np.append(pairs[likely], sample_by_hash(rows, reranking.SAMPLE)))
     read = Embeddings(rows, sentence_vectors(reranker, [texts[row] for row in rows], system.CPU))
     if not is_whole:
         return read, np.zeros((0, 2), np.int64)
     whole = block(read, Measure())
-    nearest = search_tile(whole, whole, Search(Measure(), NEAREST))[0]
-    ends = np.stack([np.repeat(whole.keys, NEAREST), nearest.others.ravel()], axis=1)
+    nearest = search_tile(whole, whole, Search(Measure(), reranking.NEAREST))[0]
+    ends = np.stack([np.repeat(whole.keys, reranking.NEAREST), nearest.others.ravel()], axis=1)
     found = np.unique(np.sort(ends[ends[:, 1] >= 0], axis=1), axis=0)
     return read, found[~are_pairs_among(np.unique(pairs, axis=0), found)]
 

@@ -65,13 +65,8 @@ KINDS = {  # kinds of evidence in a reader's words, with their features; each fe
     "tags": ("tags",),
     "a telling word of one title only": ("title_swap",),
     "other numbers": ("other_numbers", "series"),
-    "what the titles ask": (
-        "other_date",
-        "other_asking",
-        "other_negation",
-        "other_order",
-        "other_words",
-    ),  # and `Model.same_asking`
+    # and `Model.same_asking`
+    "what the titles ask": ("other_date", "other_asking", "other_negation", "other_order", "other_words"),
     "other formulas": ("other_formulas",),
     "asked by the same person": ("same_asker", "same_asker_alike"),
     "one links to the other": ("cites",),
@@ -99,6 +94,10 @@ _MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads that are tried
 _PRICE = 3.0  # nats per doubling: more than a handful of links gains by one
 _ARRAYS = ("centres", "scales", "coefficients")  # of a model
 _STEP = 1e-4  # of second derivatives, in units of the spreads
+_SHIPPED = importlib.resources.files("dupq") / "clusters"
+OF_TITLES = str(_SHIPPED / "titles_prior.json")  # learned from titles without bodies
+_REMEDY = "make it anew with benchmarks/prior.py"
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Labelled(NamedTuple):
@@ -332,12 +331,6 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     free = np.sqrt(prior.intercept_spread**2 + sloping**2 + each)
     p = model.probabilities(features)
     return float(np.tanh((p * (1 - p)) @ np.abs(moved) / max((p * (1 - p)) @ free, 1e-12)))
-
-
-_SHIPPED = importlib.resources.files("dupq") / "clusters"
-OF_TITLES = str(_SHIPPED / "titles_prior.json")  # learned from titles without bodies
-_REMEDY = "make it anew with benchmarks/prior.py"
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class RereadPrior(TypedDict):

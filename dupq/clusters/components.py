@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from dupq.text.keys import are_among, distinct, indices_among, pairs_among, proper_pairs
 
 _EDGES_HELD = 1 << 22  # before they are reduced to a forest
+Represent = Callable[[np.ndarray], np.ndarray]  # from keys to the keys of their representatives
 
 
 def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -91,11 +92,7 @@ class Constraints(NamedTuple):
 
 
 def constraints(
-    same: np.ndarray,
-    links: np.ndarray,
-    apart: np.ndarray,
-    keys: np.ndarray,
-    represent: Callable[[np.ndarray], np.ndarray],
+    same: np.ndarray, links: np.ndarray, apart: np.ndarray, keys: np.ndarray, represent: Represent
 ) -> Constraints:
     """Return the constraints that verdicts and known links (pairs of keys, shape (m, 2)) put on representatives.
 

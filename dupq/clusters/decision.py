@@ -33,6 +33,15 @@ from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
 
 _NO_RANK = np.iinfo(np.int32).max  # sorts last
+_STEPS = 1_000  # of probability
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
+_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
+Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
+_WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
+_WORDS_SHOWN = 4
+_TAGS_SHOWN = 3
+_ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
 class Scale(NamedTuple):
@@ -118,9 +127,6 @@ def compared(pairs: pa.Table, rows: RowsByKey, words: Words, rarities: np.ndarra
     return pa.table([*pairs.columns, *common], schema=COMPARED)
 
 
-_STEPS = 1_000  # of probability
-
-
 class Thresholds(TypedDict):
     """The threshold from which pairs join, and those for other precisions, each with its expected precision."""
 
@@ -160,33 +166,21 @@ def histogram_of(probabilities: np.ndarray) -> Histogram:
     return Histogram(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))
 
 
-_NO_PAIRS = np.zeros((0, 2), np.int64)
-SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
-_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
-Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
-
-
 def decide(
-    pairs: np.ndarray,
-    probabilities: np.ndarray,
-    links: np.ndarray,
-    threshold: float,
-    score: Score,
-    apart: np.ndarray = _NO_PAIRS,
+    pairs: np.ndarray, p: np.ndarray, links: np.ndarray, threshold: float, score: Score, apart: np.ndarray = _NO_PAIRS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
-    `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32). Pairs of `links` join at
-    any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among `pairs`, in
-    components of three to SCORED_SIZE questions. This is the partition stage in one process. Memory: about 500 bytes
-    a pair in components.
+    `pairs` (int64 keys, shape (m, 2), left < right, each once) have the probabilities `p` (float32). Pairs of `links`
+    join at any probability; pairs of `apart` never share a cluster. `score` is called for pairs that are not among
+    `pairs`, in components of three to SCORED_SIZE questions. This is the partition stage in one process. Memory: about
+    500 bytes a pair in components.
     """
-    keys, owners = components(np.concatenate([links, pairs[probabilities >= np.float32(threshold)]]))
+    keys, owners = components(np.concatenate([links, pairs[p >= np.float32(threshold)]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= SCORED_SIZE)
     rows, inside = pairs_inside(keys, owners, pairs)
-    constraints = links, apart
-    return keys, solve(keys, owners, is_scored, rows, probabilities[inside], constraints, threshold, score)[0]
+    return keys, solve(keys, owners, is_scored, rows, p[inside], (links, apart), threshold, score)[0]
 
 
 def pairs_inside(keys: np.ndarray, owners: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -260,12 +254,6 @@ def _contracted(
     distinct, indices, sizes = distinct.reshape(-1, 2), indices.ravel(), np.bincount(firsts, minlength=len(firsts))
     unlisted = sizes[distinct].prod(axis=1) - np.bincount(indices, minlength=len(distinct))
     return distinct, np.bincount(indices, weights[apart], len(distinct)) + absent * unlisted
-
-
-_WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
-_WORDS_SHOWN = 4
-_TAGS_SHOWN = 3
-_ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
 class Titled(NamedTuple):

@@ -41,6 +41,9 @@ _CITED = regex.compile(
     r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
 )
 _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
+UNLISTED = -1  # a rank: not among the k nearest
+_SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference
+_COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
 
 
 def marks_of(
@@ -109,11 +112,6 @@ def cited_in(body: str, site: str) -> set[str]:
 def _linked_in(body: str, site: str) -> set[str]:
     links = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
     return {number for host, number in links if host in ("", site)}
-
-
-UNLISTED = -1  # a rank: not among the k nearest
-_SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference
-_COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
 
 
 class Words(NamedTuple):

@@ -36,6 +36,8 @@ from dupq.text.keys import Sites, are_among, distinct, without
 # A canonical question is chosen by these criteria, in order: more known links that name it as the original; an accepted
 # answer; the higher score; more answers; more views; the older one; the smaller key. A missing value counts as lowest.
 REASONS = ("known links", "accepted answer", "score", "answers", "views", "age", "key")
+NONE = -1  # no id
+KINDS = ("new", "gone", "grown", "shrunk", "changed", "merged", "split")
 
 
 def canonical_questions(
@@ -55,10 +57,6 @@ def canonical_questions(
     ahead = np.stack([column[winners] != column[runners_up] for column in columns], axis=1)
     indices = np.searchsorted(clusters[winners], clusters)
     return keys[winners][indices], ahead.argmax(axis=1)[indices]
-
-
-NONE = -1  # no id
-KINDS = ("new", "gone", "grown", "shrunk", "changed", "merged", "split")
 
 
 class Clustering(NamedTuple):

@@ -157,17 +157,11 @@ def fit_reread(
     design = reread_design(first, kept.features, cosines * start.factor + start.offset)
     values = np.column_stack([design[:, :-1], start.excess_at(kept.features, cosines) / _EXCESS_SCALE])
     none, one, width = np.zeros(len(REREAD) + 1), np.ones(len(REREAD) + 1), 1.0 if is_default else 2.0
-    spreads = np.full(len(REREAD) + 1, width * prior.reread["coefficient_spread"])
-    wide = Prior(
-        Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share),
-        width * prior.reread["intercept_spread"],
-        width * prior.reread["slope_spread"],
-        spreads,
-        prior.linked,
-        prior.error,
-        prior.reread,
-    )
-    trusting = np.where(np.arange(len(spreads)) == REREAD.index("log_odds"), _TRUST * spreads, spreads)
+    model, own = Model(none, one, np.insert(start.coefficients, -1, _EXCESS_SCALE), start.linked_share), prior.reread
+    each = np.full(len(one), width * own["coefficient_spread"])
+    spreads = width * own["intercept_spread"], width * own["slope_spread"], each
+    wide = Prior(model, *spreads, prior.linked, prior.error, own)
+    trusting = np.where(np.arange(len(one)) == REREAD.index("log_odds"), _TRUST * each, each)
     fitted = fit(kept._replace(features=values), wide, wide._replace(coefficient_spread=trusting))
     *coefficients, excess, intercept = fitted.coefficients.tolist()
     return start._replace(

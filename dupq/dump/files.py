@@ -30,6 +30,21 @@ _FORMS: dict[str, Form] = {
     ".parquet": "parquet",
 }
 TABLES = tuple(suffix for suffix, form in _FORMS.items() if form != "xml")
+Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
+
+_OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
+_OBVIOUS = {  # names in lower case; for id, tags and date the first that is there counts
+    "Title": ("title", "question", "subject", "headline", "summary"),
+    "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
+    "Id": ("id", "question_id", "number", "key"),
+    "Tags": ("tags", "labels"),
+    "CreationDate": ("creation_date", "created_at", "createdat", "date"),
+}
+_REQUIRED = {  # columns that a dump's own table must have; it may have the others of ATTRIBUTES
+    "links": ("PostId", "RelatedPostId", "LinkTypeId"),
+    "posts": ("Id", "PostTypeId"),
+}
+_SHOWN = 20  # names in an error
 
 
 @dataclass(frozen=True)
@@ -167,23 +182,6 @@ def _head(uri: str) -> bytes:
             return stream.read(_HEAD)
     except (DupqError, OSError):
         return b""
-
-
-Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
-
-_OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
-_OBVIOUS = {  # names in lower case; for id, tags and date the first that is there counts
-    "Title": ("title", "question", "subject", "headline", "summary"),
-    "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
-    "Id": ("id", "question_id", "number", "key"),
-    "Tags": ("tags", "labels"),
-    "CreationDate": ("creation_date", "created_at", "createdat", "date"),
-}
-_REQUIRED = {  # columns that a dump's own table must have; it may have the others of ATTRIBUTES
-    "links": ("PostId", "RelatedPostId", "LinkTypeId"),
-    "posts": ("Id", "PostTypeId"),
-}
-_SHOWN = 20  # names in an error
 
 
 @dataclass(frozen=True)

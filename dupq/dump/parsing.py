@@ -20,6 +20,12 @@ from dupq.system import side_by_side
 from dupq.tables import REJECTS
 
 UNIQUE = ("questions", "answers")  # tables in which only the last row of each key counts
+_OUTCOMES = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
+WITHOUT_ID = "rows_without_id"  # of a table from elsewhere: their row numbers are their ids
+_FORBIDDEN = "forbidden_characters"  # which XML forbids, so that they were removed from rows
+_POSITIONS = {"xml": "byte", "csv": "line", "json": "row", "parquet": "row"}  # the unit of a reject's position
+REJECTS_ALLOWED = 10  # of a site, whatever their share, as small sites have few rows
+_SHOWN = 100  # characters of a reject
 
 
 @dataclass(frozen=True)
@@ -133,14 +139,6 @@ def is_last(keys: np.ndarray) -> np.ndarray:
     last = np.zeros(len(keys), np.bool_)
     last[len(keys) - 1 - from_end] = True
     return last
-
-
-_OUTCOMES = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
-WITHOUT_ID = "rows_without_id"  # of a table from elsewhere: their row numbers are their ids
-_FORBIDDEN = "forbidden_characters"  # which XML forbids, so that they were removed from rows
-_POSITIONS = {"xml": "byte", "csv": "line", "json": "row", "parquet": "row"}  # the unit of a reject's position
-REJECTS_ALLOWED = 10  # of a site, whatever their share, as small sites have few rows
-_SHOWN = 100  # characters of a reject
 
 
 def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str, remedy: str = "") -> None:

@@ -39,6 +39,7 @@ _EXPECTED = (
 
 Failure = tuple[str, DupqError]  # a site, by the name of its files, and why it cannot be read
 _Listing = tuple[list[str], list[str]]  # the files of a URI that --dump names, and its broken links
+_IN_ZIP = "is packed itself, or no table; unpack the .zip first"
 
 
 class FoundSites(NamedTuple):
@@ -143,9 +144,6 @@ def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_
 def _is_zipped_table(name: str) -> bool:
     """Tell whether a file in a .zip is a table that is not compressed again, and not one of macOS's hidden files."""
     return is_table(name) and name == without_compression(name) and not storage.name(name).startswith((".", "_"))
-
-
-_IN_ZIP = "is packed itself, or no table; unpack the .zip first"
 
 
 def _is_left_in_zip(name: str) -> bool:

@@ -36,6 +36,20 @@ _OpenTable = tuple[Sequence[str], Callable[[Sequence[int]], Values]]  # column n
 
 _IN_FILE = re.compile(r"""(?: in)? file ["'][^"']*/dupq-[^"']*["']""")  # what DuckDB reads is a copy or a link
 _MEMORY = "1GB"  # beyond it DuckDB writes to TMPDIR
+NO_TEXT = "neither title nor text"
+REPEATED = "an id that a later row has"
+_ROW_NUMBER = "RowNumber"  # an attribute of rows without an id
+
+_ROWS = 2_048  # read at a time
+_NUMBERS = (
+    *("Id", "PostTypeId", "ParentId", "Score", "ViewCount", "AnswerCount", "AcceptedAnswerId", "OwnerUserId"),
+    *("PostId", "RelatedPostId", "LinkTypeId"),
+)
+_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")  # pandas writes whole numbers so if one of the column is missing
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
+_HASHED = 1 << 47  # the lowest number of a hashed id
+_FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # by XML
 
 
 @contextlib.contextmanager
@@ -124,22 +138,6 @@ class CsvFile:
     def _put_back(self, lines: Sequence[str]) -> None:
         self._again.extendleft(reversed(lines))
         self._number -= len(lines)
-
-
-NO_TEXT = "neither title nor text"
-REPEATED = "an id that a later row has"
-_ROW_NUMBER = "RowNumber"  # an attribute of rows without an id
-
-_ROWS = 2_048  # read at a time
-_NUMBERS = (
-    *("Id", "PostTypeId", "ParentId", "Score", "ViewCount", "AnswerCount", "AcceptedAnswerId", "OwnerUserId"),
-    *("PostId", "RelatedPostId", "LinkTypeId"),
-)
-_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")  # pandas writes whole numbers so if one of the column is missing
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
-_HASHED = 1 << 47  # the lowest number of a hashed id
-_FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
-_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # by XML
 
 
 def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:

@@ -29,6 +29,14 @@ _CLOSING = 1 << 10  # bytes that hold the root's end tag, or the start of a row
 
 
 Stream = UnpackedStream | IO[bytes]
+EXCERPT = 200  # characters
+
+_ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
+_SUSPECT = re.compile(  # characters that XML forbids, and references that may be to one
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*[0-9a-fA-F]{1,9}|0*[0-9]{1,9});"
+)
+_OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+_PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
 
 
 class Segment(NamedTuple):
@@ -153,16 +161,6 @@ def check_nothing_follows(content: bytes, tag: str, source: str, position: int) 
 def _printable(content: bytes) -> str:
     """Return any bytes as printable ASCII."""
     return ascii(content.decode("utf-8", "replace"))
-
-
-EXCERPT = 200  # characters
-
-_ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
-_SUSPECT = re.compile(  # characters that XML forbids, and references that may be to one
-    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*[0-9a-fA-F]{1,9}|0*[0-9]{1,9});"
-)
-_OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
-_PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
 
 
 class Row(NamedTuple):

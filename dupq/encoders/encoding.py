@@ -23,6 +23,9 @@ from dupq.settings.sections import EncoderSettings
 from dupq.system import papers
 from dupq.text.token_arrays import TokenIds
 
+_LARGEST = float(np.finfo(np.float16).max)
+_ROWS = 64  # of a batch on a CPU
+
 
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
@@ -84,10 +87,6 @@ def rebuild(settings: EncoderSettings, tensors: Mapping[str, np.ndarray], path: 
         reason = " ".join(str(error).split())
         raise DupqError(f"{path}: not the weights of a network of kind {settings.kind} ({reason})") from error
     return network.eval()
-
-
-_LARGEST = float(np.finfo(np.float16).max)
-_ROWS = 64  # of a batch on a CPU
 
 
 def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int = 0) -> Encoded:

@@ -58,6 +58,10 @@ SPLIT = pa.schema(
 )
 
 _REMEDY = "train or copy the encoder anew"
+FEWEST_TITLES = 50  # with bodies: fewer measure nothing
+# of types, in a file's order
+_NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16", "uint8": "U8"}
+_ALIGNMENT = 8  # bytes that the header is padded to
 
 
 class MeasureEntry(TypedDict):
@@ -193,9 +197,6 @@ class Reader:
         return encode(self.network, ids, rows or self.settings.encode.batch_size)
 
 
-FEWEST_TITLES = 50  # with bodies: fewer measure nothing
-
-
 def fitness(reader: Reader, texts: pa.Table) -> Fitness:
     """Return the fitness of an encoder for rows of TEXTS with distinct keys."""
     ids = reader.vocabulary.sequences(texts["text"], reader.settings.encoder.maximum_tokens)[0].ids
@@ -213,11 +214,6 @@ def ranks_of_bodies(titles: Encoded, bodies: Encoded, k: int, measure: Measure) 
     queries = Embeddings(2 * numbers[: len(titles.vectors)], *titles)  # a key is never its own neighbour
     nearest = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], k, measure)
     return nearest.ranks[nearest.neighbours == nearest.queries + 1]
-
-
-# of types, in a file's order
-_NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16", "uint8": "U8"}
-_ALIGNMENT = 8  # bytes that the header is padded to
 
 
 def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:

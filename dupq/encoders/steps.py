@@ -50,6 +50,14 @@ from dupq.text.token_arrays import TokenIds
 _log = logging.getLogger(__name__)
 # limits of fitness: more unknown words, and the share of bodies found, relative to the archive of the training
 _UNKNOWN_WORDS, _BODIES_FOUND = 0.3, 0.3
+_CPU, _GPU = "cpu", "gpu"
+# Texts that a core encodes in a second, by kind of network: measured on an AMD EPYC; other kinds and a GPU estimated.
+_TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
+_OTHERS = 10_000
+_GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
+_TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
+_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # shards that threads read, encode and write, or have tasks read and write
+_SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
 def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> Fitness:
@@ -97,13 +105,6 @@ def fitness_on(texts: pa.Table, encoder: str) -> Counted:
     return Counted(dict(measured), {"rows_in": len(texts), "rows_out": len(texts)})
 
 
-_CPU, _GPU = "cpu", "gpu"
-# Texts that a core encodes in a second, by kind of network: measured on an AMD EPYC; other kinds and a GPU estimated.
-_TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
-_OTHERS = 10_000
-_GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
-
-
 def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
     """Return the GPUs to encode a number of texts with a kind of network: with `auto` only if they are faster."""
     on_cpus = texts / (_TEXTS_A_SECOND.get(kind, _OTHERS) * cluster.cpus())
@@ -134,9 +135,6 @@ def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, obj
             "cluster with GPUs, ask an autoscaling one for them with --gpus N, or begin a run in another --output"
         )
     return count
-
-
-_TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
 
 
 class EncodeContext(NamedTuple):
@@ -285,9 +283,6 @@ def _represented(representatives: str, version: str) -> np.ndarray:
     return keys[keys != table["representative"].to_numpy()]
 
 
-_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # shards that threads read, encode and write, or have tasks read and write
-
-
 def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     """Encode shards with one network; some are read and written while one is encoded.
 
@@ -298,9 +293,6 @@ def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
     for counts in ahead(Embedder(context).encode_shard, names, _AT_ONCE_FOR_GPU if context.gpu else _AT_ONCE):
         total.update(counts)
     return dict(total)
-
-
-_SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
 def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:

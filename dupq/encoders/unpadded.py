@@ -25,6 +25,9 @@ from dupq.encoders.on_device import Bags
 from dupq.kernel_cache import numba
 from dupq.text.token_arrays import TokenIds
 
+_BLOCK = 512  # rows of a matrix that are multiplied at once
+_WINDOWS_AT_ONCE = 2_048  # so that their sums stay in the cache: 2.4 MB at 300 units
+
 # Training a weighted sum of word vectors: bags without padding, and a gradient for the words that occur.
 #
 # torch's own gradient has a row for each word of each text and adds them by copying, which is most of a step at 512
@@ -114,10 +117,6 @@ def _multiply(
             for dimension in range(table.shape[1]):
                 total += row[dimension] * sums[text, dimension]
             products[entry] = total
-
-
-_BLOCK = 512  # rows of a matrix that are multiplied at once
-_WINDOWS_AT_ONCE = 2_048  # so that their sums stay in the cache: 2.4 MB at 300 units
 
 
 class WordProducts(NamedTuple):

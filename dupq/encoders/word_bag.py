@@ -11,29 +11,9 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from dupq.encoders import protocol, unpadded
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, flat_bags, inverse_document_frequencies
 from dupq.encoders.on_device import Bags, DeviceTexts, bags_on_device, counts_of
-from dupq.encoders.protocol import (
-    Dropout,
-    Embedding,
-    Encoder,
-    LearnedSettings,
-    Window,
-    WordTable,
-    convolve,
-    known_words,
-    token_mask,
-    window_products,
-)
-from dupq.encoders.unpadded import (
-    frequencies,
-    in_blocks,
-    rows_of,
-    sums_of_rows,
-    sums_of_words,
-    weighted_sums,
-    window_sums,
-)
 from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
 from dupq.text.questions import FIRST_WORD, PADDING
@@ -42,18 +22,18 @@ from dupq.text.token_arrays import TokenIds
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
 
 
-class WordBagSettings(LearnedSettings):
+class WordBagSettings(protocol.LearnedSettings):
     """Settings of WordBag."""
 
     kind: Literal["word_bag"] = "word_bag"
-    dropout: Dropout = Field(0.5, description="Share of the words left out of a training step.")
+    dropout: protocol.Dropout = Field(0.5, description="Share of the words left out of a training step.")
 
     def network(self, word_vectors: np.ndarray) -> "WordBag":
         """See NetworkSettings."""
         return WordBag(self.words(word_vectors), self.dropout)
 
 
-class WordBag(Encoder):
+class WordBag(protocol.Encoder):
     """An encoder of a text as the bag of its words; n is how often a word w occurs in the text.
 
     The dense vector is the sum of a_w n^p v_w, and the lexical part is the bag of the weights r_w n^p:
@@ -76,7 +56,9 @@ class WordBag(Encoder):
         self.dimensions = words.embedding_dim
         self.words = words
         self.dropout = dropout
-        self.log_weights = WordTable(np.zeros((words.num_embeddings, 1), np.float32), words.weight.requires_grad)
+        self.log_weights = protocol.WordTable(
+            np.zeros((words.num_embeddings, 1), np.float32), words.weight.requires_grad
+        )
         self.power = nn.Parameter(torch.tensor(FIRST_POWER), requires_grad=words.weight.requires_grad)
         self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
         self.register_buffer("rarities", torch.ones(words.num_embeddings))
@@ -103,7 +85,7 @@ class WordBag(Encoder):
             qualities.append(quality())
         self.lexical.fill_(_LEXICAL_WEIGHTS[int(np.argmax(qualities))])
 
-    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> protocol.Embedding:
         """See Encoder."""
         words, counts = bags(ids, lengths)
         dampened = self._dampened(counts)
@@ -117,15 +99,15 @@ class WordBag(Encoder):
             sums = nn.functional.embedding_bag(
                 words[is_present], table, begins, mode="sum", sparse=self.words.sparse, per_sample_weights=weights
             )
-        return Embedding(sums, (words, self.rarities[words] * dampened))
+        return protocol.Embedding(sums, (words, self.rarities[words] * dampened))
 
-    def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> Embedding | None:
+    def forward_unpadded(self, texts: TokenIds | DeviceTexts) -> protocol.Embedding | None:
         """See Encoder."""
         dropout = self.dropout if self.training else 0.0
         words, counts = bags_on_device(texts, dropout) if isinstance(texts, DeviceTexts) else _bags(texts, dropout)
-        weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
+        weights = unpadded.rows_of(self.log_weights.weight, words)[:, 0].exp()
         weights = weights * self._dampened(counts.to(weights))
-        return Embedding(weighted_sums(self.words.weight, words, weights))
+        return protocol.Embedding(unpadded.weighted_sums(self.words.weight, words, weights))
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """See Encoder."""
@@ -137,13 +119,13 @@ class WordBag(Encoder):
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        return sums_of_words(self.words, self.weights_unpadded(texts), texts)
+        return unpadded.sums_of_words(self.words, self.weights_unpadded(texts), texts)
 
     def weights_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """Return the weight a_w n^(p - 1) of each of a word's n occurrences in a text (T,), 0 of unknown words."""
         size = self.words.num_embeddings
-        counts = torch.from_numpy(frequencies(texts.ids, texts.offsets, size))
-        weights = self.log_weights.weight[:, 0].exp() * known_words(size)
+        counts = torch.from_numpy(unpadded.frequencies(texts.ids, texts.offsets, size))
+        weights = self.log_weights.weight[:, 0].exp() * protocol.known_words(size)
         return weights[torch.from_numpy(texts.ids)] * counts.to(weights).pow(self.power - 1)
 
 
@@ -153,7 +135,7 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
     The frequency of a word is at its first position, and its other positions have 0. Padding and unknown words have
     0 and come first.
     """
-    known = token_mask(ids, lengths) & (ids >= FIRST_WORD)
+    known = protocol.token_mask(ids, lengths) & (ids >= FIRST_WORD)
     words = torch.where(known, ids, PADDING).sort(dim=1).values
     return words, counts_of(words) * (words != PADDING)
 
@@ -169,13 +151,13 @@ def _bags(texts: TokenIds, dropout: float) -> tuple[Bags, torch.Tensor]:
     return Bags(ids, begins), torch.from_numpy(counts)
 
 
-class WordBagCNNSettings(LearnedSettings):
+class WordBagCNNSettings(protocol.LearnedSettings):
     """Settings of WordBagCNN."""
 
     kind: Literal["word_bag_cnn"] = "word_bag_cnn"
     units: Length = Field(300, description="Features of a window.")
-    window: Window = Field(3, description="Words of a window, odd.")
-    dropout: Dropout = Field(0.5, description="Share of the words left out of the bag in a training step.")
+    window: protocol.Window = Field(3, description="Words of a window, odd.")
+    dropout: protocol.Dropout = Field(0.5, description="Share of the words left out of the bag in a training step.")
 
     def network(self, word_vectors: np.ndarray) -> "WordBagCNN":
         """See NetworkSettings."""
@@ -198,10 +180,10 @@ class WordBagCNN(WordBag):
         self.change = nn.Linear(units, words.embedding_dim, bias=False)  # U
         nn.init.zeros_(self.change.weight)
 
-    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> protocol.Embedding:
         """See Encoder."""
         bag = super().forward(ids, lengths)
-        local = torch.relu(convolve(self.words, self.convolution, self.window, ids))
+        local = torch.relu(protocol.convolve(self.words, self.convolution, self.window, ids))
         pooled = (local * self._weights(bag.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
         return bag._replace(dense=bag.dense + self.change(pooled))
 
@@ -211,17 +193,17 @@ class WordBagCNN(WordBag):
     def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return a_w n^(p - 1) (B, L) at each position, 0 for padding and unknown words; `words` are as of `bags`."""
         counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)
-        is_known = token_mask(ids, lengths) & (ids >= FIRST_WORD)
+        is_known = protocol.token_mask(ids, lengths) & (ids >= FIRST_WORD)
         weights = self.log_weights(ids)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power - 1)
         return weights * is_known
 
     def dense_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         weights = self.weights_unpadded(texts)
-        products = window_products(self.words, self.convolution, self.window, texts)
+        products = protocol.window_products(self.words, self.convolution, self.window, texts)
         pooled = products.table.new_empty(len(texts), self.convolution.out_features)
-        for rows, local, begins in window_sums(products):
+        for rows, local, begins in unpadded.window_sums(products):
             first = int(texts.offsets[rows.start])
             local.add_(self.convolution.bias).relu_().mul_(weights[first : first + len(local), None])
-            pooled[rows] = sums_of_rows(local, begins)
-        return super().dense_unpadded(texts) + in_blocks(self.change, pooled)
+            pooled[rows] = unpadded.sums_of_rows(local, begins)
+        return super().dense_unpadded(texts) + unpadded.in_blocks(self.change, pooled)

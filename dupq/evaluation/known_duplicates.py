@@ -17,6 +17,11 @@ from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import are_among, pairs_among, sample_by_hash
 from dupq.training.pairs import Pairs, with_random_negatives
 
+RANKED = 100  # length of rankings, and the cut of MAP, which is over all known duplicates
+_NEGATIVES_SEED = 5
+_WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
+_BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # other draws move the bounds for 1,000 questions by some .001
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -57,12 +62,6 @@ def unseen(links: np.ndarray, others: np.ndarray, split: Split, seen: np.ndarray
     labels = np.concatenate([np.ones(len(test_links), np.float32), np.zeros(len(unknown), np.float32)])
     left, right = np.concatenate([test_links, unknown]).T
     return Pairs(left, right, labels)
-
-
-RANKED = 100  # length of rankings, and the cut of MAP, which is over all known duplicates
-_NEGATIVES_SEED = 5
-_WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
-_BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # other draws move the bounds for 1,000 questions by some .001
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ from typing_extensions import TypedDict
 from dupq.clusters.identity import Clustering
 from dupq.text.keys import are_pairs_among, distinct
 
+_DRAWN_AT_ONCE = 1 << 22  # 64 MiB
+_ACCURACY_RANKS = (1, 5, 10)
+_RANKS = (*_ACCURACY_RANKS, 100)
+
 
 class Scorer(Protocol):
     """A system that scores pairs."""
@@ -30,9 +34,6 @@ class Ranker(Scorer, Protocol):
         ...
 
 
-_DRAWN_AT_ONCE = 1 << 22  # 64 MiB
-
-
 def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000) -> tuple[float, float]:
     """Return the 95 % percentile interval of the mean of `values` (Efron and Tibshirani 1993, section 13.3).
 
@@ -45,10 +46,6 @@ def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000) -
     means = [values[generator.integers(0, count, (size, count))].mean(axis=1) for size in sizes]
     low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
     return float(low), float(high)
-
-
-_ACCURACY_RANKS = (1, 5, 10)
-_RANKS = (*_ACCURACY_RANKS, 100)
 
 
 def retrieval_values(rankings: Sequence[Sequence[int]], relevant: Sequence[set[int]], k: int) -> dict[str, np.ndarray]:

@@ -21,6 +21,8 @@ from dupq.text.token_arrays import distinct_words
 
 K1, B = 1.5, 0.75
 _QUERIES_AT_ONCE, _PAIRS_AT_ONCE = 16, 20_000
+SIZES = (1, 2, 3, 4)  # words of a shingle
+_TARGET_ROWS = 65_536
 
 
 class BM25:
@@ -100,9 +102,6 @@ def _counts(texts: pa.StringArray, numbers: dict[str, int], language: str) -> sp
     return counts
 
 
-SIZES = (1, 2, 3, 4)  # words of a shingle
-
-
 @dataclass(frozen=True)
 class ShingleJaccard:
     """A Scorer by the Jaccard coefficient of the sets of shingles of `size` words."""
@@ -118,9 +117,6 @@ class ShingleJaccard:
         index = RowsByKey(texts["key"].to_numpy())
         rows = (index.find(side) for side in (left, right))
         return jaccard(shingle_sets(texts["text"].combine_chunks(), self.size), *rows)
-
-
-_TARGET_ROWS = 65_536
 
 
 @dataclass(frozen=True)

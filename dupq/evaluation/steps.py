@@ -92,7 +92,10 @@ def measure_run(
     metrics["not_measured"] = measures.not_measured(metrics, has_links)
     if known.previous:
         changed = run.record("changed", changed_since, Whole(made.members.only("key", "id")), known.previous, sites)
-        metrics["drift"] = {"previous": known.previous, **_drift(metrics, read_metrics(known.previous)), **changed}
+        runs: dict[str, Mapping[str, Any]] = {"now": metrics, "then": read_metrics(known.previous)}
+        drift = {name: {when: measured.get(name) for when, measured in runs.items()} for name in _DRIFTING}
+        recall = {when: (measured.get("links") or {}).get("in_one_cluster") for when, measured in runs.items()}
+        metrics["drift"] = {"previous": known.previous, **drift, "recall": recall, **changed}
     storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
     run.report.rows_in = run.report.rows_out = metrics["questions"]
 
@@ -144,14 +147,6 @@ def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_nam
             together = are_together(pairs, members)
             measured[kind] = {"pairs": len(pairs), "same_cluster": float(together.mean())}
     return measured
-
-
-def _drift(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, object]:
-    """Return the main measures of this run and of an earlier one."""
-    runs = {"now": now, "then": earlier}
-    recall = {when: (metrics.get("links") or {}).get("in_one_cluster") for when, metrics in runs.items()}
-    drift = {name: {when: metrics.get(name) for when, metrics in runs.items()} for name in _DRIFTING}
-    return {**drift, "recall": recall}
 
 
 def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:

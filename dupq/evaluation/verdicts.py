@@ -19,6 +19,10 @@ _COLUMNS = ("site", "question_id", "related_id", "kind")
 # front, as OWASP recommends ("CSV Injection"). So do texts that have one already: removing one restores every text.
 FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
 _FORMULA_OR_QUOTED = regex.compile(rf"^'*\"|{FORMULA}")  # from an opening quote on, a spreadsheet reads on past tabs
+UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
+VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # in files
+VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs, what people judged; in a run, all verdicts that it knew
+COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 
 
 def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
@@ -67,12 +71,6 @@ def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
             raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
         pairs[kind].append((numbers[site] | left, numbers[site] | right))
     return {kind: np.array(keys, np.int64) for kind, keys in pairs.items()}
-
-
-UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
-VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # in files
-VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs, what people judged; in a run, all verdicts that it knew
-COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 
 
 class Verdict(NamedTuple):

@@ -49,6 +49,15 @@ _ENVIRONMENT = {
 
 
 _here: int | None = None  # the CPUs of this process if tasks run in it; None: tasks run on Ray
+_BETWEEN_SECONDS = 5
+_PATIENCE_SECONDS = 30  # without an answer of the head; Ray ends the process later, without a line
+_LIBRARIES = (
+    *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
+    *("bm25s", "icu4py", "pystemmer", "regex", "simplemma", "textblob"),
+)
+_SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
+
+Build = dict[str, str]
 
 
 def is_in_process() -> bool:
@@ -272,10 +281,6 @@ def _node_resources() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-_BETWEEN_SECONDS = 5
-_PATIENCE_SECONDS = 30  # without an answer of the head; Ray ends the process later, without a line
-
-
 def failure_at(address: str, timeout: float) -> OSError | None:
     """Return the error of a connection to `address` (host:port) within `timeout` seconds; None if it succeeds."""
     host, _, port = address.rpartition(":")
@@ -302,15 +307,6 @@ def _watch(address: str, node: Any) -> None:
         elif time.monotonic() - answered >= _PATIENCE_SECONDS:
             trouble = trouble or f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s"
     ends.fail(f"{trouble}; run the same command again to go on", ClusterError.EXIT_CODE)
-
-
-_LIBRARIES = (
-    *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
-    *("bm25s", "icu4py", "pystemmer", "regex", "simplemma", "textblob"),
-)
-_SOURCE = (".py", ".json", ".toml")  # code, presets, prior and grammar
-
-Build = dict[str, str]
 
 
 @cache

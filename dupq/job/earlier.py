@@ -146,12 +146,7 @@ def hashes_in(uris: Sequence[str]) -> ContentHashes:
 
 
 def make_texts_since(
-    run: Run,
-    questions: Shards,
-    made_as: str,
-    settings: TextSettings,
-    skipped: int,
-    earlier: Callable[[], Earlier | None],
+    run: Run, questions: Shards, made_as: str, text: TextSettings, skipped: int, earlier: Callable[[], Earlier | None]
 ) -> TextTables:
     """Make the texts of questions; texts of unchanged questions come from the `earlier` run.
 
@@ -159,11 +154,11 @@ def make_texts_since(
     """
     before = None
     if not run.is_done:
-        storage.write_json(made_as, {**texts_made_as(settings), "sites": questions.sites})
+        storage.write_json(made_as, {**texts_made_as(text), "sites": questions.sites})
         if skipped:
             run.report.caps["shards of questions left out by --skip-shard"] = skipped
         before = earlier()
-    return make_texts(run, questions, ReadWith(texts_then, (before, questions), questions.partitions), settings)
+    return make_texts(run, questions, ReadWith(texts_then, (before, questions), questions.partitions), text)
 
 
 def texts_then(earlier: Earlier | None, questions: Shards, partition: int) -> EarlierTexts:

@@ -23,6 +23,10 @@ from dupq.job import cluster
 from dupq.runs import progress
 
 Result = TypeVar("Result")
+_idle: list[Any] = []  # the job's processes that hold a GPU, and those that compute, by their calls
+_busy: dict[ray.ObjectRef[Any], Any] = {}
+_PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -51,10 +55,6 @@ class _Worker:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()  # the next stage has tensors of other sizes
-
-
-_idle: list[Any] = []  # the job's processes that hold a GPU, and those that compute, by their calls
-_busy: dict[ray.ObjectRef[Any], Any] = {}
 
 
 def start_on_gpu(
@@ -96,10 +96,6 @@ def until_the_end() -> Iterator[None]:
         for remembered in (_trials, _trouble, _warn):  # the next job of this process tries its GPUs again
             remembered.cache_clear()
         end_gpu_processes()
-
-
-_PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
-_log = logging.getLogger(__name__)
 
 
 class Gpus(NamedTuple):

@@ -38,7 +38,7 @@ from dupq.system import Written, recording
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in, so they may differ from what was written
-_Made = TypeVar("_Made")
+T = TypeVar("T")
 _Kind = TypeVar("_Kind", Table, Shuffled)
 
 
@@ -182,13 +182,8 @@ class Run:
         return {path: file for path, file in inside.items() if path not in EDITED and not path.startswith(left_out)}
 
     def make(
-        self,
-        stage: str,
-        make: Callable[..., _Made],
-        *inputs: object,
-        folder: str | None = None,
-        dropped: str | None = None,
-    ) -> _Made:
+        self, stage: str, make: Callable[..., T], *inputs: object, folder: str | None = None, dropped: str | None = None
+    ) -> T:
         """Return the tables of a stage, `make(run, *inputs)`; of a finished stage they are only named.
 
         `folder` is the name that several stages share for their tables, by default the stage's own. The folder
@@ -201,15 +196,10 @@ class Run:
         return make(self, *inputs)
 
     def do(
-        self,
-        stage: str,
-        make: Callable[..., _Made],
-        *inputs: object,
-        folder: str | None = None,
-        dropped: str | None = None,
-    ) -> list[_Made]:
+        self, stage: str, make: Callable[..., T], *inputs: object, folder: str | None = None, dropped: str | None = None
+    ) -> list[T]:
         """Return the result of `make(run, *inputs)` in a list; empty, without a call, if the stage is finished."""
-        made: list[_Made] = []
+        made: list[T] = []
 
         def work() -> Report:
             self._begin(folder or stage)

@@ -24,6 +24,9 @@ from dupq.settings.sections import NearDuplicateSettings
 # pairs at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
 
 _FALSE_POSITIVE_WEIGHT = 1 - 0.999
+SCHEME = "affine32"
+SEED = 1  # of the permutations: datasketch's default, so that signatures can be compared with its own
+EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
 
 
 @functools.cache
@@ -57,11 +60,6 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
         keys = (keys ^ values[:, :, row]) * _MULTIPLIER
         keys ^= keys >> _HALF
     return keys
-
-
-SCHEME = "affine32"
-SEED = 1  # of the permutations: datasketch's default, so that signatures can be compared with its own
-EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
 
 
 def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings) -> np.ndarray:

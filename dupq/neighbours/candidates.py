@@ -19,6 +19,8 @@ from dupq.tables import NEAREST
 # are too rare for a matrix product (products.py) is added to it.
 
 GROUP = 64
+_SPARE = 3  # room for candidates of a question beyond its k best, in units of k
+_LEAST_SPARE = 24
 
 
 class Rest(NamedTuple):
@@ -109,10 +111,6 @@ def complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> No
             values = rest.values[rest.postings[word] : rest.postings[word + 1]]
             for entry in range(len(columns)):
                 buffer[columns[entry]] += weight * values[entry]
-
-
-_SPARE = 3  # room for candidates of a question beyond its k best, in units of k
-_LEAST_SPARE = 24
 
 
 class Candidates(NamedTuple):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 Kind = Literal["cosine", "manhattan", "euclidean"]
+_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,6 @@ def gathered(blocks: list[Embeddings]) -> Embeddings:
 def vectors_in(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column of lists of one length as float16, a row each."""
     return np.asarray(pc.list_flatten(column).to_numpy().astype(np.float16).reshape(-1, column.type.list_size))
-
-
-_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
 
 
 def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:

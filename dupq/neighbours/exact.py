@@ -19,6 +19,9 @@ from dupq.neighbours.embeddings import Embeddings, Measure
 
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
 _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
+_ANY_ORDER = {"reassoc", "nsz"}  # lets the compiler vectorise sums, which are exact in any order
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+EMPTY = 0  # the fingerprint of a question with a zero vector and no words
 
 
 class Rule(NamedTuple):
@@ -165,9 +168,6 @@ def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndar
             spread[word] = 0.0
 
 
-_ANY_ORDER = {"reassoc", "nsz"}  # lets the compiler vectorise sums, which are exact in any order
-
-
 @numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _product(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
@@ -212,10 +212,6 @@ def explain_score(
     common = (bags[0].multiply(bags[1]) * (measure.lexical / length)).tocoo() if length else bags[0][:, :0].tocoo()
     added = zip(common.col.tolist(), common.data.tolist(), strict=True)
     return score, dense, sorted(added, key=lambda entry: (-entry[1], entry[0]))
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-EMPTY = 0  # the fingerprint of a question with a zero vector and no words
 
 
 def fingerprints(embeddings: Embeddings) -> np.ndarray:

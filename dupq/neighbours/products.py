@@ -27,6 +27,7 @@ from dupq.system import is_installed
 # product costs some 0.002 ns in bfloat16 tiles (AMX), 0.01 ns in bfloat16 and 0.02 ns in float32; an entry of a list
 # 1 to 2 ns.
 FREQUENT_FOR_TILES, FREQUENT_FOR_BFLOAT16, FREQUENT = 0.03, 0.06, 0.1
+_STEP = 4  # dimensions that are summed at a time: a row of sums is read and written once for all of them
 
 
 def divided_bags(left: Side, right: Side, rule: Rule, least_share: float) -> list[list[sparse.csr_array]]:
@@ -229,9 +230,6 @@ class Distances:
     def rest(self, rows: slice, columns: slice) -> Rest:
         """Return no words: a distance has none."""
         return NO_REST
-
-
-_STEP = 4  # dimensions that are summed at a time: a row of sums is read and written once for all of them
 
 
 def _columns_of(vectors: np.ndarray) -> np.ndarray:

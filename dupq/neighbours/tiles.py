@@ -31,6 +31,8 @@ from dupq.system import CPU
 _ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
 _ROOM = 1 << 18  # hits of a scan at a time
 _LOWEST = np.float32(-1e30)  # below every score of a pair
+# For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
+Known = tuple[np.ndarray | None, np.ndarray | None]
 
 
 class Block(NamedTuple):
@@ -61,10 +63,6 @@ class Search(NamedTuple):
     k: int
     threshold: float = np.inf
     keeps_pairs: bool = True
-
-
-# For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
-Known = tuple[np.ndarray | None, np.ndarray | None]
 
 
 class Pairs(NamedTuple):

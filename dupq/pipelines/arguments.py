@@ -29,10 +29,7 @@ NO_RERANKER = "none"
 _NOT_READ = "not read by this job"
 _FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
 _BASELINES_READ = ("text", "training", "evaluation")  # training: how the questions are split
-_COLUMNS_READ = (
-    *TEXT_COLUMNS,
-    *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
-)
+_COLUMNS_READ = (*TEXT_COLUMNS, *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"))
 _WRITTEN = (
     *("questions/site=", "answers/site=", "links/site=", "ids/site=", "rejects/site="),
     *("ingest/", "_parts/", "manifest.json", "encoder/", "runs/"),

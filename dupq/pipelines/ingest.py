@@ -184,7 +184,12 @@ class _SiteIngest:
                     for table, partition in batch.partitions.items():
                         self._partitions[table].append(partition)
             if self._site.is_table:
-                self._repeated = self._reject_repeated()
+                uri = steps.rejects_uri(self._work, "doubled")
+                self._repeated, first = self._call(steps.reject_repeated, self._partitions["ids"], uri)
+                if self._repeated:
+                    self._rejects.add(uri)
+                    rejected = f"{self._repeated:,} rows rejected, as a later row has their id; first at {first}"
+                    _log.warning(f"{self._site.site}: {rejected}")
         finally:
             self._publish_rejects()
         self._account.check_rejects(self._job.settings, self._folder("rejects"), self._repeated)
@@ -218,15 +223,6 @@ class _SiteIngest:
             rest = itertools.chain.from_iterable(stream for _, stream in started)
             while not self._shared.stop.is_set() and next(rest, None) is not None:
                 pass
-
-    def _reject_repeated(self) -> int:
-        """Reject rows whose id a later row has, and return their number."""
-        uri = steps.rejects_uri(self._work, "doubled")
-        count, first = self._call(steps.reject_repeated, self._partitions["ids"], uri)
-        if count:
-            self._rejects.add(uri)
-            _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
-        return count
 
     def _publish_rejects(self) -> None:
         """Publish the rejects, even if the site fails."""

@@ -169,9 +169,12 @@ def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
         "questions": content_of(job.questions, shards),
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
-        "start": _start_fingerprint(settings),
+        "start": None,  # the fingerprint of the encoder that training continues from
         "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
     }
+    if settings.word_vectors.goes_on:
+        start = settings.word_vectors.start
+        made_from["start"] = base_fingerprint() if start == "base" else read_description(start)["fingerprint"]
     if settings.encoder.kind == "sentence_transformers":
         model = str(settings.encoder.model_dump().get("model", ""))
         made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
@@ -191,14 +194,6 @@ def _with_language(settings: Settings, shards: list[Shard], assignments: Sequenc
         return config.in_language(settings, started, assignments), how
     language, in_words = language_of_shards(shards)
     return config.in_language(settings, language, assignments), in_words
-
-
-def _start_fingerprint(settings: Settings) -> str | None:
-    """Return the fingerprint of the encoder that training continues from; None if it starts from nothing."""
-    vectors = settings.word_vectors
-    if not vectors.goes_on:
-        return None
-    return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
 
 
 def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:

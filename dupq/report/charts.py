@@ -30,6 +30,30 @@ ENCODER = SOURCES.index("encoder")
 STEPS = 100  # of probability
 LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
 PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
+SITES = 20  # shown in recall by site
+FEWEST = 10  # pairs in a bar of reliability
+_TENTHS = 10
+_SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
+_FUNNEL = [
+    ("questions", "Questions", "one"),
+    ("exact_copies", "Exact copies of another", "one"),
+    ("near_duplicate_pairs", "Near-duplicate pairs", "two"),
+    ("representatives", "Representatives, encoded", "one"),
+    ("encoder_pairs_above_threshold", "Encoder pairs above the threshold", "two"),
+    ("clusters", "Clusters", "three"),
+    ("questions_in_clusters", "Questions in clusters", "one"),
+]
+NAMES = {  # measures of an epoch; the first that a training has chooses the best
+    "development_map": "development MAP",
+    "development_body_map": "development MAP of titles and their bodies",
+}
+_CURVE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
+    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
+    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
+    "</style>{panels}</svg>\n"
+)
+_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -149,21 +173,6 @@ class Bar(NamedTuple):
     tone: str = "one"  # one, two or three: a colour of the page
 
 
-SITES = 20  # shown in recall by site
-FEWEST = 10  # pairs in a bar of reliability
-_TENTHS = 10
-_SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
-_FUNNEL = [
-    ("questions", "Questions", "one"),
-    ("exact_copies", "Exact copies of another", "one"),
-    ("near_duplicate_pairs", "Near-duplicate pairs", "two"),
-    ("representatives", "Representatives, encoded", "one"),
-    ("encoder_pairs_above_threshold", "Encoder pairs above the threshold", "two"),
-    ("clusters", "Clusters", "three"),
-    ("questions_in_clusters", "Questions in clusters", "one"),
-]
-
-
 def funnel(metrics: Metrics) -> list[Bar]:
     """Return the numbers of questions and pairs after each step."""
     questions = metrics.get("questions")
@@ -276,19 +285,6 @@ def _range(left: float, right: float) -> str:
     if right == math.inf:
         return f"{left:,.0f} questions or more"
     return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"
-
-
-NAMES = {  # measures of an epoch; the first that a training has chooses the best
-    "development_map": "development MAP",
-    "development_body_map": "development MAP of titles and their bodies",
-}
-_CURVE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
-    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
-    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
-    "</style>{panels}</svg>\n"
-)
-_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def picture(curve: Sequence["Epoch"]) -> str:

@@ -32,6 +32,21 @@ QUESTIONS_HELD = 40  # per cluster
 PAIRS = 120  # per cluster
 EXCERPT = 500  # characters of a body
 _HTML = 8_000  # characters of a body that are parsed for its excerpt
+TEXT = ["title", "body_html", "score", "tags"]  # the columns of a question that `texts_of` reads
+TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
+MEANING = f"source = 'encoder' AND title_overlap < {TITLE_OVERLAP} AND text_overlap < {TEXT_OVERLAP}"
+LEAST_FIRST = "probability, site_left, question_id_left, site_right, question_id_right, source"
+ORDERS = {
+    "largest": "size DESC, cluster_id",
+    "least": "weakest_link, cluster_id",
+    "most": "weakest_link DESC, cluster_id",
+}
+BUDGET = 6_000_000  # characters of JSON for the clusters, so that the page opens in a second or two
+TITLE = 300  # characters of a title
+TAGS = 8  # of a question
+
+FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
+LEAST_ODDS = 0.05  # shown one by one; smaller ones are added up
 
 
 class Text(NamedTuple):
@@ -41,9 +56,6 @@ class Text(NamedTuple):
     excerpt: str
     score: int | None
     tags: list[str]
-
-
-TEXT = ["title", "body_html", "score", "tags"]  # the columns of a question that `texts_of` reads
 
 
 def texts_of(rows: Iterable[TableRow]) -> dict[Key, Text]:
@@ -93,16 +105,6 @@ class Evidence:
         """Return the evidence for a row of `pairs`; "" if one of its questions is gone."""
         sides = [Titled(texts[key].title, texts[key].tags) for key in ends_of(row) if key in texts]
         return self._wording.evidence(row, *sides) if len(sides) == 2 else ""
-
-
-TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
-MEANING = f"source = 'encoder' AND title_overlap < {TITLE_OVERLAP} AND text_overlap < {TEXT_OVERLAP}"
-LEAST_FIRST = "probability, site_left, question_id_left, site_right, question_id_right, source"
-ORDERS = {
-    "largest": "size DESC, cluster_id",
-    "least": "weakest_link, cluster_id",
-    "most": "weakest_link DESC, cluster_id",
-}
 
 
 def in_turn(orders: Collection[str]) -> str:
@@ -155,13 +157,6 @@ def changes(tables: Queries, cluster_ids: list[str]) -> dict[str, list[str]]:
 def is_compared(run: Run) -> bool:
     """Return whether the run was compared with an earlier one."""
     return bool(storage.list_files(storage.join(run.uri, "changes"), ".parquet"))
-
-
-BUDGET = 6_000_000  # characters of JSON for the clusters, so that the page opens in a second or two
-TITLE = 300  # characters of a title
-TAGS = 8  # of a question
-
-FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
 
 
 def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
@@ -274,9 +269,6 @@ def shown_title(title: str) -> str:
 def site_data(site: str) -> dict[str, object]:
     """Return a site, and whether links to its questions exist."""
     return {"name": site, "linked": link((site, 0)) is not None}
-
-
-LEAST_ODDS = 0.05  # shown one by one; smaller ones are added up
 
 
 def odds_of(run: Run, rows: list[TableRow]) -> dict[tuple[Key, Key], dict[str, object]]:

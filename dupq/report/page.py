@@ -25,6 +25,28 @@ from dupq.settings.config import to_dict
 
 _SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
 _STYLES = ("page", "explorer")
+_MEANINGS = {
+    "buckets over": "Questions of a very large group of likely copies were compared with some of it "
+    "only: a copy among them may be missing.",
+    "encoder.maximum_tokens": "The encoder read only the beginning of these texts, also for the words in its score; "
+    "copies and the overlap of words are computed from the whole texts.",
+    "questions in components": "In groups so large, pairs that neither question lists count as unlikely, so that such "
+    "a group may be cut where it need not be.",
+    "pairs above the floor, more than": "Of likely pairs that are in neither question's list of nearest ones there are "
+    "more than the limit allows on average, so all of them were left out: large groups of duplicates may be broken up. "
+    "Raise neighbours.k.",
+    "files of the earlier run": "Some of what the earlier run had was not taken over but made again: it took longer, "
+    "and nothing is missing.",
+    "--skip-shard": "These parts of the archive were not read, as was asked for: their questions are missing.",
+}
+_SETTINGS = {  # shown, by section
+    "text": ("code", "fields"),
+    "near_duplicates": ("shingle_size", "permutations", "threshold"),
+    "encoder": ("maximum_tokens",),
+    "neighbours": ("k",),
+    "calibration": ("precision",),
+    "clusters": ("threshold", "known_links"),
+}
 
 
 def page_script(source: str = "local") -> str:
@@ -85,35 +107,9 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-_MEANINGS = {
-    "buckets over": "Questions of a very large group of likely copies were compared with some of it "
-    "only: a copy among them may be missing.",
-    "encoder.maximum_tokens": "The encoder read only the beginning of these texts, also for the words in its score; "
-    "copies and the overlap of words are computed from the whole texts.",
-    "questions in components": "In groups so large, pairs that neither question lists count as unlikely, so that such "
-    "a group may be cut where it need not be.",
-    "pairs above the floor, more than": "Of likely pairs that are in neither question's list of nearest ones there are "
-    "more than the limit allows on average, so all of them were left out: large groups of duplicates may be broken up. "
-    "Raise neighbours.k.",
-    "files of the earlier run": "Some of what the earlier run had was not taken over but made again: it took longer, "
-    "and nothing is missing.",
-    "--skip-shard": "These parts of the archive were not read, as was asked for: their questions are missing.",
-}
-
-
 def meaning(name: str) -> str:
     """Return a sentence on the limit `name` of the manifest; empty if it is unknown here."""
     return next((sentence for words, sentence in _MEANINGS.items() if words in name), "")
-
-
-_SETTINGS = {  # shown, by section
-    "text": ("code", "fields"),
-    "near_duplicates": ("shingle_size", "permutations", "threshold"),
-    "encoder": ("maximum_tokens",),
-    "neighbours": ("k",),
-    "calibration": ("precision",),
-    "clusters": ("threshold", "known_links"),
-}
 
 
 def write(run_uri: str) -> str:

@@ -22,6 +22,12 @@ from dupq.runs.records import TEACHERS, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)
+_order = operator.attrgetter("touched", "run_id")
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+_Files = dict[str, pafs.FileInfo]  # by path in a folder
+_SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder named as a run with one of these is a run
+DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its job again, or remove its folder"
+_log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -48,9 +54,6 @@ class KnownRun(NamedTuple):
     def is_whole(self) -> bool:
         """Whether readers may use it."""
         return self.state in (State.FINISHED, State.LATEST)
-
-
-_order = operator.attrgetter("touched", "run_id")
 
 
 class Keep(NamedTuple):
@@ -84,11 +87,6 @@ def _may_go_on(run: KnownRun, last: datetime | None, now: datetime) -> bool:
     if run.state in (State.RUNNING, State.DAMAGED) or now - run.touched < YOUNG:
         return True
     return run.state is State.GATE_MISSED and (last is None or run.touched > last)
-
-
-_RUN_ID = re.compile(r"[0-9a-f]{16}")
-_Files = dict[str, pafs.FileInfo]  # by path in a folder
-_SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder named as a run with one of these is a run
 
 
 class _EncoderFile(TypedDict):
@@ -222,9 +220,6 @@ def teacher_leftovers(encoder: str, removed: Sequence[KnownRun], now: datetime) 
     }
 
 
-DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its job again, or remove its folder"
-
-
 def lines(output: str) -> list[str]:
     """Return a line per run below `output`, oldest first. Raises DupqError if there is none."""
     now = datetime.now(UTC)
@@ -284,9 +279,6 @@ def _state(known: KnownRun, progress: Progress | None, now: datetime) -> str:
     if known.is_whole or is_alive(progress, now):
         return f"{known.state}, seen {age} ago"
     return f"{'cut off' if progress['state'] == 'running' else progress['state']} {age} ago"
-
-
-_log = logging.getLogger(__name__)
 
 
 def tidy(run: str, really: bool = True) -> int:

@@ -30,6 +30,11 @@ from dupq.system import repeating
 SECONDS_BETWEEN = 10.0
 ALIVE = timedelta(minutes=5)  # since the last write: the job may still be at work, as clocks differ a little
 _NAME, _LOG = "progress.json", "run.log"
+_RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
+_drawing = threading.Lock()
+_is_drawn = False
+_logger = logging.getLogger("dupq")
+_logger.propagate = False
 
 
 class Progress(TypedDict):
@@ -123,11 +128,6 @@ def is_alive(progress: Progress, now: datetime) -> bool:
     return progress["state"] == "running" and now - datetime.fromisoformat(progress["updated"]) < ALIVE
 
 
-_RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
-_drawing = threading.Lock()
-_is_drawn = False
-
-
 def _is_terminal(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -152,9 +152,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-_logger = logging.getLogger("dupq")
 
 
 class _Plain(logging.Formatter):
@@ -224,7 +221,6 @@ _shown = _Shown()
 _shown.setFormatter(_Plain())
 _logger.addHandler(_shown)
 _logger.setLevel(logging.INFO)
-_logger.propagate = False
 
 
 def show_as(kind: Literal["plain", "json"]) -> None:

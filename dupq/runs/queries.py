@@ -29,6 +29,13 @@ _THREADS = 2  # share it: of four, each kept too much for the map of 2.5 million
 _BATCH_ROWS = 10_000
 LINK = r"""CASE WHEN regexp_full_match(site, '[a-z0-9-]+(\.[a-z0-9-]+)+')
     THEN concat('https://', site, '/questions/', question_id) END"""  # as reader.py
+SAMPLED = pa.schema(  # a pair of the sample to judge
+    [
+        *(PAIRS.field(name) for name in (*COLUMNS[:4], "joined")),
+        pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
+        pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
+    ]
+)
 
 
 class Queries:
@@ -104,15 +111,6 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
         for name, table in tables.items():
             database.register(name, table)
         yield Queries(run, database)
-
-
-SAMPLED = pa.schema(  # a pair of the sample to judge
-    [
-        *(PAIRS.field(name) for name in (*COLUMNS[:4], "joined")),
-        pa.field("pairs", pa.float64(), nullable=False),  # candidate pairs of the run that this one represents
-        pa.field("verdict", pa.string()),  # same, different or unsure, as in review.tsv; null: not judged yet
-    ]
-)
 
 
 def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:

@@ -38,6 +38,13 @@ Rows = TypeVar("Rows")
 _ROWS_SHOWN, _SHOWN = 10, 120  # in a notebook: rows, and characters of a value
 ATTEMPTS = 3  # Arrow retries a refused request, but not a stream that broke off
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError)
+SITE = pa.field("site", pa.string(), nullable=False)  # the column that `site=NAME` folders become
+Key = tuple[str, int]
+KEY = ["site", "question_id"]  # its columns
+TableRow = dict[str, Any]  # a row of one of the tables, by its columns
+_READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run with --previous
+_REMEDY = "the run is damaged; make it again in another --output"
+_SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,9 +175,6 @@ def _cell(value: object, link: object) -> Markup:
     return Markup("<td>{}</td>").format(shown)
 
 
-SITE = pa.field("site", pa.string(), nullable=False)  # the column that `site=NAME` folders become
-
-
 def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.File] | None = None) -> TableView:
     """Return the Parquet files below the folder `uri`, all or only `files`; `site=NAME` folders become a column.
 
@@ -223,13 +227,6 @@ def run_at(uri: str | os.PathLike[str]) -> str:
     if not storage.exists(pointer):
         return folder
     return storage.join(folder, read_as(pointer, _Pointer, "give the run's own folder")["run_id"])
-
-
-Key = tuple[str, int]
-KEY = ["site", "question_id"]  # its columns
-TableRow = dict[str, Any]  # a row of one of the tables, by its columns
-_READ_LATER = ("clusters/", "metrics.json", "embeddings/", VERDICTS_FILE)  # by a run with --previous
-_REMEDY = "the run is damaged; make it again in another --output"
 
 
 @dataclass(frozen=True)
@@ -443,9 +440,6 @@ def finished_run(uri: str) -> Run:
     if not storage.exists(storage.join(run.uri, "_SUCCESS")):
         raise DupqError(f"{run.uri}: not finished (it has no _SUCCESS); run its job again, which says why")
     return run
-
-
-_SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 
 
 def link(key: Key) -> str | None:

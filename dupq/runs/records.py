@@ -55,6 +55,9 @@ RERANKER_VERSIONS = {"rerank": 1}  # the additional stage of a run with a rerank
 EVALUATION_VERSIONS = {"inputs": 1, "texts": 3, "encode": DEDUP_VERSIONS["encode"]}
 
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
+Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
+_ONE = "part-00000.parquet"  # the file of a table in one partition
+TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints
 
 
 class StageRecord(TypedDict):
@@ -112,9 +115,6 @@ class Manifest(TypedDict):
     versions: NotRequired[dict[str, str] | None]
     inputs: Inputs
     stages: NotRequired[list[ManifestStage] | None]
-
-
-Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
 
 
 class Metrics(TypedDict, total=False):
@@ -216,9 +216,6 @@ def _checksum_in(uri: str, version: str) -> str:
     return storage.checksum(uri)
 
 
-_ONE = "part-00000.parquet"  # the file of a table in one partition
-
-
 class _Below:
     """The URI of a file or folder below a layout, as an attribute."""
 
@@ -269,9 +266,6 @@ class RunFiles:
         """The URIs of what a reranker's vectors were made by, of the hashes of their questions, and of the vectors."""
         folder = self.path("work", "rerank")
         return f"{folder}/made_as.json", f"{folder}/contents", f"{folder}/vectors"
-
-
-TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints
 
 
 @dataclass(frozen=True)

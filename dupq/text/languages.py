@@ -25,6 +25,19 @@ _STRETCHING = "\u0640"  # tatweel
 # Interchangeable letters as in Larkey, Ballesteros and Connell (SIGIR 2002): alef loses hamza and madda, final yeh gets
 # dots, teh marbuta becomes heh; and the Persian keyboard's kaf and yeh become the Arabic ones.
 _LETTERS = str.maketrans("أإآٱىةکی", "اااايهكي")
+_DIGIT = re.compile(r"\d")  # of any script
+_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
+_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+# number words in titles, without "one", "second", "may" and "march", which more often mean something else
+_NUMBERS = {
+    **{month: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
+    **{month[:3]: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
+    "sept": "month 9",
+    **{word: str(number) for number, word in enumerate(_WORDS) if number != 1},
+    **{word: str(number) for number, word in enumerate(_ORDINALS, 1) if number != 2},
+    **{name: str(number) for number, name in ((2, "ii"), (3, "iii"), (4, "iv"))},
+}
 
 
 def bare_arabic(word: str) -> str:
@@ -206,21 +219,6 @@ def normaliser_of(settings: TextSettings) -> Normaliser:
     [reading] = papers("reading")
     normaliser: Normaliser = reading.PaperNormaliser(settings)
     return normaliser
-
-
-_DIGIT = re.compile(r"\d")  # of any script
-_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
-_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
-# number words in titles, without "one", "second", "may" and "march", which more often mean something else
-_NUMBERS = {
-    **{month: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
-    **{month[:3]: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
-    "sept": "month 9",
-    **{word: str(number) for number, word in enumerate(_WORDS) if number != 1},
-    **{word: str(number) for number, word in enumerate(_ORDINALS, 1) if number != 2},
-    **{name: str(number) for number, name in ((2, "ii"), (3, "iii"), (4, "iv"))},
-}
 
 
 def numbers_in(words: str) -> set[str]:

@@ -37,6 +37,27 @@ _NOTE = regex.compile(
     r"|возможный\s+дубликат|重複の可能性)(?:\s+of)?\s*[:：]",
     regex.IGNORECASE,
 )
+Markup = Literal["auto", "html", "plain"]
+
+_SAMPLE = 1_000
+_CLOSING_TAG = re.compile(r"</[a-zA-Z][a-zA-Z0-9]*\s*>|<br\s*/?>")
+_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+LINK_TOKEN = "LINK"
+CODE_PREFIX = "CODE_"
+
+_ADDRESS = regex.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]+", regex.IGNORECASE)
+# scripts without spaces between words; Unicode assigns ー, used in Hiragana and Katakana, to no script
+_UNSPACED_RUN = regex.compile(
+    r"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])"  # ten times as fast as the class, and rejects most characters
+    r"([\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+)"
+)
+_TOKEN = regex.compile(
+    rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
+    r"|[\p{L}\p{N}_][\p{L}\p{M}\p{N}_]*(?:'[\p{L}\p{M}]+)*(?:\+\+|\#)?"
+)
+_UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
+# The dotted and the dotless i of Turkish become one letter: a capital or unaccented spelling does not tell them apart.
+_AS_READ = list(zip("‘’‛ʼ′ıİ", "'''''iI", strict=True))
 
 
 def without_marks(text: str) -> str:
@@ -100,13 +121,6 @@ def _remove_duplicate_notes(tree: LexborHTMLParser) -> bool:
     return has_notes
 
 
-Markup = Literal["auto", "html", "plain"]
-
-_SAMPLE = 1_000
-_CLOSING_TAG = re.compile(r"</[a-zA-Z][a-zA-Z0-9]*\s*>|<br\s*/?>")
-_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
-
-
 def is_html(name: str, texts: Iterable[str | None], markup: Markup = "auto") -> bool:
     """Tell whether the column `name` holds HTML rather than plain text, unless `markup` says it.
 
@@ -125,24 +139,6 @@ def as_html(text: str) -> str:
     lines = html.escape(text.replace("\r\n", "\n"), quote=False)
     paragraphs = (paragraph.strip("\n") for paragraph in _BLANK_LINES.split(lines))
     return "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph.strip())
-
-
-LINK_TOKEN = "LINK"
-CODE_PREFIX = "CODE_"
-
-_ADDRESS = regex.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]+", regex.IGNORECASE)
-# scripts without spaces between words; Unicode assigns ー, used in Hiragana and Katakana, to no script
-_UNSPACED_RUN = regex.compile(
-    r"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])"  # ten times as fast as the class, and rejects most characters
-    r"([\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+)"
-)
-_TOKEN = regex.compile(
-    rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
-    r"|[\p{L}\p{N}_][\p{L}\p{M}\p{N}_]*(?:'[\p{L}\p{M}]+)*(?:\+\+|\#)?"
-)
-_UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
-# The dotted and the dotless i of Turkish become one letter: a capital or unaccented spelling does not tell them apart.
-_AS_READ = list(zip("‘’‛ʼ′ıİ", "'''''iI", strict=True))
 
 
 def tokens(text: str) -> list[str]:

@@ -26,6 +26,7 @@ from dupq.errors import DupqError
 from dupq.training.optimisation import Optimizer
 
 _CURVE = "curve"
+MEASURES = ("development_map", "development_body_map")  # the first one that is not None decides
 
 
 class Epoch(TypedDict):
@@ -36,9 +37,6 @@ class Epoch(TypedDict):
     development_map: float | None  # None with too few development questions
     development_body_map: NotRequired[float | None]  # measured instead: titles must find their own bodies
     examples: int
-
-
-MEASURES = ("development_map", "development_body_map")  # the first one that is not None decides
 
 
 def quality(row: Epoch) -> tuple[str | None, float | None]:

@@ -40,6 +40,7 @@ from dupq.training.word_vectors import vocabulary_and_vectors
 
 _ALL_IDS = 1 << 62  # no limit: one batch for each padded length
 _MINING, _ORDER = 1, 2  # last numbers of an epoch's seeds; the seed of negatives has none, which counts as 0
+Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int64), which must be there
 
 
 class Losses(NamedTuple):
@@ -65,9 +66,6 @@ class Share(NamedTuple):
     def rows(self) -> np.ndarray:
         """The worker's examples, or the batch's first if it has none: all workers must take part in each exchange."""
         return self.start + (self.indices if len(self.indices) else np.zeros(1, np.int64))
-
-
-Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int64), which must be there
 
 
 def texts_by_key(sequences: Sequences, device: torch.device) -> Texts:

@@ -20,6 +20,8 @@ NEGATIVE_POOL = 100_000  # questions to draw negatives from: of the training par
 SET_PAIRS = 1_000  # most pairs of one set; a larger set is sampled, and the other pairs are counted
 NO_PAIRS = np.zeros((0, 2), np.int64)
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
+_LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, so its questions wait for the next epoch
+BATCH_SIZE = 768  # questions of a batch of distillation, in which each is compared with all others
 
 
 class Pairs(NamedTuple):
@@ -168,9 +170,6 @@ def draw_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, genera
     return negatives
 
 
-_LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, so its questions wait for the next epoch
-
-
 def site_batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
     """Return rows in full batches of one site each, then mixed batches of the remainders; `sites` has one per row."""
     order = generator.permutation(len(sites))
@@ -186,9 +185,6 @@ def site_batches(sites: np.ndarray, size: int, generator: np.random.Generator) -
     if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
         batches.pop()
     return batches
-
-
-BATCH_SIZE = 768  # questions of a batch of distillation, in which each is compared with all others
 
 
 class DistillationTargets(NamedTuple):

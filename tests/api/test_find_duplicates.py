@@ -12,8 +12,8 @@ import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
-from dupq.api import duplicates
 from dupq.api.duplicates import Duplicates, compare
+from dupq.clusters import reranking
 from dupq.clusters.calibration import features_of, read_prior
 from dupq.clusters.decision import scored_table
 from dupq.encoders.sentence_models import DEFAULT
@@ -311,7 +311,7 @@ def test_of_a_long_list_a_reranker_reads_likely_pairs_and_a_sample(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"WHOLE": 8, "PAIRS": 3, "SAMPLE": 2}.items():
-        monkeypatch.setattr(duplicates, name, value)
+        monkeypatch.setattr(reranking, name, value)
     before, found = by_ends(dupq.find_duplicates(TITLES)), by_ends(dupq.find_duplicates(TITLES, reranker=model))
     likeliest = sorted(before, key=lambda ends: -before[ends]["probability"])[:3]
     wanted = {row for ends in likeliest for row in ends} | set(sample_by_hash(np.array(ONES), 2).tolist())

@@ -35,6 +35,8 @@ from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_in, sample_by_hash, sorted_keys, without
 
 _REFERENCE = 1_000
+_FLOOR_PRECISION = 0.5  # expected of pairs that become candidates although neither question lists the other
+_FLOOR_STEPS = 100  # of the highest possible score, so that nights with nearly the same archive have the same floor
 
 
 class SampledPairs(NamedTuple):
@@ -116,10 +118,6 @@ def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
 def directed_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> pa.Table:
     """Return the lists in tables (NEAREST), at most `k` neighbours each, as rows of NEIGHBOURS, sorted by query."""
     return ranked(*nearest_in(pa.concat_tables(tables).sort_by("key"), k), measure, np.float64)
-
-
-_FLOOR_PRECISION = 0.5  # expected of pairs that become candidates although neither question lists the other
-_FLOOR_STEPS = 100  # of the highest possible score, so that nights with nearly the same archive have the same floor
 
 
 def calibrate(

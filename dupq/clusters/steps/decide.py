@@ -29,20 +29,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq import tables
+from dupq.clusters import decision
 from dupq.clusters.components import components, constraints, forest_of
-from dupq.clusters.decision import (
-    SCORED_SIZE,
-    Histogram,
-    Scale,
-    Thresholds,
-    compared,
-    histogram_of,
-    pairs_inside,
-    scored_table,
-    solve,
-    undirected,
-    unlisted,
-)
+from dupq.clusters.decision import Scale, Thresholds
 from dupq.clusters.evidence import around, each_once, with_askers, words_of
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
@@ -51,23 +41,14 @@ from dupq.job.step import Counted, as_is
 from dupq.job.table import Each, ReadWith, Shuffled, Table, Whole
 from dupq.links import links_table, represented_by
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, vectors_in
-from dupq.tables import (
-    AROUND,
-    CANDIDATES,
-    COMPARED,
-    JOINED_PAIRS,
-    KEY_PAIRS,
-    KEYS,
-    LABELS,
-    NODES,
-    RARITIES,
-    SCORED,
-    TERM_COUNTS,
-    TERMS,
-)
 from dupq.text.keys import Sites, are_among, distinct, indices_among, pairs_in, sorted_keys
 from dupq.text.questions import BUCKETS, document_counts, lists_of, rarities
 from dupq.text.steps import TextTables
+
+_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
+_COMPARED_AT_ONCE = 100_000  # pairs: their texts are in memory twice
+_PAIRS_OF_GROUP = 2_000_000  # in its components, before the next group begins
+_INSIDE = pa.schema([*tables.KEY_PAIRS, tables.SCORED.field("probability")])
 
 
 class TermTables(NamedTuple):
@@ -79,10 +60,12 @@ class TermTables(NamedTuple):
 
 def make_terms(run: Run, texts: TextTables, partitions: int) -> TermTables:
     """Make the terms of each question, in `partitions` by key, and the rarities."""
-    counts = run.table("counts", TERM_COUNTS, texts.terms.partitions)
+    counts = run.table("counts", tables.TERM_COUNTS, texts.terms.partitions)
     inputs = texts.terms, texts.contents.only("tags", "asker")
-    terms = run.shuffle("terms", terms_of_shard, *inputs, into=TERMS, by="key", partitions=partitions, second=counts)
-    rarity = run.map("rarities", rarities_of, Each(counts), terms.rows, into=RARITIES)
+    terms = run.shuffle(
+        "terms", terms_of_shard, *inputs, into=tables.TERMS, by="key", partitions=partitions, second=counts
+    )
+    rarity = run.map("rarities", rarities_of, Each(counts), terms.rows, into=tables.RARITIES)
     run.report.rows_in = run.report.rows_out = terms.rows
     return TermTables(terms, rarity)
 
@@ -94,8 +77,8 @@ def terms_of_shard(texts: pa.Table, contents: pa.Table) -> Counted:
     columns["tags"] = contents["tags"]
     counts_of_terms = document_counts(each_once(texts["text_terms"]))
     occurring = np.flatnonzero(counts_of_terms)
-    counts = pa.table([occurring.astype(np.int32), counts_of_terms[occurring]], schema=TERM_COUNTS)
-    return Counted(pa.table(columns, schema=TERMS), second=counts)
+    counts = pa.table([occurring.astype(np.int32), counts_of_terms[occurring]], schema=tables.TERM_COUNTS)
+    return Counted(pa.table(columns, schema=tables.TERMS), second=counts)
 
 
 def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:
@@ -103,11 +86,8 @@ def rarities_of(counts: Iterator[pa.Table], questions: int) -> Counted:
     total = np.zeros(BUCKETS, np.int64)
     for table in counts:
         total[table["term"].to_numpy()] += table["questions"].to_numpy()
-    table = pa.table([pa.array(rarities(total, questions))], schema=RARITIES)
+    table = pa.table([pa.array(rarities(total, questions))], schema=tables.RARITIES)
     return Counted(table, {"rows_out": 0, "different terms": int((total > 0).sum())})
-
-
-_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
 
 class ScoredPairs(NamedTuple):
@@ -122,49 +102,49 @@ class ScoredPairs(NamedTuple):
 
 def score_pairs(run: Run, directed: Shuffled, terms: TermTables, scale: Scale) -> ScoredPairs:
     """Make SCORED of the candidate pairs in `directed` (NEIGHBOURS)."""
-    pairs = run.map("candidates", candidates, directed, into=CANDIDATES)
-    wanted = run.shuffle("wanted", questions_of, pairs, into=KEYS, by="key", partitions=terms.terms.partitions)
+    pairs = run.map("candidates", candidates, directed, into=tables.CANDIDATES)
+    wanted = run.shuffle("wanted", questions_of, pairs, into=tables.KEYS, by="key", partitions=terms.terms.partitions)
     texts = run.look_up("terms", terms.terms, wanted)
-    compared = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=COMPARED)
-    listed = run.shuffle("listed", listed_by, compared, into=AROUND, by="key", partitions=terms.terms.partitions)
-    sums = run.map("around", sum_by_key, listed, into=AROUND)
+    evidence = run.map("compared", compare, pairs, texts, Whole(terms.rarities), into=tables.COMPARED)
+    listed = run.shuffle("listed", listed_by, evidence, into=tables.AROUND, by="key", partitions=terms.terms.partitions)
+    sums = run.map("around", sum_by_key, listed, into=tables.AROUND)
     around_for = run.look_up("around_for", sums, wanted)
-    scored = run.map("scored", scored_table, compared, around_for, scale, into=SCORED)
+    scored = run.map("scored", decision.scored_table, evidence, around_for, scale, into=tables.SCORED)
     run.report.rows_out = scored.rows
-    return ScoredPairs(scored, compared, around_for, wanted, sums)
+    return ScoredPairs(scored, evidence, around_for, wanted, sums)
 
 
 def candidates(directed: pa.Table) -> Counted:
     """Return rows of NEIGHBOURS as pairs (CANDIDATES), each once."""
-    return Counted(undirected(directed), {"rows_in": len(directed)})
+    return Counted(decision.undirected(directed), {"rows_in": len(directed)})
 
 
 def questions_of(pairs: pa.Table) -> pa.Table:
     """Return the questions of pairs, each once (KEYS)."""
-    return pa.table([distinct(pairs_in(pairs))], schema=KEYS)
+    return pa.table([distinct(pairs_in(pairs))], schema=tables.KEYS)
 
 
 def compare(pairs: pa.Table, texts: pa.Table, rarities: pa.Table) -> pa.Table:
     """Return rows of CANDIDATES with what their texts (TERMS) have in common (COMPARED)."""
-    keys, weights, tables = texts["key"].to_numpy(), rarities["rarity"].to_numpy(), [COMPARED.empty_table()]
+    keys, weights, parts = texts["key"].to_numpy(), rarities["rarity"].to_numpy(), [tables.COMPARED.empty_table()]
     for start in range(0, len(pairs), _COMPARED_AT_ONCE):
         some = pairs.slice(start, _COMPARED_AT_ONCE)
         own = texts.filter(pa.array(are_among(distinct(pairs_in(some)), keys)))
-        tables.append(compared(some, *words_of(own), weights).cast(COMPARED))
-    return pa.concat_tables(tables)
+        parts.append(decision.compared(some, *words_of(own), weights).cast(tables.COMPARED))
+    return pa.concat_tables(parts)
 
 
-def listed_by(compared: pa.Table) -> pa.Table:
+def listed_by(pairs: pa.Table) -> pa.Table:
     """Return how alike each question's title is to the titles of the questions that it lists (AROUND)."""
-    are_listed = np.stack([compared[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
-    cosines = np.broadcast_to(compared["title_cosine"].to_numpy(), are_listed.shape)
-    return around(pairs_in(compared).T[are_listed], cosines[are_listed])
+    are_listed = np.stack([pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")]) > 0
+    cosines = np.broadcast_to(pairs["title_cosine"].to_numpy(), are_listed.shape)
+    return around(pairs_in(pairs).T[are_listed], cosines[are_listed])
 
 
 def sum_by_key(listed: pa.Table) -> pa.Table:
     """Sum up the rows of AROUND of each question."""
     sums = listed.group_by("key").aggregate([("cosines", "sum"), ("listed", "sum")])
-    return pa.table(sums.sort_by("key").columns, schema=AROUND)
+    return pa.table(sums.sort_by("key").columns, schema=tables.AROUND)
 
 
 def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
@@ -172,8 +152,8 @@ def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float
 
     It is chosen over all candidate pairs, in steps of .001. Those for other precisions are returned too.
     """
-    histograms = [histogram_of(table["probability"].to_numpy()) for table in scored]
-    histogram = Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
+    histograms = [decision.histogram_of(table["probability"].to_numpy()) for table in scored]
+    histogram = decision.Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
     at_threshold = {"precision": precision, **histogram.above(threshold)}
     chosen = histogram.choose(precision) if threshold < 0 else at_threshold
     return {"chosen": chosen, "others": [histogram.choose(other) for other in _PRECISIONS]}
@@ -197,11 +177,6 @@ class Known:
         return Whole(ReadWith(links_table, (self.links, self.sites.names)))
 
 
-_COMPARED_AT_ONCE = 100_000  # pairs: their texts are in memory twice
-_PAIRS_OF_GROUP = 2_000_000  # in its components, before the next group begins
-_INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
-
-
 @dataclass(frozen=True)
 class Partitioning:
     """What the partition into clusters depends on, beside the pairs."""
@@ -210,7 +185,7 @@ class Partitioning:
     sites: Sites
     measure: Measure
     scale: Scale
-    scored_size: int = SCORED_SIZE
+    scored_size: int = decision.SCORED_SIZE
 
 
 class Candidates(NamedTuple):
@@ -224,13 +199,7 @@ class Candidates(NamedTuple):
 
 
 def decide(
-    run: Run,
-    pairs: Candidates,
-    target: tuple[float, float],
-    texts: Table,
-    known: Known,
-    measure: Measure,
-    scale: Scale,
+    run: Run, pairs: Candidates, target: tuple[float, float], texts: Table, known: Known, measure: Measure, scale: Scale
 ) -> tuple[Thresholds, Table, Table]:
     """Return the thresholds, the clusters of representatives (LABELS), and the pairs that people joined (JOINED_PAIRS).
 
@@ -239,9 +208,9 @@ def decide(
     """
     probabilities = Each(pairs.scored.only("probability"))
     thresholds: Thresholds = run.record("threshold", thresholds_of, probabilities, *target)
-    apart, links = run.table("apart", KEY_PAIRS), known.links if known.joins_links else None
+    apart, links = run.table("apart", tables.KEY_PAIRS), known.links if known.joins_links else None
     sources = Each(texts.only("key")), known.representatives, links, known.sites.names, known.judged
-    joined = run.map("joined", constrained_pairs, *sources, into=JOINED_PAIRS, second=apart)
+    joined = run.map("joined", constrained_pairs, *sources, into=tables.JOINED_PAIRS, second=apart)
     settings = Partitioning(thresholds["chosen"]["threshold"], known.sites, measure, scale)
     return thresholds, partition_pairs(run, pairs, joined, apart, settings), joined
 
@@ -257,9 +226,9 @@ def constrained_pairs(
     verdicts = judged.of(SAME), known, judged.of(DIFFERENT)
     found = constraints(*verdicts, sorted_keys(texts), represented_by(representatives))
     sources = pc.if_else(pa.array(found.is_verdict), "verdict", "known_link")
-    joined = pa.table([*found.joined.T, sources], schema=JOINED_PAIRS)
+    joined = pa.table([*found.joined.T, sources], schema=tables.JOINED_PAIRS)
     counts = {"rows_out": 0, "verdicts that others contradict": found.contradicting}
-    return Counted(joined, counts, pa.table([*found.apart.T], schema=KEY_PAIRS))
+    return Counted(joined, counts, pa.table([*found.apart.T], schema=tables.KEY_PAIRS))
 
 
 def partition_pairs(run: Run, pairs: Candidates, joined: Table, apart: Table, settings: Partitioning) -> Table:
@@ -268,12 +237,12 @@ def partition_pairs(run: Run, pairs: Candidates, joined: Table, apart: Table, se
     Pairs in `joined` (JOINED_PAIRS) join at any probability, pairs in `apart` (KEY_PAIRS) never.
     """
     likely = pairs.scored.only(*_INSIDE.names)
-    nodes = run.map("nodes", nodes_of, Whole(joined), Each(likely), settings, into=NODES)
+    nodes = run.map("nodes", nodes_of, Whole(joined), Each(likely), settings, into=tables.NODES)
     groups = 1 + int(nodes.only("group").read(0)["group"].to_numpy().max(initial=-1))
     if not groups:
-        return run.table("labels", LABELS, 0)
+        return run.table("labels", tables.LABELS, 0)
     inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", partitions=groups)
-    own = run.shuffle("own", as_is, nodes, into=NODES, to="group", partitions=groups)
+    own = run.shuffle("own", as_is, nodes, into=tables.NODES, to="group", partitions=groups)
     sources: dict[str, Table | Shuffled | None] = {"embeddings": pairs.embeddings, "terms": pairs.terms.terms}
     sources |= {"around": pairs.around, "read": pairs.read}
     evidence = [
@@ -284,7 +253,7 @@ def partition_pairs(run: Run, pairs: Candidates, joined: Table, apart: Table, se
         if table is not None
     ]
     whole = (Whole(table) for table in (pairs.terms.rarities, joined, apart))
-    labels = run.map("labels", labels_of, own, inside, *whole, settings, *evidence, into=LABELS)
+    labels = run.map("labels", labels_of, own, inside, *whole, settings, *evidence, into=tables.LABELS)
     run.report.rows_out = labels.rows
     return labels
 
@@ -309,7 +278,7 @@ def nodes_of(joined: pa.Table, scored: Iterator[pa.Table], settings: Partitionin
     groups = np.unique((np.cumsum(work) - work) // _PAIRS_OF_GROUP, return_inverse=True)[1]
     sizes = sizes[indices]
     is_scored = (sizes > 2) & (sizes <= settings.scored_size)
-    nodes = pa.table([members, smallest, is_scored, groups[indices]], schema=NODES)
+    nodes = pa.table([members, smallest, is_scored, groups[indices]], schema=tables.NODES)
     over = int((sizes > settings.scored_size).sum())
     return Counted(nodes, {"rows_in": sum(counts), "cap: questions in components too large to score every pair": over})
 
@@ -322,7 +291,7 @@ def read_embeddings(vectors: pa.Table) -> Embeddings:
 
 def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return the pairs within one component, with its group."""
-    rows, inside = pairs_inside(nodes["key"].to_numpy(), nodes["component"].to_numpy(), pairs_in(scored))
+    rows, inside = decision.pairs_inside(nodes["key"].to_numpy(), nodes["component"].to_numpy(), pairs_in(scored))
     return scored.filter(pa.array(inside)).append_column("group", nodes["group"].take(pa.array(rows[:, 0])))
 
 
@@ -356,9 +325,9 @@ def labels_of(
 
     def score(missing: np.ndarray) -> np.ndarray:
         embeddings = embeddings_of(embedded.drop_columns("group"), settings.sites, "embeddings")
-        evidence = compare(unlisted(missing, embeddings, settings.measure), terms, rarities)
-        return scored_table(evidence, around, settings.scale, read)["probability"].to_numpy()
+        evidence = compare(decision.unlisted(missing, embeddings, settings.measure), terms, rarities)
+        return decision.scored_table(evidence, around, settings.scale, read)["probability"].to_numpy()
 
     decided = pairs_in(joined), pairs_in(apart)
-    clusters, missing = solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)
-    return Counted(pa.table([keys, clusters], schema=LABELS), {"pairs scored that no question lists": missing})
+    clusters, missing = decision.solve(keys, owners, is_scored, pairs, p, decided, settings.threshold, score)
+    return Counted(pa.table([keys, clusters], schema=tables.LABELS), {"pairs scored that no question lists": missing})

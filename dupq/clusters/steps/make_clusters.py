@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage
+from dupq import storage, tables
 from dupq.archive import partitions
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
@@ -38,26 +38,13 @@ from dupq.job.table import ReadWith, Shards, Table, Whole
 from dupq.links import duplicate_links, links_table
 from dupq.neighbours.steps.search_changes import rekey
 from dupq.runs.reader import TableRow, ends_of, link, read_metrics
-from dupq.tables import (
-    CHANGED_CLUSTERS,
-    CLUSTER_STATS,
-    CLUSTERS,
-    JOINED_PAIRS,
-    KEY_PAIRS,
-    KEYS,
-    LABELS,
-    MEMBERS,
-    PAIRS,
-    QUESTIONS,
-    TEXTS,
-    WORKLIST,
-)
 from dupq.text.keys import Sites, are_among, are_pairs_among, distinct, indices_among, pairs_in, sorted_keys, without
 
 CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
-_CRITERIA = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in CRITERIA[1:])])
+_CRITERIA = pa.schema([tables.TEXTS.field("key"), *(tables.QUESTIONS.field(name) for name in CRITERIA[1:])])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
+_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
 
 
 @dataclass(frozen=True)
@@ -82,54 +69,49 @@ class Clustered(NamedTuple):
 
 def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
     """Make the pairs, clusters, cluster_stats and changes tables."""
-    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
+    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)
     links, previous = known.links, known.previous
     labels, copies = Whole(decided.labels), known.representatives
     criteria = Whole(run.map("criteria", criteria_of, questions, labels, copies, into=_CRITERIA))
     sources = labels, copies, criteria, links, previous, names
-    members = run.map("members", members_of, *sources, into=MEMBERS, second=alone)
+    members = run.map("members", members_of, *sources, into=tables.MEMBERS, second=alone)
     if previous is not None:
         now = Whole(members.only("key", "id"))
-        run.map("changes", changes_since, now, previous, names, into=CHANGED_CLUSTERS, publish=True)
+        run.map("changes", changes_since, now, previous, names, into=tables.CHANGED_CLUSTERS, publish=True)
     linked = None
     if links is not None:
-        linked = run.shuffle("known", links_table, links, names, into=KEY_PAIRS, by="left", partitions=count)
-    joined = run.shuffle("joined", as_is, decided.joined, into=JOINED_PAIRS, by="left", partitions=count)
+        linked = run.shuffle("known", links_table, links, names, into=tables.KEY_PAIRS, by="left", partitions=count)
+    joined = run.shuffle("joined", as_is, decided.joined, into=tables.JOINED_PAIRS, by="left", partitions=count)
     owners, near, likely = Whole(members.only("key", "cluster", "id", "size")), decided.verified, decided.scored
-    pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=PAIRS, publish=True)
+    pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=tables.PAIRS, publish=True)
 
     inside = joined, near, likely.only("left", "right", "probability"), owners, decided.threshold
     edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=partitions(members.rows))
     figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
-    stats = run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
+    stats = run.map("cluster_stats", by_cluster, Whole(figures), into=tables.CLUSTER_STATS, publish=True)
 
     own = Whole(members.only("key", "id", "canonical", "reason", "size"))
     inputs = texts.only("key"), own, Whole(alone), names, decided.threshold
-    clusters = run.map("clusters", clusters_of, *inputs, into=CLUSTERS, publish=True)
+    clusters = run.map("clusters", clusters_of, *inputs, into=tables.CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, clusters.rows
     return Clustered(pairs, members, clusters, stats)
 
 
 def members_of(
-    labels: pa.Table,
-    representatives: pa.Table,
-    criteria: pa.Table,
-    links: str | None,
-    previous: str | None,
-    site_names: list[str],
+    labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
 ) -> Counted:
     """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
 
     Memory: about 160 bytes a question in clusters.
     """
-    sites, solved = Sites(site_names), labels.sort_by("key")
-    copies = representatives["key"].to_numpy(), representatives["representative"].to_numpy()
+    sites, solved = Sites(names), labels.sort_by("key")
+    copies = owners["key"].to_numpy(), owners["representative"].to_numpy()
     keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=MEMBERS)
-    alone = pa.table([without(distinct(ids), keys)], schema=KEYS)
+    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=tables.MEMBERS)
+    alone = pa.table([without(distinct(ids), keys)], schema=tables.KEYS)
     return Counted(members, {"clusters": len(sizes)}, alone)
 
 
@@ -187,19 +169,11 @@ def clusters_of(
         pa.array(sizes),
         pa.array(np.full(len(keys), threshold, np.float32)),
     ]
-    return pa.table(columns, schema=CLUSTERS)
-
-
-_EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
+    return pa.table(columns, schema=tables.CLUSTERS)
 
 
 def pairs_table(
-    verified: pa.Table,
-    scored: pa.Table,
-    joined: pa.Table,
-    known: pa.Table | None,
-    members: pa.Table,
-    site_names: list[str],
+    verified: pa.Table, scored: pa.Table, joined: pa.Table, known: pa.Table | None, members: pa.Table, names: list[str]
 ) -> pa.Table:
     """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
     joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
@@ -211,20 +185,22 @@ def pairs_table(
     ]
     table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
     table = table.sort_by([("left", "ascending"), ("right", "ascending")])
-    sites, pairs, is_known = Sites(site_names), pairs_in(table), pa.nulls(len(table), pa.bool_())
+    sites, pairs, is_known = Sites(names), pairs_in(table), pa.nulls(len(table), pa.bool_())
     if known is not None:
         listed = pa.array(are_pairs_among(pairs_in(known), pairs))
         is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())
     are_joined = pa.array(are_together(pairs, members))
     evidence = [table[field.name] for field in _EVIDENCE]
     columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1]), *evidence, are_joined, is_known]
-    rows = pa.table(columns, schema=PAIRS)
+    rows = pa.table(columns, schema=tables.PAIRS)
     is_near = pc.is_in(rows["source"], pa.array(_NEAR))
     return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
 
 
-_EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
-_FIGURES = pa.schema([_EDGES.field("cluster"), *CLUSTER_STATS])
+_EDGES = pa.schema(
+    [pa.field("cluster", pa.int64(), False), *tables.KEY_PAIRS, pa.field("probability", pa.float64(), False)]
+)
+_FIGURES = pa.schema([_EDGES.field("cluster"), *tables.CLUSTER_STATS])
 
 
 def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
@@ -258,16 +234,16 @@ def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.
 
 def by_cluster(figures: pa.Table) -> pa.Table:
     """Return CLUSTER_STATS of all partitions."""
-    return figures.sort_by("cluster").select(CLUSTER_STATS.names)
+    return figures.sort_by("cluster").select(tables.CLUSTER_STATS.names)
 
 
 # The worklist: the likeliest pairs between different clusters, for people to judge.
 #
 # Where people linked or judged a pair, no pair of the same two clusters is listed.
 
-_CHOSEN = pa.schema([*KEY_PAIRS, *PAIRS])
+_CHOSEN = pa.schema([*tables.KEY_PAIRS, *tables.PAIRS])
 TITLED = ("question_id", "title", "tags")  # columns of questions
-TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
+TITLES = pa.schema([tables.TEXTS.field("key"), *(tables.QUESTIONS.field(name) for name in ("title", "tags"))])
 
 
 @dataclass(frozen=True)
@@ -291,13 +267,13 @@ def cluster(
     bare, titled = (Shards(questions.shards, questions.sites, names) for names in (CRITERIA, TITLED))  # without bodies
     clustered = make_clusters(run, decided, known, texts, bare)
     owners = Whole(clustered.members.only("key", "cluster"))
-    settled = Whole(run.map("settled", settled_by, known.links, owners, known.sites.names, into=LABELS))
+    settled = Whole(run.map("settled", settled_by, known.links, owners, known.sites.names, into=tables.LABELS))
     filters = owners, settled, known.sites, known.judged, work.pairs
     of_partitions = run.map("likeliest", likeliest_of, clustered.pairs, *filters, into=_CHOSEN)
     chosen = Whole(run.map("chosen", likeliest_of, Whole(of_partitions), *filters, into=_CHOSEN))
     titles = run.map("titles", titles_of, titled, chosen, into=TITLES)
     inputs = chosen, Whole(titles), Whole(rarities), work
-    table = run.map("worklist", worklist_of, *inputs, into=WORKLIST, publish=True)
+    table = run.map("worklist", worklist_of, *inputs, into=tables.WORKLIST, publish=True)
     sheet = storage.join(run.uri, "worklist.tsv")
     if not storage.exists(sheet):
         storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
@@ -307,14 +283,14 @@ def cluster(
 def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:
     """Return the clusters that known links connect, each with the smallest of them (LABELS)."""
     clusters, smallest = components(_clusters_of(pairs_in(links_table(links, site_names)), members))
-    return pa.table([clusters, smallest], schema=LABELS)
+    return pa.table([clusters, smallest], schema=tables.LABELS)
 
 
 def likeliest_of(
     table: pa.Table, members: pa.Table, settled: pa.Table, sites: Sites, judged: Judged, most: int
 ) -> pa.Table:
     """Return the `most` likeliest rows of PAIRS that are neither joined nor settled by people, with their keys."""
-    table = table.filter(pc.invert(table["joined"])).select(PAIRS.names)
+    table = table.filter(pc.invert(table["joined"])).select(tables.PAIRS.names)
     pairs = sites.pack_pairs(table, "pairs")
     clusters = _clusters_of(pairs, members)
     judged_clusters = _clusters_of(judged.pairs, members)  # whatever the verdict
@@ -356,19 +332,19 @@ def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Wor
     p = unlinked(pairs["probability"].to_numpy(), work.linked_share)
     expected, keys = np.cumsum(p).tolist(), pairs_in(pairs).tolist()
     rows: list[TableRow] = []
-    for index, pair in enumerate(pairs.select(PAIRS.names).to_pylist()):
+    for index, pair in enumerate(pairs.select(tables.PAIRS.names).to_pylist()):
         left, right = (titled.get(key, Titled("", ())) for key in keys[index])
         row = {**pair, "evidence": wording.evidence(pair, left, right), "verdict": ""}
         for side, key, question in zip(("left", "right"), keys[index], ends_of(pair), strict=True):
             row[f"title_{side}"] = titled[key].title if key in titled else None
             row[f"link_{side}"] = link(question)
         rows.append({**row, "rank": index + 1, "probability": p[index], "expected_right": expected[index]})
-    return pa.Table.from_pylist(rows, schema=WORKLIST)
+    return pa.Table.from_pylist(rows, schema=tables.WORKLIST)
 
 
 def _sheet(rows: list[TableRow]) -> str:
     verdicts = [Verdict(**{name: row[name] for name in Verdict._fields}) for row in rows]
-    names = [name for name in WORKLIST.names if name not in Verdict._fields]
+    names = [name for name in tables.WORKLIST.names if name not in Verdict._fields]
     columns = {name: [_cell(row[name]) for row in rows] for name in names}
     return format_verdicts(verdicts, columns)
 

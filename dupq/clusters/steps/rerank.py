@@ -29,25 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage, system
+from dupq.clusters import reranking
 from dupq.clusters.calibration import FEATURES, OF_TITLES, Calibrated, Labelled, Model, read_prior
 from dupq.clusters.decision import Scale, scored_table, undirected, unlisted
-from dupq.clusters.reranking import (
-    NEAREST,
-    PAIRS,
-    QUESTIONS_PER_PAIR,
-    SAMPLE,
-    WHOLE,
-    Density,
-    Reread,
-    cosines_of,
-    density_of,
-    fit_reread,
-)
 from dupq.clusters.steps.decide import Candidates, ScoredPairs, compare, questions_of, read_embeddings
 from dupq.clusters.steps.make_clusters import rows_of
 from dupq.encoders.sentence_models import Reranker, reread_texts, sentence_vectors
 from dupq.encoders.steps import embeddings_table, gpus_to_make
 from dupq.job.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
+from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Shards, Shuffled, Table, Whole, subdivided
@@ -56,18 +46,7 @@ from dupq.neighbours.steps.blocks import SearchRequest, SizedFile, keys_in
 from dupq.neighbours.steps.search_all import directed_in, search_files
 from dupq.runs.records import RERANKER_VERSIONS, RunFiles
 from dupq.tables import CONTENT_HASHES, CUTS, KEY_PAIRS, KEYS, ODDS, QUESTIONS, SCORED, embeddings, keyed_vectors
-from dupq.text.keys import (
-    ID_BITS,
-    MAXIMUM_ID,
-    Sites,
-    are_among,
-    are_pairs_among,
-    distinct,
-    indices_among,
-    key_hashes,
-    pairs_in,
-    sorted_keys,
-)
+from dupq.text.keys import ID_BITS, Sites, are_among, are_pairs_among, distinct, indices_among, key_hashes, pairs_in
 
 COLUMNS = ("question_id", "title", "body_html")  # of questions
 _TEXTS = pa.schema([CONTENT_HASHES.field("key"), *(QUESTIONS.field(name) for name in COLUMNS[1:])])
@@ -98,6 +77,8 @@ class _Scope:
     whole: np.ndarray  # bool, likewise: without a choice
     pairs: tuple[int, ...]  # likeliest ones of each site, whose questions are read
     sampled: int  # questions with a lower hash are read for the density
+    shards: np.ndarray  # the number of the site of each shard
+    tasks: int  # that read a shard
 
     def is_read(self, keys: np.ndarray) -> np.ndarray:
         """Tell which keys (any shape) are of sites that are read."""
@@ -134,7 +115,7 @@ def rerank(
     """
     sites, count, embedded = Sites(request.sites), pairs.scored.partitions, candidates.embeddings
     sizes = [storage.read_counts(embedded.file(shard))["rows_out"] for shard in range(embedded.partitions)]
-    scope = scope_of(sites, [shard.site for shard in questions.shards], sizes, reading)
+    scope = scope_of(sites, questions, sizes, reading)
     columns = pairs.scored.only("left", "right", "probability")
     odds = run.map("odds", odds_of, columns, scope, into=ODDS)
     cuts = Whole(run.map("cuts", cuts_of, Each(odds), scope, into=CUTS))
@@ -144,55 +125,42 @@ def rerank(
     likely = run.map("likely", each_once, wanted, labelled, into=KEYS)
     named = embedded.only("site", "question_id")
     chosen = run.map("chosen", chosen_of, contents, named, Each(likely), scope, into=CONTENT_HASHES)
-    vectors = _read(run, chosen, questions, request, reading, since, _tasks(sizes, questions, scope))
+    vectors = _read(run, chosen, questions, request.gpus, reading, since, scope.tasks)
     size = reading.reranker.dimensions
     keyed = run.shuffle("by_key", keyed_by, vectors, sites, into=keyed_vectors(size), by="key", partitions=count)
+    candidates = candidates._replace(read=keyed)
 
-    evidence: list[Table | Shuffled] = [
-        pairs.compared,
-        pairs.around_for,
-        run.look_up("vectors_for", keyed, pairs.wanted),
-    ]
+    read = run.look_up("vectors_for", keyed, pairs.wanted)
+    evidence: list[Table | Shuffled] = [pairs.compared, pairs.around_for, read]
     if scope.whole.any():
-        evidence += _found(run, pairs, candidates, vectors, keyed, request, scope)
+        evidence += _found(run, pairs, candidates, vectors, request, scope)
     of_sample = run.shuffle("sampled", sampled_questions, sampled, sites, **by_key)
     own, whole = run.look_up("vectors_for_sample", keyed, of_sample), request.settings.scope == "all"
     density = run.record("density", sample_density, Each(vectors), scope, whole)
     fitted = sampled, own, cuts, scope, density, calibrated, reading.reranker.is_default, prior
-    scale = scale._replace(reread=Reread(**run.record("model", reread_model, *fitted)))
+    scale = scale._replace(reread=reranking.Reread(**run.record("model", reread_model, *fitted)))
     scored = run.map("scored", rescore, scale, *evidence, into=SCORED)
     run.report.rows_in, run.report.rows_out = chosen.rows, scored.rows
-    return candidates._replace(scored=scored, read=keyed), scale
+    return candidates._replace(scored=scored), scale
 
 
-def scope_of(sites: Sites, of_shards: Sequence[str], sizes: Sequence[int], reading: Reading) -> _Scope:
-    """Return which questions are read, given the site and the number of embedded questions of each shard."""
-    numbers = np.array([sites.names.index(site) for site in of_shards], np.int64)
-    questions = np.bincount(numbers, sizes, len(sites.names)).astype(np.int64)
-    read = np.isin(sites.names, reading.sites) & (questions > 0)
-    whole = read & (reading.everything | (questions <= WHOLE))
-    most = WHOLE if (whole == read).all() else SAMPLE
-    total = max(1, int(questions[read].sum()))
-    pairs = tuple(max(PAIRS, size // QUESTIONS_PER_PAIR) for size in questions.tolist())
-    return _Scope(sites, read, whole, pairs, min(_HASHES - 1, _HASHES * most // total))
-
-
-def _tasks(sizes: Sequence[int], questions: Shards, scope: _Scope) -> int:
-    """Return how many tasks read a shard, by the most questions that may be read."""
-    is_whole = scope.whole[[scope.sites.names.index(shard.site) for shard in questions.shards]]
-    likely = [2 * scope.pairs[scope.sites.names.index(shard.site)] + SAMPLE for shard in questions.shards]
-    most = sum(np.where(is_whole, sizes, np.minimum(sizes, likely)).tolist())
-    return -(-max(min(_TASKS, 1 + most // _FEWEST), most // _MOST) // questions.partitions)
+def scope_of(sites: Sites, questions: Shards, sizes: Sequence[int], reading: Reading) -> _Scope:
+    """Return which questions are read, given the number of embedded questions of each shard, and by how many tasks."""
+    shards = np.array([sites.names.index(shard.site) for shard in questions.shards], np.int64)
+    counts = np.bincount(shards, sizes, len(sites.names)).astype(np.int64)
+    read = np.isin(sites.names, reading.sites) & (counts > 0)
+    whole = read & (reading.everything | (counts <= reranking.WHOLE))
+    most = reranking.WHOLE if (whole == read).all() else reranking.SAMPLE
+    sampled = min(_HASHES - 1, _HASHES * most // max(1, int(counts[read].sum())))
+    pairs = np.maximum(reranking.PAIRS, counts // reranking.QUESTIONS_PER_PAIR)
+    likely = np.minimum(sizes, 2 * pairs[shards] + reranking.SAMPLE)
+    may_be_read = int(np.where(whole[shards], sizes, likely).sum())
+    tasks = -(-max(min(_TASKS, 1 + may_be_read // _FEWEST), may_be_read // _MOST) // questions.partitions)
+    return _Scope(sites, read, whole, tuple(pairs.tolist()), sampled, shards, tasks)
 
 
 def _read(
-    run: Run,
-    chosen: Table,
-    questions: Shards,
-    request: SearchRequest,
-    reading: Reading,
-    since: RunFiles | None,
-    tasks: int,
+    run: Run, chosen: Table, questions: Shards, gpus: Gpus, reading: Reading, since: RunFiles | None, tasks: int
 ) -> Table:
     """Return the reranker's vectors of the chosen questions, read by so many tasks per shard."""
     libraries = {name: importlib.metadata.version(name) for name in ("sentence-transformers", "torch")}
@@ -202,36 +170,30 @@ def _read(
     taken = 0
     if not run.is_done:
         made_as = storage.join(run.folder, "made_as.json")
-        taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), request.gpus, made_by)
-        kept = earlier_vectors(
-            since, {name: value for name, value in storage.read_json(made_as).items() if name != "name"}
-        )
-        reading = replace(reading, device=system.GPU if taken else system.CPU, earlier=kept)
+        taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), gpus, made_by)
+        made = {name: value for name, value in storage.read_json(made_as).items() if name != "name"}
+        device = system.GPU if taken else system.CPU
+        reading = replace(reading, device=device, earlier=earlier_vectors(since, made))
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(tasks)))
-    inputs = subdivided(chosen, tasks), repeated, request.sites, reading
+    inputs = subdivided(chosen, tasks), repeated, [*questions.sites], reading
     return run.map("vectors", vectors_for, *inputs, into=size, second=hashes, gpus=taken)
 
 
 def _found(
-    run: Run,
-    pairs: ScoredPairs,
-    candidates: Candidates,
-    vectors: Table,
-    keyed: Shuffled,
-    request: SearchRequest,
-    scope: _Scope,
+    run: Run, pairs: ScoredPairs, candidates: Candidates, vectors: Table, request: SearchRequest, scope: _Scope
 ) -> list[Table | Shuffled]:
     """Return the evidence of pairs that only the reranker finds in sites that are read whole, as that of all others."""
     if run.is_done:
         return []
+    assert candidates.read is not None
     searched, sites = [], scope.sites
-    for number in range(vectors.partitions):
-        keys = keys_in(storage.read_table(vectors.file(number), columns=["site", "question_id"]), request.sites)
-        if len(keys) and scope.is_whole(keys[:1])[0]:
-            searched.append(SizedFile(storage.name(vectors.file(number)), sites.names[keys[0] >> ID_BITS], len(keys)))
+    for number, site in enumerate(np.repeat(scope.shards, scope.tasks).tolist()):
+        rows = storage.read_counts(vectors.file(number))["rows_out"] if scope.whole[site] else 0
+        if rows:
+            searched.append(SizedFile(storage.name(vectors.file(number)), sites.names[site], rows))
     if not searched:
         return []
-    settings = request.settings.changed(k=NEAREST, block_rows=0)
+    settings = request.settings.changed(k=reranking.NEAREST, block_rows=0)
     folder = vectors.folder.removeprefix(f"{run.uri}/")
     search_files(run, searched, replace(request, settings=settings, measure=Measure(), folder=folder))
     directed = directed_in(storage.join(run.folder, "directed"), request.partitions)
@@ -244,7 +206,7 @@ def _found(
     evidence = run.look_up("found_embeddings", by_key, ends), run.look_up("found_terms", candidates.terms.terms, ends)
     rarities = Whole(candidates.terms.rarities)
     compared = run.map("found_compared", compare_unlisted, new, *evidence, rarities, sites, request.measure, into=None)
-    return [compared, around, run.look_up("found_vectors", keyed, ends)]
+    return [compared, around, run.look_up("found_vectors", candidates.read, ends)]
 
 
 def odds_of(pairs: pa.Table, scope: _Scope) -> pa.Table:
@@ -261,13 +223,12 @@ def cuts_of(odds: Iterator[pa.Table], scope: _Scope) -> pa.Table:
     table = pa.concat_tables([ODDS.empty_table(), *odds]).group_by(["site", "bits"]).aggregate([("pairs", "sum")])
     table = table.sort_by([("site", "ascending"), ("bits", "descending")])
     owners, bits, counts = (table[name].to_numpy() for name in ("site", "bits", "pairs_sum"))
-    rows = []
-    for site in np.unique(owners).tolist():
+    sites, least = np.unique(owners), []
+    for site in sites.tolist():
         own = owners == site
         enough = np.flatnonzero(np.cumsum(counts[own]) >= scope.pairs[site])
-        least = bits[own][enough[0]] if len(enough) else np.uint32(0)
-        rows.append((site, (np.array([least], np.uint32) << _DROPPED_BITS).view(np.float32)[0]))
-    return pa.Table.from_pylist([dict(zip(CUTS.names, row, strict=True)) for row in rows], schema=CUTS)
+        least.append(bits[own][enough[0]] if len(enough) else 0)
+    return pa.table([sites, (np.array(least, np.uint32) << _DROPPED_BITS).view(np.float32)], schema=CUTS)
 
 
 def _are_likely(left: np.ndarray, p: np.ndarray, cuts: pa.Table, sites: int) -> np.ndarray:
@@ -303,7 +264,7 @@ def sampled_questions(pairs: pa.Table, sites: Sites) -> pa.Table:
 
 def each_once(*questions: pa.Table) -> pa.Table:
     """Return the questions of all tables, each once (KEYS)."""
-    return pa.table([distinct(sorted_keys(questions))], schema=KEYS)
+    return pa.table([distinct(np.concatenate([table["key"].to_numpy() for table in questions]))], schema=KEYS)
 
 
 def chosen_of(contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], scope: _Scope) -> pa.Table:
@@ -326,16 +287,16 @@ def vectors_for(
 
     `contents` are the questions' hashes (CONTENT_HASHES).
     """
-    keys, ids = contents["key"].to_numpy(), contents["key"].to_numpy() & MAXIMUM_ID
+    keys, sites = contents["key"].to_numpy(), Sites(site_names)
+    of_rows, ids = sites.unpack(keys)  # all of one site
     hashes = np.stack([contents[half].to_numpy() for half in ("high", "low")], axis=1)
-    site, sites = site_names[keys[0] >> ID_BITS] if len(keys) else "", Sites(site_names)
-    names, earlier, left_out = find_contents(reading.earlier, site, ids)
+    names, earlier, left_out = find_contents(reading.earlier, of_rows[0] if of_rows else "", ids)
     is_same = earlier.are_same(ids, hashes)
     vectors = np.zeros((len(ids), reading.reranker.dimensions), np.float16)
     folder = reading.earlier.embeddings if reading.earlier is not None else ""
     for name in names:
         table = storage.read_table(storage.join(folder, name)).sort_by("question_id")
-        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)  # all of one site
+        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)
         vectors[are_here & is_same] = vectors_in(table["embedding"])[rows[are_here & is_same]]
     if not is_same.all():
         import torch
@@ -385,8 +346,8 @@ def sample_density(vectors: Iterator[pa.Table], scope: _Scope, across_sites: boo
         rows.append(vectors_in(table["embedding"])[is_sampled])
     every = np.concatenate(keys)
     owners = np.zeros(len(every), np.int64) if across_sites else every >> ID_BITS
-    found = [density_of(np.concatenate(rows)[owners == owner]) for owner in np.unique(owners)]
-    return Density(*map(sum, zip(Density(0, 0.0, 0.0), *found, strict=True)))._asdict()
+    found = [reranking.density_of(np.concatenate(rows)[owners == owner]) for owner in np.unique(owners)]
+    return reranking.Density(*map(sum, zip(reranking.Density(0, 0.0, 0.0), *found, strict=True)))._asdict()
 
 
 def reread_model(
@@ -404,14 +365,16 @@ def reread_model(
     Others with a link are read too, but they would say that such pairs are mostly duplicates.
     """
     ends, p = scope.sites.pack_pairs(pairs, "pairs"), pairs["probability"].to_numpy()
-    cosines, is_judged = cosines_of(read_embeddings(vectors), ends), pairs["is_judged"].to_numpy()
+    cosines, is_judged = reranking.cosines_of(read_embeddings(vectors), ends), pairs["is_judged"].to_numpy()
     is_open = scope.is_whole(ends).all(axis=1) | _are_likely(ends[:, 0], p, cuts, len(scope.read))
     cosines[~(is_open | is_judged)] = np.nan
     columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
     features = np.array(pairs["features"].to_pylist()).reshape(len(pairs), len(FEATURES))
     first = Model.from_dict(calibrated["model"])
     own = read_prior(prior or (OF_TITLES if calibrated["titles_only"] else ""))
-    model = fit_reread(Labelled(features, *columns), cosines, first, own, Density(**density), is_default)
+    model = reranking.fit_reread(
+        Labelled(features, *columns), cosines, first, own, reranking.Density(**density), is_default
+    )
     return model._asdict()
 
 

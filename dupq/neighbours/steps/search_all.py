@@ -68,6 +68,7 @@ _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of 
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
 _BLOCKS_AT_ONCE = 8  # that are read or written, by as many threads
 _log = logging.getLogger(__name__)
+TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
 
 
 def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
@@ -168,9 +169,6 @@ def _lists_of_share(
         rest = [block for block in group if block not in batch]  # later, as the nearest are mostly of the same site
         yield from search.nearest_of_share(read(batch), map(read, pack([*batch, *rest], per_side)), measure, k, device)
     yield from (nothing for _ in group[stop:])
-
-
-TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
 
 
 def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:

@@ -28,19 +28,8 @@ from dupq.job.run import Run
 from dupq.job.step import Counted
 from dupq.job.table import Each, Files, ReadWith, Whole
 from dupq.neighbours.candidates import nearest_in, nearest_table
+from dupq.neighbours.steps import search_all
 from dupq.neighbours.steps.blocks import FINGERPRINTS, Questions, SearchRequest, fingerprints_in, select
-from dupq.neighbours.steps.search_all import (
-    TABLES_OF_PLAN,
-    files_in_scope,
-    find_neighbours,
-    finish,
-    gpus_for_search,
-    partitions_of,
-    plan_search,
-    search_each,
-    search_in_waves,
-    stored_lists,
-)
 from dupq.runs.records import RunFiles
 from dupq.system import side_by_side
 from dupq.tables import KEYS, NEAREST
@@ -69,23 +58,23 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
     """
     kept = previous and record_if_usable(previous, "neighbours", previous.request, request.identity(), previous.nearest)
     if not previous or not kept:
-        find_neighbours(run, shards, request)
+        search_all.find_neighbours(run, shards, request)
         return
-    blocks = plan_search(run, files_in_scope(run, shards, request), request)
+    blocks = search_all.plan_search(run, search_all.files_in_scope(run, shards, request), request)
     sites = SiteLists(kept["sites_of_keys"], request.sites, request.settings.sites)
     now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites))
     earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
     fingerprints = (Each(Files(uris, None, FINGERPRINTS)) for uris in (now, earlier))
-    lists = stored_lists(previous)
+    lists = search_all.stored_lists(previous)
     changes = run.map("changes", find_changes, *fingerprints, Each(lists), sites, request.settings.k, into=KEYS)
     questions = sum(block.size for block in blocks)
-    if changes.rows > _LARGEST_SHARE * questions or gpus_for_search(request, blocks, changes.rows):
+    if changes.rows > _LARGEST_SHARE * questions or search_all.gpus_for_search(request, blocks, changes.rows):
         _log.info(f"everything is searched: {changes.rows:,} questions changed")
-        find_neighbours(run, shards, request)
+        search_all.find_neighbours(run, shards, request)
         return
-    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *TABLES_OF_PLAN)
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *search_all.TABLES_OF_PLAN)
     queries = select(run, "tiles/queries", blocks, changes)
-    own = search_each(run, queries, request)
+    own = search_all.search_each(run, queries, request)
     keys, spans = ReadWith(_keys_of, (blocks,), len(blocks)), tuple(side_by_side(storage.key_span, lists.uris))
     inputs = keys, Whole(changes), EarlierLists(lists, spans, sites), request.settings.k
     unchanged = run.map("tiles/earlier", earlier_lists, *inputs, into=NEAREST)
@@ -96,8 +85,8 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
         for right in range(left + 1, len(sides))
         if sides[left].group == sides[right].group
     ]
-    search_in_waves(run, sides, [*own, *partitions_of(unchanged)], [tiles], request)
-    finish(run, request)
+    search_all.search_in_waves(run, sides, [*own, *search_all.partitions_of(unchanged)], [tiles], request)
+    search_all.finish(run, request)
 
 
 def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:

@@ -37,6 +37,7 @@ from dupq.training.steps.words_and_ids import texts_among, titles_in, vocabulary
 
 FEWEST_QUESTIONS = 10  # of the development part
 TITLES_SHARE = 0.05  # of the questions with titles and bodies; at most training.development_pool
+_ORDER = 3  # third number of the seed for the order of buckets
 
 
 class HeldOut(NamedTuple):
@@ -89,9 +90,6 @@ def development_map(network: Encoder, sequences: Mapping[int, np.ndarray], known
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
     measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
     return measured["retrieval"]["encoder"]["map"]
-
-
-_ORDER = 3  # third number of the seed for the order of buckets
 
 
 class TitleBuckets:

@@ -33,6 +33,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.tables import KEY_PAIRS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct, hash_limit, pairs_in, sample_by_hash, sorted_keys, without
+from dupq.training import word_vectors
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.start import new_network
 from dupq.training.steps.words_and_ids import (
@@ -52,15 +53,6 @@ from dupq.training.steps.words_and_ids import (
     sentences_of,
     sequences_in,
     vocabulary_of,
-)
-from dupq.training.word_vectors import (
-    OCCURRENCES,
-    OF_START,
-    SAME_LANGUAGE,
-    FlatMap,
-    FrequentWords,
-    read_spelt_vectors,
-    vectors_for,
 )
 
 _log = logging.getLogger(__name__)
@@ -172,8 +164,8 @@ def prepare(
     vocabulary = Whole(words), sentence_count, Each(corpus), written
     archive = Whole(known), Whole(examples), Each(ids)
     start = run.write("start", make_start, *vocabulary, *archive, settings, file="start.safetensors")
-    share = run.report.counts.get(OF_START, 1) / max(run.report.counts.get(OCCURRENCES, 1), 1)
-    if share < SAME_LANGUAGE:
+    share = run.report.counts.get(word_vectors.OF_START, 1) / max(run.report.counts.get(word_vectors.OCCURRENCES, 1), 1)
+    if share < word_vectors.SAME_LANGUAGE:
         _log.warning(
             f"word_vectors.start={settings.word_vectors.start} has {share:.0%} of the words of these texts; the others "
             f"start at random. The language was taken for {settings.text.language}; name another one with text.language"
@@ -259,12 +251,12 @@ def make_start(
     teacher, read_file = next(iter(settings.teacher.encoder), ""), None
     ask_teacher = partial(teacher_word_vectors, encoder=teacher, written=counts, settings=settings)
     if settings.word_vectors.file_words == "written":
-        read_file = partial(read_spelt_vectors, written=counts, settings=settings)
-    frequent = FrequentWords(vocabulary.words, words["count"].to_pylist(), 0, sentences)
-    texts, seed = FlatMap(corpus, sentences_of), settings.training.seed
-    vectors = vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
+        read_file = partial(word_vectors.read_spelt_vectors, written=counts, settings=settings)
+    frequent = word_vectors.FrequentWords(vocabulary.words, words["count"].to_pylist(), 0, sentences)
+    texts, seed = word_vectors.FlatMap(corpus, sentences_of), settings.training.seed
+    vectors = word_vectors.vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
-    network = new_network(vocabulary, vectors.table, FlatMap(ids, each_text, held_out), linked, settings)
+    network = new_network(vocabulary, vectors.table, word_vectors.FlatMap(ids, each_text, held_out), linked, settings)
     return Counted(weights(network), {"rows_out": len(words), **vectors.caps})

@@ -35,6 +35,10 @@ _CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by 
 _FILES_PER_PARTITION = 32  # so that a partition has at most 3 million counts, at 100,000 different words per file
 _TEXTS_AT_ONCE = 1_024
 FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
+QUESTIONS_PER_BUCKET = 100_000
+_LIST = pa.large_list(pa.int32())
+IDS = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
+TITLES = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
 
 
 def count_words(
@@ -123,12 +127,6 @@ def sentences_of(corpus: pa.Table) -> Iterator[list[str]]:
     for batch in corpus.to_batches(max_chunksize=_TEXTS_AT_ONCE):
         for words in batch.column(0).to_pylist():
             yield words.split(" ")
-
-
-QUESTIONS_PER_BUCKET = 100_000
-_LIST = pa.large_list(pa.int32())
-IDS = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
-TITLES = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
 
 
 def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:

@@ -17,10 +17,10 @@ from test_score_pairs import Archive as Evidence
 
 from dupq import storage
 from dupq.archive import Shard
+from dupq.clusters import reranking
 from dupq.clusters.calibration import FEATURES, features_of
 from dupq.clusters.decision import scored_table
 from dupq.clusters.reranking import ALIKE, RELATED, Reread, cosines_of
-from dupq.clusters.steps import rerank as stage
 from dupq.clusters.steps.decide import Candidates, ScoredPairs, read_embeddings, score_pairs
 from dupq.clusters.steps.rerank import COLUMNS, Reading, rerank
 from dupq.encoders.sentence_models import WEIGHTS, Reranker, reranker_at, reread_texts
@@ -179,7 +179,7 @@ def made(folder: Path, shards: int = 2) -> Archive:
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """No site is small, and of each ten pairs are read, and of all six questions for the density."""
     for name, value in {"WHOLE": 10, "PAIRS": 10, "SAMPLE": 6}.items():
-        monkeypatch.setattr(stage, name, value)
+        monkeypatch.setattr(reranking, name, value)
 
 
 def likeliest(archive: Archive, *counts: int) -> set[Pair]:
@@ -234,7 +234,7 @@ def test_one_site_is_small_and_read_whole_the_other_is_not(
     small = int(np.argmin(sizes))
     assert sizes[small] < sizes[1 - small]
     for name, value in {"WHOLE": sizes[small], "PAIRS": 1, "SAMPLE": 0}.items():
-        monkeypatch.setattr(stage, name, value)
+        monkeypatch.setattr(reranking, name, value)
     archive.ask(reranker)
     assert sizes[1 - small] >= 24
     likely = likeliest(archive, *(size // 6 for size in sizes))  # more than 1
@@ -332,7 +332,7 @@ def test_the_density_is_that_of_the_sample_within_the_scope_of_the_search(
     scope: str, reranker: Reranker, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"WHOLE": 10, "PAIRS": 10, "SAMPLE": 40}.items():
-        monkeypatch.setattr(stage, name, value)
+        monkeypatch.setattr(reranking, name, value)
     archive.ask(reranker, scope=scope)
     vectors = {key: unit(archive.text(key)).astype(np.float64) for key in sampled(archive, 40)}
     pairs = [pair for pair in combinations(vectors, 2) if scope == "all" or pair[0] >> ID_BITS == pair[1] >> ID_BITS]
