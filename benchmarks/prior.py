@@ -189,41 +189,36 @@ def _readings(name: str, files: list[Path]) -> dict[tuple[int, int], str]:
 def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The coefficients that sites share, (F + 1,)."""
     design = np.concatenate([designed(site.features, centres, scales) for site in sites])
-    labels = np.concatenate([site.same for site in sites]).astype(float)
+    labels = np.concatenate([site.same for site in sites])
     owners = np.repeat(np.eye(len(sites)), [len(site.same) for site in sites], axis=0)
-    expected, spreads = (np.array([_FLAGS.get(name, (0.0, _SPREAD))[side] for name in FEATURES]) for side in (0, 1))
-    count = len(FEATURES)
-
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        shared, own = parameters[: count + 1], parameters[count + 1 :]
-        logits, far = design @ shared + owners @ own, (shared[:-1] - expected) / spreads
-        value = float((np.logaddexp(0.0, logits) - labels * logits).sum() + 0.5 * (far @ far))
-        value += 0.5 * float(own @ own) / _SITE_SPREAD**2
-        off = expit(logits) - labels
-        past = np.concatenate([far / spreads, [0.0], own / _SITE_SPREAD**2])
-        return value, np.concatenate([design.T @ off, owners.T @ off]) + past
-
+    expected = np.array([_FLAGS.get(name, (0.0, _SPREAD)) for name in FEATURES])
     bounds: list[Any] = [(None, 0.0) if name in _LOWERING else (0.0, None) for name in FEATURES]
-    bounds += [(None, None)] * (1 + len(sites))
-    start = np.concatenate([expected, [-4.0], np.zeros(len(sites))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5000}).x
-    return np.array(found[: count + 1])
+    return _minimize(design, labels, owners, expected, bounds)
 
 
 def learn_reread(sites: list[Site], firsts: list[Model], expectations: dict[str, tuple[float, float]]) -> np.ndarray:
     """The coefficients of the second model; `firsts` are the first ones, learned without the site."""
     rows = [(site.is_judged & ~site.is_held_out) | site.is_far for site in sites]
     designs = [reread_design(first, *_of(site, row)) for site, first, row in zip(sites, firsts, rows, strict=True)]
-    design, labels = (
-        np.concatenate(designs),
-        np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)]),
-    )
+    labels = np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)])
     owners = np.repeat(np.eye(len(sites)), [row.sum() for row in rows], axis=0)
-    expected, spreads = np.array([expectations[name] for name in REREAD]).T
-    count = len(REREAD)
+    expected = np.array([expectations[name] for name in REREAD])
+    bounds: list[Any] = [(0.0, None)] * 2 + [(None, 0.0)] * (len(REREAD) - 2)
+    return _minimize(np.concatenate(designs), labels, owners, expected, bounds)
+
+
+def _minimize(
+    design: np.ndarray, labels: np.ndarray, owners: np.ndarray, priors: np.ndarray, bounds: list[Any]
+) -> np.ndarray:
+    """The likeliest coefficients and intercept, (C + 1,), beside an offset for each site.
+
+    `design` (n, C + 1) has a column of ones last, `owners` (n, sites) tells a row's site, `priors` (C, 2) are the
+    expected values of the coefficients and their spreads.
+    """
+    (expected, spreads), width = priors.T, design.shape[1]
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        shared, own = parameters[: count + 1], parameters[count + 1 :]
+        shared, own = parameters[:width], parameters[width:]
         logits, far = design @ shared + owners @ own, (shared[:-1] - expected) / spreads
         value = float((np.logaddexp(0.0, logits) - labels * logits).sum() + 0.5 * (far @ far))
         value += 0.5 * float(own @ own) / _SITE_SPREAD**2
@@ -231,10 +226,11 @@ def learn_reread(sites: list[Site], firsts: list[Model], expectations: dict[str,
         past = np.concatenate([far / spreads, [0.0], own / _SITE_SPREAD**2])
         return value, np.concatenate([design.T @ off, owners.T @ off]) + past
 
-    bounds: list[Any] = [(0.0, None)] * 2 + [(None, 0.0)] * (count - 2) + [(None, None)] * (1 + len(sites))
-    start = np.concatenate([expected, [-4.0], np.zeros(len(sites))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5000}).x
-    return np.array(found[: count + 1])
+    sites = owners.shape[1]
+    start = np.concatenate([expected, [-4.0], np.zeros(sites)])
+    limits = bounds + [(None, None)] * (1 + sites)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 5000}).x
+    return np.array(found[:width])
 
 
 def _of(site: Site, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
