@@ -35,11 +35,11 @@ from benchmarks.whole_job.server import s3
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
-from dupq.encoders.steps import Embedder, EncodeContext, encode_shards
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
-from dupq.runs.records import Encoding
+from dupq.job.records import Encoding
 from dupq.settings import config
+from dupq.stages.embeddings import Embedder, EncodeContext, encode_shards
 from dupq.tables import TEXTS
 
 SHARD = 10_000  # questions of a file

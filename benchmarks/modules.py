@@ -19,9 +19,9 @@ from types import FrameType
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 MARKS = {
-    "text": "dupq.text.steps",
+    "text": "dupq.stages.texts",
     "embedding": "dupq.encoders.unpadded",
-    "probability": "dupq.clusters.steps.calibrate",
+    "probability": "dupq.stages.calibration",
 }
 
 

@@ -178,14 +178,14 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.archive import question_shards
-    from dupq.clusters.steps.decide import make_terms
-    from dupq.job.earlier import texts_then
     from dupq.job.run import Run
     from dupq.job.table import ReadWith, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.sections import TextSettings
-    from dupq.text.steps import AT_ONCE, COLUMNS
-    from dupq.text.steps import make_texts as tokenise
+    from dupq.stages.earlier import texts_then
+    from dupq.stages.terms import make_terms
+    from dupq.stages.texts import AT_ONCE, COLUMNS
+    from dupq.stages.texts import make_texts as tokenise
 
     archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)
     ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
@@ -215,11 +215,11 @@ def find(folder: Path, name: str, output: str) -> dict:
     from dupq.archive import partitions
     from dupq.job.run import Run
     from dupq.job.table import Table
-    from dupq.near_duplicates.steps import find_near_duplicates, make_signatures
     from dupq.settings.sections import NearDuplicateSettings
+    from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
+    from dupq.stages.texts import TextTables
     from dupq.tables import CONTENTS, RARITIES, TEXTS
     from dupq.text.keys import Sites
-    from dupq.text.steps import TextTables
 
     work, settings = work_of(folder, name), NearDuplicateSettings()
     shards = len(list((work / "texts").glob("*.parquet")))

@@ -43,20 +43,20 @@ from threadpoolctl import threadpool_limits
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.encoders.steps import embeddings_table
 from dupq.job import cluster
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report, peak_mb, reset_peak
 from dupq.neighbours.candidates import Nearest, empty_nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.products import Bfloat16Products, fastest_products
-from dupq.neighbours.steps import search_changes
-from dupq.neighbours.steps.blocks import SearchRequest, block_rows, bytes_per_question
-from dupq.neighbours.steps.search_all import stored_lists
 from dupq.neighbours.tiles import Block, Found, Pairs, Search, block, search_tile
-from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.search import changes
+from dupq.stages.search.blocks import SearchRequest, block_rows, bytes_per_question
+from dupq.stages.search.everything import stored_lists
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 
@@ -266,7 +266,7 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
         for place, (files, shards) in enumerate(runs):
             start = time.perf_counter()
             since = runs[1][0] if place == len(runs) - 1 else None
-            recorded(files, search_changes.search, shards, asked, since)
+            recorded(files, changes.search, shards, asked, since)
             taken.append(time.perf_counter() - start)
         assert lists_of(runs[2][0]) == lists_of(runs[3][0])
     print(f"stage: {taken[2]:.1f} s for all, {taken[3]:.1f} s for what is new", flush=True)

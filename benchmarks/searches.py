@@ -23,16 +23,16 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.encoders.saved import read_measure
 from dupq.job import cluster
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.job.table import Each
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, gathered
-from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_all import find_neighbours, stored_lists
 from dupq.runs.reader import open_run
-from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.search.blocks import SearchRequest
+from dupq.stages.search.everything import find_neighbours, stored_lists
 from dupq.text.keys import Sites
 
 K, CHECKED = 10, 300

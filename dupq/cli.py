@@ -75,7 +75,7 @@ def job(name: str, script_version: str) -> None:
     """
     with ends.guarded(), ends.handle_signals():
         if script_version != __version__:
-            from dupq.runs import progress
+            from dupq.job import progress
 
             progress.show_as("plain")  # its handler marks the line as an error
             _log.error(
@@ -111,7 +111,7 @@ def _set_up(parser: Parser, name: str) -> None:
 
 def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     """Run the job and end the process, with 0 if all of it succeeded, else with the code of the error (errors.py)."""
-    from dupq.runs import progress
+    from dupq.job import progress
 
     try:
         arguments = parser.parse_args(words)
@@ -140,7 +140,7 @@ def _has_no_reader() -> bool:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run the job, log its error, and return its exit code."""
-    from dupq.runs import progress
+    from dupq.job import progress
     from dupq.system import require
 
     try:
@@ -163,7 +163,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _say(line: str, code: int) -> None:
     """Log why the job ends early."""
-    from dupq.runs import progress
+    from dupq.job import progress
 
     if code in ends.CODES.values():
         progress.progress_line(_log, line)
@@ -173,7 +173,7 @@ def _say(line: str, code: int) -> None:
 
 def _leave(code: int) -> None:
     """Write the state of a job that ends early, and give up its leases, so that no reader and no other job waits."""
-    from dupq.runs import lease, progress
+    from dupq.job import lease, progress
 
     progress.end(progress.current.uri, "cut off" if code in ends.CODES.values() else "failed")
     lease.give_up_all()

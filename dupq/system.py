@@ -129,7 +129,7 @@ def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
 
 
 # The files that a task or a stage writes. A run stores their sizes and checksums, and later uses a file only if it is
-# unchanged (dupq/runs/records.py).
+# unchanged (dupq/job/records.py).
 
 
 class Written(TypedDict):

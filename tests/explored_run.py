@@ -7,11 +7,11 @@ from scipy import sparse
 
 from dupq import storage, tables
 from dupq.encoders.saved import FORMAT
-from dupq.encoders.steps import embeddings_table
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.reader import link
 from dupq.settings import config
+from dupq.stages.embeddings import embeddings_table
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 

@@ -11,8 +11,8 @@ import pytest
 from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.evidence import Words
-from dupq.clusters.steps.decide import TermTables
 from dupq.job.table import Shuffled, Table, one_batch, write_batches
+from dupq.stages.terms import TermTables
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 from dupq.text.questions import lists_of

@@ -9,18 +9,18 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.encoders.steps import embeddings_table
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
-from dupq.neighbours.steps import search_changes
-from dupq.neighbours.steps.blocks import Questions, SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, files_in_scope, plan_search, stored_lists
-from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
-from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.search import changes
+from dupq.stages.search.above_threshold import find_beyond_lists
+from dupq.stages.search.blocks import Questions, SearchRequest
+from dupq.stages.search.everything import directed_in, files_in_scope, plan_search, stored_lists
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -80,7 +80,7 @@ def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 
 def searched(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since: RunFiles | None = None) -> Report:
     """What the stage reports that makes the lists, since an earlier run or all of them."""
     run = Run(files.uri, "neighbours")
-    search_changes.search(run, shards, wanted, since)
+    changes.search(run, shards, wanted, since)
     return run.report
 
 

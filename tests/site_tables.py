@@ -10,7 +10,8 @@ from dupq import storage
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import Account
 from dupq.dump.reading import Ingest, file_ranges
-from dupq.dump.steps import (
+from dupq.settings.sections import IngestSettings
+from dupq.stages.ingest import (
     SCHEMAS,
     Partition,
     plan_shards,
@@ -20,7 +21,6 @@ from dupq.dump.steps import (
     write_accepted_ids,
     write_shard,
 )
-from dupq.settings.sections import IngestSettings
 from dupq.tables import REJECTS
 
 

@@ -41,7 +41,7 @@ def test_the_processes_of_a_job_do_not_load_pandas_to_read_tables(tmp_path: Path
     uri = str(tmp_path / "table.parquet")
     storage.write_table(uri, table, table.schema)
     read = f"from dupq import storage; print(storage.read_table({uri!r}).num_rows)"
-    code = f"import sys, dupq.pipelines.dedup, dupq.training.steps.fit; {read}; print('pandas' in sys.modules)"
+    code = f"import sys, dupq.pipelines.dedup, dupq.stages.training.fit; {read}; print('pandas' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["2", "False"]
 

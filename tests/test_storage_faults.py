@@ -19,8 +19,8 @@ from dupq import objects, storage, tables
 from dupq.cli import main
 from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
+from dupq.job import progress
 from dupq.job.table import Shuffled, write_batches
-from dupq.runs import progress
 from dupq.runs.reader import stored
 from dupq.system import recording
 

@@ -14,11 +14,11 @@ from encode import operations_a_text, operations_a_word
 from dupq import storage
 from dupq.encoders.encoding import encode
 from dupq.encoders.saved import Fitness, SavedEncoder, save
-from dupq.encoders.steps import encode_texts
 from dupq.job import cluster
 from dupq.job.gpus import Gpus
-from dupq.runs.records import Encoding
+from dupq.job.records import Encoding
 from dupq.settings.sections import EncodeSettings
+from dupq.stages.embeddings import encode_texts
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import FIRST_WORD, Vocabulary

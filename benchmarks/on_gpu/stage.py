@@ -10,15 +10,15 @@ import torch
 
 from dupq import storage
 from dupq.archive import Shard
-from dupq.encoders.steps import embeddings_table
 from dupq.job import cluster
 from dupq.job.gpus import NO_GPUS, Gpus
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_all import find_neighbours
-from dupq.runs.records import RunFiles
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.search.blocks import SearchRequest
+from dupq.stages.search.everything import find_neighbours
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 from on_gpu.made_up import archive

@@ -31,7 +31,6 @@ from dupq.clusters.evidence import around, title_cosines
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
@@ -46,6 +45,7 @@ from dupq.text import tokens
 from dupq.text.keys import RowsByKey, are_pairs_among, distinct, pairs_in, sample_by_hash
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
+from dupq.text.title_intent import TitleComparer, signs_of
 from dupq.training.word_vectors import untrained_reader
 
 Name = int | str  # a text's id or row

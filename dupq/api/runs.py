@@ -24,13 +24,13 @@ from dupq.clusters.identity import changes, read_clusters
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
+from dupq.job.records import Success
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.neighbours.tiles import top_k
 from dupq.report.summary import findings, in_lines
 from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, TableView, in_memory, link, row_of
-from dupq.runs.records import Success
 from dupq.runs.scoring import ENDS, new_questions, scorer_of
 from dupq.storage import read_as
 from dupq.system import require

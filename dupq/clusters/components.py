@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
@@ -139,3 +140,13 @@ def joinable(edges: np.ndarray, apart: np.ndarray) -> np.ndarray:
                 foes[foe].add(root)
                 foes[root].add(foe)
     return is_joinable
+
+
+def clusters_in(keys: np.ndarray, members: pa.Table) -> np.ndarray:
+    """Return the clusters of keys (any shape); a question in none is a cluster of its own."""
+    return represented(keys, members["key"].to_numpy(), members["cluster"].to_numpy())
+
+
+def are_together(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
+    """Tell which pairs of keys have both questions in one cluster (bool, (m,))."""
+    return np.equal(*clusters_in(pairs, members).T)

@@ -24,7 +24,7 @@ from dupq.clusters.components import components, connected
 from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared
 from dupq.clusters.partition import partition
 from dupq.clusters.reranking import Reread, cosines_of, probability_with
-from dupq.neighbours.candidates import Nearest, as_neighbours
+from dupq.neighbours.candidates import Nearest, as_neighbours, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
@@ -331,3 +331,8 @@ def _quoted(words: Sequence[str]) -> str:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending} " if number > 1 else ""
+
+
+def listed_rows(tables: Sequence[pa.Table], k: int, measure: Measure) -> pa.Table:
+    """Return the lists in tables (NEAREST), at most `k` neighbours each, as rows of NEIGHBOURS, sorted by query."""
+    return ranked(*nearest_in(pa.concat_tables(tables).sort_by("key"), k), measure, np.float64)

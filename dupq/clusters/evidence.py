@@ -6,112 +6,43 @@ are shared words, weighted by how rare they are in the archive. Titles are also 
 neighbours: where all of them say "How can I …", sharing it means little.
 """
 
-import html
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import regex
-import xxhash
 
 from dupq.kernel_cache import numba, read_only
-from dupq.near_duplicates.asking import Title, TitleComparer
 from dupq.near_duplicates.shingles import Shingles, jaccard
 from dupq.tables import AROUND, TERMS
 from dupq.text.keys import RowsByKey, are_among
-from dupq.text.languages import numbers_in
-from dupq.text.questions import Terms
-from dupq.text.tokens import without_notes
+from dupq.text.marks import (
+    ASKER,
+    ASKING,
+    BAG,
+    CITED,
+    FORMULA,
+    HASH_BITS,
+    KINDS,
+    NEGATION,
+    NUMBER,
+    SELF,
+    SPELLING,
+    TEMPLATE,
+    UNDATED,
+    UNSIGNED,
+)
+from dupq.text.questions import Terms, each_once, lists_in
 
 # Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
 # asker, the questions that it cites.
 #
-# A mark is a kind and a hash of _HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
+# A mark is a kind and a hash of HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
 # stored: an asker is a hash of the user's number on the site.
 
-_HASH_BITS = 22
-# a question has one mark SELF
-ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(12)
-_KINDS = SELF + 1
 
-# a dollar sign before a space, or behind one, is money or a shell prompt
-_FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
-_DOLLAR = regex.compile(r"\$|&(?:#0*36|#[xX]0*24|dollar)")
-_CITED = regex.compile(
-    r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
-)
-_OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs became cs.meta in 2018
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference
 _COSINE_UNITS = 1 << 20  # cosines are summed as integers, so their order makes no difference
-
-
-def marks_of(
-    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, signs: pa.Array, comparer: TitleComparer
-) -> Terms:
-    """Return the marks, each once, of questions (rows with `site`, `question_id`, `title`, `body_html`), but for their
-    askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`. `comparer` remembers words.
-    """
-    columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
-    kinds = (
-        (ASKING, comparer.question_of),
-        (UNDATED, comparer.undated),
-        (BAG, comparer.bag),
-        (UNSIGNED, comparer.unsigned),
-    )
-    marks_of_rows = []
-    rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
-    for words, sign, site, number, title, body in rows:
-        marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
-        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
-        marks.update([_mark(NEGATION, "")] if comparer.negates(Title(words, sign)) else ())
-        marks.update(_mark(TEMPLATE, each) for each in comparer.templates(Title(words, sign)))
-        marks.update(_mark(SPELLING, each) for each in comparer.spellings(Title(words, sign)))
-        formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
-        marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
-        marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))
-        marks_of_rows.append(sorted(marks))
-    return each_once(pa.chunked_array([marks_of_rows], pa.list_(pa.int32())))
-
-
-def askers_of(owners: pa.Array, sites: pa.Array) -> pa.Array:
-    """Return the marks (int32) of askers; null for the name of a user who is gone."""
-    rows = zip(owners.to_pylist(), sites.to_pylist(), strict=True)
-    marks = (_mark(ASKER, f"{site}/{owner}") if owner and owner.isdecimal() else None for owner, site in rows)
-    return pa.array(list(marks), pa.int32())
-
-
-def with_askers(marks: Terms, askers: pa.Array) -> Terms:
-    """Return the marks of questions with those of their askers."""
-    is_known = askers.is_valid().to_numpy(zero_copy_only=False)
-    lengths = np.diff(marks.offsets)
-    owners = np.concatenate([np.repeat(np.arange(len(lengths)), lengths), np.flatnonzero(is_known)])
-    ids = np.concatenate([marks.ids, askers.drop_null().to_numpy()])
-    offsets = np.concatenate([[0], np.cumsum(lengths + is_known)])
-    return Terms(offsets, ids[np.lexsort((ids, owners))], np.ones(len(ids), np.uint8))
-
-
-def _mark(kind: int, text: str) -> int:
-    return kind << _HASH_BITS | xxhash.xxh3_64_intdigest(text.encode()) & ((1 << _HASH_BITS) - 1)
-
-
-def formulas_in(text: str) -> set[str]:
-    """Return what is between dollar signs, without white space."""
-    return {"".join("".join(formula).split()) for formula in _FORMULA.findall(text)} if "$" in text else set()
-
-
-def cited_in(body: str, site: str) -> set[str]:
-    """Return the ids of the questions of `site` that a body's HTML links to, not counting links in notes.
-
-    Who cites a question mostly asks something else; a "Possible Duplicate" note says that this is the same.
-    """
-    linked = _linked_in(body, site)
-    return linked & _linked_in(without_notes(body), site) if linked else linked  # few link to any, and parsing is slow
-
-
-def _linked_in(body: str, site: str) -> set[str]:
-    links = ((_OLD_META.sub(r"\1.meta", host.lower()), number) for host, number in _CITED.findall(body))
-    return {number for host, number in links if host in ("", site)}
 
 
 class Words(NamedTuple):
@@ -155,23 +86,10 @@ def titles_only(table: pa.Table) -> pa.Table:
 def words_of(table: pa.Table) -> tuple[RowsByKey, Words]:
     """Return the index of rows of TERMS by key, and their words. Memory: a copy of the table."""
     titles, texts = (
-        Terms(*_lists(table[f"{name}_terms"]), _lists(table[f"{name}_counts"])[1]) for name in ("title", "text")
+        Terms(*lists_in(table[f"{name}_terms"]), lists_in(table[f"{name}_counts"])[1]) for name in ("title", "text")
     )
     tags, marks = (each_once(table[name]) for name in ("tags", "marks"))
     return RowsByKey(table["key"].to_numpy()), Words(titles, texts, tags, marks)
-
-
-def each_once(column: pa.ChunkedArray) -> Terms:
-    """Return a column of lists as terms that occur once."""
-    offsets, ids = _lists(column)
-    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
-
-
-def _lists(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets and values of a column of lists."""
-    lists = column.combine_chunks()
-    lengths = lists.value_lengths().to_numpy()
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()
 
 
 def lifts_of(scores: np.ndarray, highest: float) -> np.ndarray:
@@ -298,9 +216,9 @@ def _overlaps(
 
 def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return the fields of Shared from `other_numbers` on (float32, shape (10, m)); the marks are sorted."""
-    count, kinds = len(marks.offsets) - 1, marks.ids >> _HASH_BITS
+    count, kinds = len(marks.offsets) - 1, marks.ids >> HASH_BITS
     owners = np.repeat(np.arange(count), np.diff(marks.offsets))
-    counts = np.bincount(kinds * count + owners, minlength=_KINDS * count).reshape(_KINDS, count)
+    counts = np.bincount(kinds * count + owners, minlength=KINDS * count).reshape(KINDS, count)
     mine, theirs = counts[:, left], counts[:, right]
     common = _common_marks(marks.offsets, marks.ids, left, right)
     apart = mine + theirs - 2 * common
@@ -309,7 +227,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
     own = np.full(count, -1)
     own[owners[kinds == SELF]] = marks.ids[kinds == SELF]
     owned = (owners << 32) + marks.ids  # ascending
-    cited = own - ((SELF - CITED) << _HASH_BITS)
+    cited = own - ((SELF - CITED) << HASH_BITS)
     are_cited = are_among(owned, (left << 32) + cited[right]) | are_among(owned, (right << 32) + cited[left])
     fields = (
         are_others[NUMBER],
@@ -329,13 +247,13 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
 @numba.njit(nogil=True, cache=True)
 def _common_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return how many marks of each kind the questions of each pair have in common (int64, (kinds, m))."""
-    common = np.zeros((_KINDS, len(left)), np.int64)
+    common = np.zeros((KINDS, len(left)), np.int64)
     for pair in range(len(left)):
         index, other = offsets[left[pair]], offsets[right[pair]]
         while index < offsets[left[pair] + 1] and other < offsets[right[pair] + 1]:
             mine, theirs = ids[index], ids[other]
             if mine == theirs:
-                common[mine >> _HASH_BITS, pair] += 1
+                common[mine >> HASH_BITS, pair] += 1
             index += mine <= theirs
             other += theirs <= mine
     return common

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import TypedDict
 
 from dupq.clusters.identity import Clustering
@@ -234,3 +236,8 @@ def not_measured(metrics: Mapping[str, Any], has_links: bool) -> dict[str, str]:
             f"{len(calibration['prior_sites'])} other sites"
         )
     return reasons
+
+
+def encoder_pairs(pairs: pa.Table) -> pa.Table:
+    """Return the rows of PAIRS that the encoder found."""
+    return pairs.filter(pc.equal(pairs["source"], "encoder"))

@@ -17,9 +17,9 @@ import ray
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import end_gpu_processes, enough_memory
+from dupq.job.progress import Line
 from dupq.job.step import Counts
 from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
-from dupq.runs.progress import Line
 
 _log = logging.getLogger(__name__)
 Work = Callable[[str], Counts]

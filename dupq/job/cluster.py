@@ -28,9 +28,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dupq
 from dupq.errors import ClusterError, SettingError
-from dupq.job import ends
+from dupq.job import ends, progress
 from dupq.local_files import can_write, own_folder
-from dupq.runs import progress
 
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10

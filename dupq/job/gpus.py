@@ -19,8 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq import system
 from dupq.errors import ClusterError, DupqError
-from dupq.job import cluster
-from dupq.runs import progress
+from dupq.job import cluster, progress
 
 Result = TypeVar("Result")
 _idle: list[Any] = []  # the job's processes that hold a GPU, and those that compute, by their calls

@@ -3,7 +3,7 @@
 A run's name is a hash of what it is made from: the content of its inputs, the encoder, the settings that change the
 answer and the versions of its stages. The same arguments over the same data open the same run, and a rerun finishes
 what an earlier attempt left, even with other workers, GPUs or block sizes. A stage is finished when its record is in
-`stages/` and all files that it names are unchanged (dupq/runs/records.py); a partition, when its mark says so
+`stages/` and all files that it names are unchanged (dupq/job/records.py); a partition, when its mark says so
 (step.py). `_SUCCESS` is written last and names the run's lasting files; then `latest.json` beside the runs points to
 this one.
 
@@ -25,14 +25,14 @@ import pyarrow as pa
 
 from dupq import __version__, storage
 from dupq.archive import Input, Shard
+from dupq.job import lease, progress, records
 from dupq.job.cluster import versions
+from dupq.job.lease import Lease
+from dupq.job.records import StageRecord, Success, read_success
 from dupq.job.step import Step, as_is, call_step, copy_input
 from dupq.job.table import Partitioned, PerTask, Shards, Shuffled, Table, Whole
 from dupq.job.tasks import Report, run_tasks
-from dupq.runs import lease, progress, records
-from dupq.runs.lease import Lease
 from dupq.runs.reader import latest_run
-from dupq.runs.records import StageRecord, Success, read_success
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
 

@@ -21,8 +21,8 @@ from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
 from dupq.job.gpus import ended, has_gpu, start_on_gpu
+from dupq.job.progress import Line
 from dupq.job.step import Counts
-from dupq.runs.progress import Line
 from dupq.system import Written, note, recording
 
 _log = logging.getLogger(__name__)

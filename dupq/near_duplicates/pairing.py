@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import Shingles, compared, jaccard, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.tables import SHINGLE_SETS, VERIFIED
 from dupq.text.keys import RowsByKey, are_among, distinct, distinct_pairs
+from dupq.text.title_intent import TitleComparer
 
 # Candidate pairs, in time and memory linear in the number of texts.
 #

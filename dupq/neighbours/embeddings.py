@@ -3,7 +3,7 @@
 Importing this loads neither torch nor compiled code.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -125,3 +125,14 @@ def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     shape = len(table), int(words.max(initial=0)) + 1
     return Embeddings(keys, vectors, sparse.csr_array((weights, words, offsets), shape=shape))
+
+
+def keyed_embeddings(vectors: pa.Table) -> Embeddings:
+    """Return a reranker's vectors (keyed_vectors) as embeddings, by ascending key."""
+    table = vectors.sort_by("key")
+    return Embeddings(table["key"].to_numpy(), vectors_in(table["vector"]))
+
+
+def keys_in(table: pa.Table, sites: Sequence[str]) -> np.ndarray:
+    """Return the keys in a table of embeddings."""
+    return Sites([*sites]).pack_columns(table["site"], table["question_id"], "embeddings")

@@ -10,10 +10,10 @@ from dupq.encoders.saved import encoder_at, load, load_reader, read_settings, re
 from dupq.errors import DupqError, GateError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
+from dupq.job import progress
+from dupq.job.records import Metrics, check_output
 from dupq.links import check_pairs
-from dupq.runs import progress
 from dupq.runs.reader import check_earlier, previous_run, read_metrics
-from dupq.runs.records import Metrics, check_output
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites

@@ -28,36 +28,42 @@ import math
 
 from dupq.archive import partitions
 from dupq.clusters.decision import scale_of
-from dupq.clusters.steps.calibrate import calibrate
-from dupq.clusters.steps.decide import Candidates, Known, decide, make_terms, score_pairs
-from dupq.clusters.steps.make_clusters import Decided, Work, cluster
-from dupq.clusters.steps.rerank import COLUMNS as READ_COLUMNS
-from dupq.clusters.steps.rerank import Reading, rerank
 from dupq.encoders.saved import read_measure, read_split
-from dupq.encoders.steps import check_fitness, check_room_to_encode, encode_texts
 from dupq.errors import LeaseError
 from dupq.evaluation.sampling import judged
-from dupq.evaluation.steps import Facts, draw_review, measure_run
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
-from dupq.job.earlier import earlier_texts, make_texts_since, texts_made_as
+from dupq.job import progress
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
+from dupq.job.records import Encoding, RunFiles
 from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards, Table, Whole
 from dupq.job.tasks import run_tasks
-from dupq.near_duplicates.steps import find_near_duplicates, groups_of, make_signatures
-from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.neighbours.steps.search_all import directed_in, stored_lists
-from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
-from dupq.neighbours.steps.search_changes import search
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
-from dupq.runs import inventory, progress
+from dupq.runs import inventory
 from dupq.runs.reader import read_metrics
-from dupq.runs.records import Encoding, RunFiles
 from dupq.settings.config import Settings
+from dupq.stages.calibration import calibrate
+from dupq.stages.clusters import Decided
+from dupq.stages.earlier import earlier_texts, make_texts_since, texts_made_as
+from dupq.stages.embeddings import check_fitness, check_room_to_encode, encode_texts
+from dupq.stages.measures.links import Facts
+from dupq.stages.measures.of_run import measure_run
+from dupq.stages.measures.review import draw_review
+from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures
+from dupq.stages.pairs import score_pairs
+from dupq.stages.partition import Candidates, Known, decide
+from dupq.stages.rerank import COLUMNS as READ_COLUMNS
+from dupq.stages.rerank import Reading, rerank
+from dupq.stages.search.above_threshold import find_beyond_lists
+from dupq.stages.search.blocks import SearchRequest
+from dupq.stages.search.changes import search
+from dupq.stages.search.everything import directed_in, stored_lists
+from dupq.stages.terms import make_terms
+from dupq.stages.texts import AT_ONCE, COLUMNS
+from dupq.stages.worklist import Work, cluster
 from dupq.tables import CONTENT_HASHES, CONTENTS
-from dupq.text.steps import AT_ONCE, COLUMNS
 
 _log = logging.getLogger(__name__)
 

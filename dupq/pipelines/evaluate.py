@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.encoders.saved import read_description, read_development_links, read_measure, read_split
-from dupq.encoders.steps import check_room_to_encode, encode_texts
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known, usable
 from dupq.evaluation.measures import TABLES, Scorer, left_out
 from dupq.evaluation.rankers import BM25, SIZES, EncoderRanker, ShingleJaccard
+from dupq.job import progress
 from dupq.job.gpus import gpus_for, until_the_end
+from dupq.job.records import Encoding
 from dupq.job.step import Counts
 from dupq.job.table import Each, ReadWith, Table
 from dupq.job.tasks import run_tasks
@@ -21,11 +22,10 @@ from dupq.links import known_duplicates, read_pairs
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.pipelines.opening import open_evaluation
-from dupq.runs import progress
-from dupq.runs.records import Encoding
 from dupq.settings.config import Settings
+from dupq.stages.embeddings import check_room_to_encode, encode_texts
+from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites, sorted_keys
-from dupq.text.steps import make_distinct_texts
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:

@@ -1,7 +1,7 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Tasks read a site's dump into small files, called partitions (`dupq/dump/steps.py`); then other tasks write shards from
-them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
+Tasks read a site's dump into small files, called partitions (`dupq/stages/ingest.py`); then other tasks write shards
+from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
 
 All this happens in `_parts/SITE`. When a site is whole and all its rows are accounted for, its shards move next to the
 earlier ones, under new names; then one write of the site's record, `ingest/SITE.json`, replaces the earlier shards by
@@ -24,19 +24,18 @@ import ray
 
 from dupq import archive, storage
 from dupq.archive import all_counts
-from dupq.dump import steps
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import WITHOUT_ID, Account, check_rejects, most_frequent
 from dupq.dump.reading import FileRange, Ingest, file_ranges
 from dupq.dump.sites import Failure
-from dupq.dump.steps import Partition, WrittenBatch
 from dupq.errors import FAULT, DupqError, RejectsError
-from dupq.job import cluster
+from dupq.job import cluster, lease, progress
 from dupq.job.cluster import versions
+from dupq.job.progress import Line
 from dupq.job.tasks import RETRIES, measured, result_or_lost, start, start_stream
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.runs import lease, progress
-from dupq.runs.progress import Line
+from dupq.stages import ingest as steps
+from dupq.stages.ingest import Partition, WrittenBatch
 from dupq.system import side_by_side
 from dupq.tables import REJECTS
 

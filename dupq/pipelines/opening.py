@@ -24,16 +24,16 @@ from dupq.encoders.sentence_models import (
 )
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
+from dupq.job.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, RERANKER_VERSIONS, TRAINING_VERSIONS
 from dupq.job.run import Run
 from dupq.job.tasks import Report
 from dupq.pipelines.arguments import NO_RERANKER, DedupJob, EvaluationJob, TrainingJob
+from dupq.pipelines.languages import language_of_shards, languages_of_sites
 from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import built_on, previous_run
-from dupq.runs.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, RERANKER_VERSIONS, TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
-from dupq.text.steps import language_of_shards, languages_of_sites
 from dupq.training.start import base_fingerprint
 
 _log = logging.getLogger(__name__)

@@ -14,20 +14,20 @@ Each stage makes tables from tables (dupq/job/run.py), except `fit`, which write
 import logging
 
 from dupq import storage
+from dupq.job import progress
 from dupq.job.gpus import gpus_for, until_the_end
+from dupq.job.records import TrainingFiles
 from dupq.job.run import Run
 from dupq.job.tasks import run_tasks
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
 from dupq.pipelines.opening import open_training
-from dupq.runs import progress
-from dupq.runs.records import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.text.steps import make_answer_texts, make_distinct_texts
-from dupq.training.steps.development import publish, save_encoder
-from dupq.training.steps.fit import check_room_to_fit, fit
-from dupq.training.steps.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
-from dupq.training.steps.teach import teach
+from dupq.stages.texts import make_answer_texts, make_distinct_texts
+from dupq.stages.training.fit import check_room_to_fit, fit
+from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
+from dupq.stages.training.save import publish, save_encoder
+from dupq.stages.training.teach import teach
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from dupq.clusters.components import connected
+from dupq.job.records import Measures, Metrics
 from dupq.report.summary import counted, number, score, share, words
 from dupq.runs.reader import Run
-from dupq.runs.records import Measures, Metrics
 from dupq.runs.scoring import ENDS
 from dupq.text.keys import Sites
 

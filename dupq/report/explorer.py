@@ -19,10 +19,10 @@ import numpy as np
 from dupq import storage
 from dupq.clusters.decision import Titled, Wording
 from dupq.errors import DupqError
+from dupq.job.records import RunFiles
 from dupq.runs import queries
 from dupq.runs.queries import Queries, open_queries
 from dupq.runs.reader import SITE, Key, Run, TableRow, ends_of, link
-from dupq.runs.records import RunFiles
 from dupq.runs.scoring import WEIGHED, weigh
 from dupq.tables import CHANGED_CLUSTERS, QUESTIONS, RARITIES
 from dupq.text.questions import BUCKETS

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dupq import storage
+from dupq.job.records import Measures, Metrics
 from dupq.runs.reader import Run
-from dupq.runs.records import Measures, Metrics
 
 _NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # metrics
 

@@ -16,9 +16,9 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
-from dupq.runs.progress import Progress, is_alive, read_progress
+from dupq.job.progress import Progress, is_alive, read_progress
+from dupq.job.records import TEACHERS, RunFiles, Success, TrainingFiles
 from dupq.runs.reader import built_on, latest_run
-from dupq.runs.records import TEACHERS, RunFiles, Success, TrainingFiles
 from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)

@@ -22,7 +22,7 @@ from dupq import objects, storage, tables
 from dupq.archive import above_sites, check_files
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
-from dupq.runs.records import Manifest, Metrics, damaged, read_success
+from dupq.job.records import Manifest, Metrics, damaged, read_success
 from dupq.settings.config import Settings, from_dict, to_dict
 from dupq.storage import read_as, read_or_none
 from dupq.system import require

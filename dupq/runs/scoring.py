@@ -19,18 +19,19 @@ from scipy.special import logit
 from dupq import storage, system
 from dupq.clusters.calibration import FEATURES, KINDS, features_of
 from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted
-from dupq.clusters.evidence import UNLISTED, Words, around, askers_of, lifts_of, marks_of, with_askers
+from dupq.clusters.evidence import UNLISTED, Words, around, lifts_of
 from dupq.clusters.reranking import Reread, cosines_of
 from dupq.encoders.saved import read_measure
 from dupq.encoders.sentence_models import Reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError
-from dupq.near_duplicates.asking import TitleComparer, signs_of
+from dupq.job.records import RunFiles
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
 from dupq.runs.reader import SITE, Key, Run, may_be, stored
-from dupq.runs.records import RunFiles
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
+from dupq.text.marks import askers_of, marks_of, with_askers
 from dupq.text.questions import tags_of, terms_of, texts_table
+from dupq.text.title_intent import TitleComparer, signs_of
 
 _log = logging.getLogger(__name__)
 WEIGHED = (*KINDS, "a reranker's reading")  # evidence; the rest of a probability is the reranker's

@@ -4,7 +4,7 @@ The upper 15 bits hold the site's index in the run's sorted list of sites, the l
 `(site, question_id)` does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -217,3 +217,24 @@ def pair_indices(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
 def are_pairs_among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Tell for each pair in `others` whether it is among `pairs`: bool. Both are as for `pair_indices`."""
     return np.asarray(pair_indices(pairs, others) >= 0)
+
+
+def rows_among(questions: Iterator[pa.RecordBatch], keys: np.ndarray, schema: pa.Schema) -> pa.Table:
+    """Return the columns of `schema` of those questions of a shard that are among `keys` (sorted)."""
+    rows = [schema.empty_table()]
+    for batch in questions:
+        table = pa.table([batch[name] for name in schema.names], schema=schema)
+        rows.append(table.filter(pa.array(are_among(keys, batch["key"].to_numpy()))))
+    return pa.concat_tables(rows)
+
+
+def rekey(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
+    """Return keys of a run with the sorted sites `earlier` as keys of one with `now`.
+
+    -1 stays as it is. Keys of sites that are gone become negative; different keys stay different.
+    """
+    if list(earlier) == list(now):
+        return keys
+    numbers = [now.index(site) if site in now else -1 - index for index, site in enumerate(earlier)]
+    moved = (np.array(numbers, np.int64)[np.maximum(keys, 0) >> ID_BITS] << ID_BITS) | (keys & MAXIMUM_ID)
+    return np.where(keys < 0, keys, moved)

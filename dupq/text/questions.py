@@ -225,3 +225,16 @@ def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[st
     """Return a predicate that tells whether at most one question has a word. `table`: `rarities` for `questions`."""
     stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
     return lambda word: bool(table[bucket_of(stem(word))] >= least)
+
+
+def each_once(column: pa.ChunkedArray) -> Terms:
+    """Return a column of lists as terms that occur once."""
+    offsets, ids = lists_in(column)
+    return Terms(offsets, ids, np.ones(len(ids), np.uint8))
+
+
+def lists_in(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets and values of a column of lists."""
+    lists = column.combine_chunks()
+    lengths = lists.value_lengths().to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()

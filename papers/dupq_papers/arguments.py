@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dupq.errors import DupqError, SettingError
-from dupq.runs.records import check_output
+from dupq.job.records import check_output
 from dupq_papers.experiments.catalogue import TABLES
 from dupq_papers.experiments.choice import not_measured
 from dupq_papers.experiments.sources import Source, folder_source, sites_of

@@ -6,7 +6,7 @@ results           ──pages────▶  papers/*.md, *.html, results.parqu
 """
 
 from dupq import storage
-from dupq.runs import lease
+from dupq.job import lease
 from dupq_papers.arguments import Checked, PapersJob
 from dupq_papers.experiments.choice import Shown, shown
 from dupq_papers.pages.index import write_index

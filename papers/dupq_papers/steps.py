@@ -21,9 +21,9 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.job.records import TRAINING_VERSIONS
 from dupq.job.step import Counts, finished, unless_finished
 from dupq.job.tasks import run_tasks
-from dupq.runs.records import TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.start import base_fingerprint

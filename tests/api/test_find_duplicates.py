@@ -18,11 +18,11 @@ from dupq.clusters.calibration import features_of, read_prior
 from dupq.clusters.decision import scored_table
 from dupq.encoders.sentence_models import DEFAULT
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.asking import TitleComparer
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.keys import sample_by_hash
 from dupq.text.questions import content_hashes
+from dupq.text.title_intent import TitleComparer
 
 TITLES = [
     "How do I bake bread without an oven?",

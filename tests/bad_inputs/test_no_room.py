@@ -9,7 +9,6 @@ from fabricated_run import CS
 from world import build_world, files_of
 
 from dupq import storage
-from dupq.encoders.steps import check_room_to_encode
 from dupq.errors import ClusterError
 from dupq.job import cluster
 from dupq.job.gpus import NO_GPUS, Gpus
@@ -17,7 +16,8 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings.sections import EncodeSettings
-from dupq.training.steps.fit import check_room_to_fit
+from dupq.stages.embeddings import check_room_to_encode
+from dupq.stages.training.fit import check_room_to_fit
 
 JOBS: dict[str, Callable[[str, int | None, str], object]] = {
     "train": lambda world, gpus, setting: train(

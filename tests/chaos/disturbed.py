@@ -25,8 +25,7 @@ from inline import without_ray
 
 from dupq import cli, local_files, objects, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
-from dupq.job import ends
-from dupq.runs import lease, progress
+from dupq.job import ends, lease, progress
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL

@@ -15,9 +15,9 @@ from riddles.grammar import write_sample
 from small_archive import ingest_job, training_job
 from tqdm import TMonitor
 
+from dupq.job import progress
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train
-from dupq.runs import progress
 
 
 def _do_each_job(folder: Path) -> None:

@@ -14,7 +14,7 @@ JOB = """
 import sys
 from dupq import cli
 from dupq.errors import GateError
-from dupq.runs import progress
+from dupq.job import progress
 
 def job():
     with progress.of_stage(sys.argv[1], "report", {}):
@@ -100,7 +100,7 @@ import atexit, contextlib, os, signal, sys, time
 from dupq import cli
 from dupq.errors import GateError
 from dupq.job import ends
-from dupq.runs import lease, progress
+from dupq.job import lease, progress
 
 ends._PATIENCE_SECONDS = 1
 run, number, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dupq.clusters.components import components, forest, forest_of
 from dupq.clusters.identity import REASONS, canonical_questions
-from dupq.clusters.steps.make_clusters import _EDGES, figures_of
+from dupq.stages.clusters import _EDGES, figures_of
 from dupq.tables import MEMBERS
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)

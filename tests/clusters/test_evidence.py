@@ -10,20 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
 
-from dupq.clusters.evidence import (
-    ASKING,
-    CITED,
-    SELF,
-    UNLISTED,
-    Shared,
-    Words,
-    around,
-    lifts_of,
-    shared,
-    title_cosines,
-    title_leads,
-)
+from dupq.clusters.evidence import UNLISTED, Shared, Words, around, lifts_of, shared, title_cosines, title_leads
 from dupq.tables import AROUND
+from dupq.text.marks import ASKING, CITED, SELF
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)

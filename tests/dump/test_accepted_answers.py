@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dupq import storage
-from dupq.dump.steps import read_accepted_ids, write_accepted_ids
+from dupq.stages.ingest import read_accepted_ids, write_accepted_ids
 from dupq.tables import QUESTIONS
 
 IDS = st.one_of(st.integers(0, 20), st.integers(0, 2**62))

@@ -17,12 +17,12 @@ from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
-from dupq.encoders.steps import embeddings_table
 from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
 from dupq.settings.config import Settings
 from dupq.settings.sections import EncoderSettings
+from dupq.stages.embeddings import embeddings_table
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds

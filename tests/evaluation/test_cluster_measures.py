@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dupq.clusters.components import are_together
 from dupq.clusters.identity import Clustering
-from dupq.clusters.steps.make_clusters import are_together
 from dupq.evaluation.measures import calibration, partners_changed
 
 KEYS = st.integers(-(2**62), 2**62) | st.integers(0, 12)  # packed keys are large

@@ -24,11 +24,11 @@ from riddles.grammar import write_sample
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import SPLIT, Reader, SavedEncoder, encoder_at, fitness, load, read_weights, save
+from dupq.job.records import DEDUP_VERSIONS, INGEST_VERSIONS, TRAINING_VERSIONS
 from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.records import DEDUP_VERSIONS, INGEST_VERSIONS, TRAINING_VERSIONS
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
 from dupq.text.languages import normaliser_of

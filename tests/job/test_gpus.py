@@ -13,7 +13,7 @@ import torch
 from dupq.errors import ClusterError, DupqError
 from dupq.job import actors, cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus, gpus_for
-from dupq.training.steps import fit
+from dupq.stages.training import fit
 
 WITH_TWO = """
 import json, os, time

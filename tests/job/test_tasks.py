@@ -10,11 +10,10 @@ import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError
-from dupq.job import cluster, tasks
+from dupq.job import cluster, progress, tasks
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.tasks import run_tasks
-from dupq.runs import progress
-from dupq.training.steps import fit
+from dupq.stages.training import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests

@@ -10,10 +10,10 @@ from riddles.grammar import write_sample
 
 from dupq import storage
 from dupq.errors import SettingError
+from dupq.job import progress
 from dupq.pipelines.arguments import training_settings
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, from_dump
-from dupq.runs import progress
 from examples.sample.archive import SampleFiles
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")

@@ -23,11 +23,12 @@ from inline import without_ray
 from benchmarks import big_archive
 from dupq import storage
 from dupq.archive import BEGUN, question_shards
-from dupq.dump import parsing, steps
+from dupq.dump import parsing
 from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
 from dupq.job import tasks
 from dupq.pipelines import ingest as stage
 from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.stages import ingest as steps
 
 HERE = ("--ray", "none")  # what Ray does when a job is killed is in test_ingest.py
 

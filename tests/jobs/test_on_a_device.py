@@ -10,13 +10,13 @@ from dupq import storage, system
 from dupq.encoders import on_device
 from dupq.encoders.saved import read_description
 from dupq.job import cluster, gpus
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.neighbours.gpu import device_questions, search
-from dupq.neighbours.steps import search_all
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
-from dupq.runs.records import RunFiles
+from dupq.stages.search import everything
 from dupq.training import loop
 
 QUICK = ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1")
@@ -49,8 +49,8 @@ def test_a_nightly_job_answers_the_same(
     by_cpus = run("cpus", 0)
     request.getfixturevalue("device")
     searched = request.getfixturevalue("monkeypatch")
-    on_gpus, calls = search_all.search_on_gpus, []
-    searched.setattr(search_all, "search_on_gpus", lambda *arguments: calls.append(1) or on_gpus(*arguments))
+    on_gpus, calls = everything.search_on_gpus, []
+    searched.setattr(everything, "search_on_gpus", lambda *arguments: calls.append(1) or on_gpus(*arguments))
     by_device = run("device", 1)
     assert calls
     assert storage.read_json(RunFiles(by_device.uri).encoded_as)["device"] == "gpu"

@@ -20,9 +20,9 @@ import dupq
 from dupq import storage, system
 from dupq.encoders.sentence_models import DEFAULT
 from dupq.errors import DupqError
+from dupq.job.records import StageRecord
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob
-from dupq.runs.records import StageRecord
 
 SITE = "sample.stackexchange.com"
 

@@ -28,7 +28,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.job import cluster
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
-from dupq.training.steps import fit
+from dupq.stages.training import fit
 
 ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))

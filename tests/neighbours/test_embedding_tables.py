@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dupq import storage
-from dupq.encoders.steps import embeddings_table
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
+from dupq.stages.embeddings import embeddings_table
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = Sites(["a.example.com", "b.example.com"])

@@ -6,21 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.clusters.evidence import (
-    ASKER,
-    ASKING,
-    BAG,
-    CITED,
-    FORMULA,
-    NEGATION,
-    NUMBER,
-    SELF,
-    SPELLING,
-    TEMPLATE,
-    UNDATED,
-    UNSIGNED,
-    Words,
-)
+from dupq.clusters.evidence import FORMULA, Words
+from dupq.text.marks import ASKER, ASKING, BAG, CITED, NEGATION, NUMBER, SELF, SPELLING, TEMPLATE, UNDATED, UNSIGNED
 from dupq.text.questions import BUCKETS, Terms
 
 SATURATION = 1.2

@@ -10,9 +10,10 @@ import pytest
 
 from dupq import storage
 from dupq.errors import DupqError, StorageError
-from dupq.runs import inventory, progress
+from dupq.job import progress
+from dupq.job.records import Success
+from dupq.runs import inventory
 from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, prune, status, tidy
-from dupq.runs.records import Success
 from dupq.system import Written
 
 NOW = datetime.now(UTC)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dupq.runs import progress
-from dupq.runs.progress import Line, pace
+from dupq.job import progress
+from dupq.job.progress import Line, pace
 
 LOGGER = logging.getLogger("dupq.tests.live")
 

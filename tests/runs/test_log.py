@@ -9,7 +9,7 @@ import pytest
 
 from dupq import storage
 from dupq.errors import StorageError
-from dupq.runs import progress
+from dupq.job import progress
 
 LOGGER = logging.getLogger("dupq.tests.log")
 

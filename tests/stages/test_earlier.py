@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 from run_tables import write_rows
 
-from dupq import storage, text
+from dupq import storage
+from dupq.api.inputs import text
 from dupq.archive import Shard
-from dupq.job import cluster, earlier
+from dupq.job import cluster
+from dupq.job.records import RunFiles
 from dupq.job.run import Run
 from dupq.job.table import ReadWith, Shards
-from dupq.runs.records import RunFiles
 from dupq.settings.sections import TextSettings
+from dupq.stages import earlier
+from dupq.stages.texts import COLUMNS, TextTables, make_texts
 from dupq.tables import CONTENTS, QUESTION_TEXTS, QUESTIONS
-from dupq.text.steps import COLUMNS, TextTables, make_texts
 
 SHARDS = 10  # each of whose ids span those of all others
 

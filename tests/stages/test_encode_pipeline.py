@@ -15,15 +15,15 @@ import ray
 from random_bag import WORDS, saved_encoder
 
 from dupq import storage, system
-from dupq.encoders import steps
-from dupq.encoders.steps import Embedder, EncodeContext, encode_shards, gpus_to_make, pool_for
 from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.actors import Pool, run_in_actors
 from dupq.job.gpus import NO_GPUS
+from dupq.job.records import Encoding
 from dupq.job.tasks import Report
-from dupq.runs.records import Encoding
 from dupq.settings.sections import EncodeSettings
+from dupq.stages import embeddings
+from dupq.stages.embeddings import Embedder, EncodeContext, encode_shards, gpus_to_make, pool_for
 from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
@@ -34,7 +34,7 @@ WITH_GPUS = """
 import pickle, sys
 import ray
 from dupq.settings.sections import EncodeSettings
-from dupq.encoders.steps import Embedder, pool_for
+from dupq.stages.embeddings import Embedder, pool_for
 from dupq.job.actors import run_in_actors
 gpus = int(sys.argv[2])
 ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
@@ -124,7 +124,7 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
     monkeypatch.setattr(system, "GPU", system.CPU)
     for name in ("read_table", "write_table"):
         monkeypatch.setattr(storage, name, not_here)
-    monkeypatch.setattr(steps, "token_ids", not_here)
+    monkeypatch.setattr(embeddings, "token_ids", not_here)
     context = archive.to("by tasks", gpu=True)
     with recording() as written:
         counts = encode_shards(context, NAMES)
@@ -160,7 +160,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
-    report = steps.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    report = embeddings.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert list(map(storage.version, kept)) == whole
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     check_bytes(archive, context)
@@ -172,9 +172,9 @@ def test_no_actors_start_for_what_is_finished(archive: Archive, monkeypatch: pyt
     encode_shards(context, NAMES)
     monkeypatch.setattr(cluster, "widest", lambda: 1.0)
     monkeypatch.setattr(cluster, "is_in_process", lambda: False)
-    monkeypatch.setattr(steps, "run_in_actors", lambda *_: pytest.fail("actors were started"))
-    monkeypatch.setattr(steps, "run_tasks", lambda *_, **__: Report(rows_out=7))
-    assert steps.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS).rows_out == 7
+    monkeypatch.setattr(embeddings, "run_in_actors", lambda *_: pytest.fail("actors were started"))
+    monkeypatch.setattr(embeddings, "run_tasks", lambda *_, **__: Report(rows_out=7))
+    assert embeddings.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS).rows_out == 7
 
 
 @pytest.mark.ray

@@ -6,13 +6,13 @@ import pytest
 from inline import without_ray
 
 from dupq import storage
-from dupq.encoders import steps
-from dupq.encoders.steps import gpus_to_encode, gpus_to_make
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus
-from dupq.runs.records import Encoding
+from dupq.job.records import Encoding
 from dupq.settings.sections import EncodeSettings
+from dupq.stages import embeddings
+from dupq.stages.embeddings import gpus_to_encode, gpus_to_make
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
@@ -65,9 +65,9 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def in_actors(*given: object) -> None:  # they died
         taken.append(f"{given[-1][0]} actors")
 
-    monkeypatch.setattr(steps, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
-    monkeypatch.setattr(steps, "run_in_actors", in_actors)
-    monkeypatch.setattr(steps, "run_tasks", lambda *_, **__: taken.append("tasks"))
+    monkeypatch.setattr(embeddings, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
+    monkeypatch.setattr(embeddings, "run_in_actors", in_actors)
+    monkeypatch.setattr(embeddings, "run_tasks", lambda *_, **__: taken.append("tasks"))
     return taken
 
 
@@ -76,7 +76,7 @@ def encode_empty_shards(count: int, settings: EncodeSettings, folder: Path) -> N
         storage.write_table(f"{folder}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
     folders = (f"{folder}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{folder}/texts", *folders, None, f"{folder}/as.json", f"{folder}/embeddings")
-    steps.encode_texts(job, Sites(["a"]), settings, NO_GPUS)
+    embeddings.encode_texts(job, Sites(["a"]), settings, NO_GPUS)
 
 
 @pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 actors", "tasks"])])
@@ -93,7 +93,7 @@ def test_without_ray_tasks_encode_however_many_shards_there_are(
 ) -> None:
     settings = EncodeSettings(actors=actors)
     with without_ray(cpus):
-        steps.check_room_to_encode(settings, 32, f"{tmp_path}/as.json", NO_GPUS)
+        embeddings.check_room_to_encode(settings, 32, f"{tmp_path}/as.json", NO_GPUS)
         encode_empty_shards(32, settings, tmp_path)
     assert ways == ["tasks"]
 
@@ -112,14 +112,16 @@ def test_tasks_encode_many_small_shards(ways: list[str], tmp_path: Path, monkeyp
 def test_small_shards_are_encoded_together(
     counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_LARGE_SHARD", 10)
+    monkeypatch.setattr(embeddings, "_LARGE_SHARD", 10)
     shards = [str(n) for n in range(len(counts))]
-    assert ["".join(group) for group in steps._grouped(shards, counts, "word_bag")] == groups
+    assert ["".join(group) for group in embeddings._grouped(shards, counts, "word_bag")] == groups
 
 
 def test_a_slow_encoder_has_small_groups_for_all_cores() -> None:
     shards = [str(n) for n in range(46)]
-    groups = {kind: len(steps._grouped(shards, [430] * 46, kind)) for kind in ("word_bag", "sentence_transformers")}
+    groups = {
+        kind: len(embeddings._grouped(shards, [430] * 46, kind)) for kind in ("word_bag", "sentence_transformers")
+    }
     assert groups == {"word_bag": 1, "sentence_transformers": 23}  # of 860 texts: 43 seconds
 
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.generator.household import LANGUAGES, Question, write_site
-from dupq.near_duplicates.asking import TitleComparer, signs_of
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings import config
 from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
 from dupq.text.languages import bare_korean, is_stop_word, language_of, share_in, stems, stop_words
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, terms_of, texts_table
+from dupq.text.title_intent import TitleComparer, signs_of
 from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
 

@@ -20,10 +20,10 @@ from dupq.links import split_links
 from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.stages.training.fit import shown
 from dupq.training.checkpoints import Checkpoints, Epoch, best_epoch, is_over, quality
 from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
-from dupq.training.steps.fit import shown
 
 DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
 

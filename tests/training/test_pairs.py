@@ -10,12 +10,12 @@ from dupq.errors import DupqError
 from dupq.links import read_pairs, split_links
 from dupq.settings import config
 from dupq.settings.sections import TrainingSettings
+from dupq.stages.training import prepare
+from dupq.stages.training.prepare import negative_pool
 from dupq.text.keys import Sites
 from dupq.training import pairs as training_pairs
 from dupq.training.loop import epoch_examples, mine_negatives
 from dupq.training.pairs import Rankings, chosen_pairs, positives, with_random_negatives
-from dupq.training.steps import prepare
-from dupq.training.steps.prepare import negative_pool
 
 SETTINGS = TrainingSettings()
 TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions

@@ -1,0 +1,249 @@
+"""scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes; and the worklist.
+
+    members     the questions of clusters, with ids and canonical questions
+    changes     since an earlier run
+    pairs       every candidate pair, near duplicate and used link, with its evidence
+    edges       the pairs inside clusters, in partitions by cluster
+    statistics  how well its pairs hold each cluster together; all in one table: cluster_stats
+    clusters    every question, singletons too
+
+    settled     which clusters known links connect
+    likeliest   the likeliest pairs of a partition between different clusters; those of all partitions: chosen
+    titles      titles and tags of their questions
+    worklist    the table, for people to judge; and worklist.tsv, to be filled in
+
+Near duplicates are joined through their representatives. Memory: the pairs of a partition, or of some 50,000 questions
+in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for one with a known link.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage, tables
+from dupq.archive import partitions
+from dupq.clusters.components import are_together, clusters_in, with_represented
+from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
+from dupq.job.run import Run
+from dupq.job.step import Counted, as_is
+from dupq.job.table import ReadWith, Shards, Table, Whole
+from dupq.links import duplicate_links, links_table
+from dupq.runs.reader import read_metrics
+from dupq.stages.partition import Known
+from dupq.text.keys import (
+    Sites,
+    are_among,
+    are_pairs_among,
+    distinct,
+    indices_among,
+    pairs_in,
+    rekey,
+    rows_among,
+    sorted_keys,
+    without,
+)
+
+CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
+_CRITERIA = pa.schema([tables.TEXTS.field("key"), *(tables.QUESTIONS.field(name) for name in CRITERIA[1:])])
+_NEAR = ("exact", "near_duplicate")
+_LOWEST = np.iinfo(np.int64).min
+_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The decisions that clusters are made of."""
+
+    labels: Table  # LABELS of representatives
+    scored: Table  # SCORED
+    joined: Table  # JOINED_PAIRS
+    verified: Table | ReadWith  # VERIFIED, in the partitions of `scored`
+    threshold: float  # probability from which pairs joined
+
+
+class Clustered(NamedTuple):
+    """The tables that describe clusters."""
+
+    pairs: Table  # PAIRS
+    members: Table  # MEMBERS
+    clusters: Table  # CLUSTERS
+    stats: Table  # CLUSTER_STATS
+
+
+def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
+    """Make the pairs, clusters, cluster_stats and changes tables."""
+    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)
+    links, previous = known.links, known.previous
+    labels, copies = Whole(decided.labels), known.representatives
+    criteria = Whole(run.map("criteria", criteria_of, questions, labels, copies, into=_CRITERIA))
+    sources = labels, copies, criteria, links, previous, names
+    members = run.map("members", members_of, *sources, into=tables.MEMBERS, second=alone)
+    if previous is not None:
+        now = Whole(members.only("key", "id"))
+        run.map("changes", changes_since, now, previous, names, into=tables.CHANGED_CLUSTERS, publish=True)
+    linked = None
+    if links is not None:
+        linked = run.shuffle("known", links_table, links, names, into=tables.KEY_PAIRS, by="left", partitions=count)
+    joined = run.shuffle("joined", as_is, decided.joined, into=tables.JOINED_PAIRS, by="left", partitions=count)
+    owners, near, likely = Whole(members.only("key", "cluster", "id", "size")), decided.verified, decided.scored
+    pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=tables.PAIRS, publish=True)
+
+    inside = joined, near, likely.only("left", "right", "probability"), owners, decided.threshold
+    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=partitions(members.rows))
+    figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
+    stats = run.map("cluster_stats", by_cluster, Whole(figures), into=tables.CLUSTER_STATS, publish=True)
+
+    own = Whole(members.only("key", "id", "canonical", "reason", "size"))
+    inputs = texts.only("key"), own, Whole(alone), names, decided.threshold
+    clusters = run.map("clusters", clusters_of, *inputs, into=tables.CLUSTERS, publish=True)
+    run.report.rows_in, run.report.rows_out = pairs.rows, clusters.rows
+    return Clustered(pairs, members, clusters, stats)
+
+
+def members_of(
+    labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
+) -> Counted:
+    """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
+
+    Memory: about 160 bytes a question in clusters.
+    """
+    sites, solved = Sites(names), labels.sort_by("key")
+    copies = owners["key"].to_numpy(), owners["representative"].to_numpy()
+    keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
+    canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
+    ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
+    _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=tables.MEMBERS)
+    alone = pa.table([without(distinct(ids), keys)], schema=tables.KEYS)
+    return Counted(members, {"clusters": len(sizes)}, alone)
+
+
+def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, representatives: pa.Table) -> pa.Table:
+    """Return the criteria of those questions of a shard that may be in clusters."""
+    return rows_among(questions, sorted_keys([labels, representatives]), _CRITERIA)
+
+
+def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:
+    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS but the key.
+
+    An unknown value is the smallest int64.
+    """
+    rows = rows.filter(pa.array(are_among(members, rows["key"].to_numpy()))).sort_by("key")
+    accepted = rows["accepted_answer_id"].is_valid().to_numpy()
+    numbers = [rows[name].cast(pa.int64()) for name in ("score", "answer_count", "view_count")]
+    ages = pc.negate(rows["creation_date"].cast(pa.int64()))
+    scores, answers, views, ages = (column.fill_null(_LOWEST).to_numpy() for column in (*numbers, ages))
+    originals = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
+    indices, are_members = indices_among(members, originals)
+    linked = np.bincount(indices[are_members], minlength=len(members))
+    return [linked, accepted, scores, answers, views, ages]
+
+
+def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
+    """Return what became of the clusters of the earlier run at `previous` (CHANGED_CLUSTERS)."""
+    return changes(*with_earlier(members, previous, site_names))
+
+
+def with_earlier(members: pa.Table, previous: str, site_names: list[str]) -> tuple[Clustering, Clustering, Sites]:
+    """Return the clusters of MEMBERS, those of the earlier run at `previous`, and the sites of both runs."""
+    sites = Sites([*site_names, *(read_metrics(previous).get("sites") or ())])
+    keys, ids = (rekey(members[name].to_numpy(), site_names, sites.names) for name in ("key", "id"))
+    return Clustering(keys, ids), read_clusters(storage.join(previous, "clusters"), sites), sites
+
+
+def clusters_of(
+    texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
+) -> pa.Table:
+    """Return CLUSTERS of the questions of a shard; `members` are those of the archive that are in clusters."""
+    sites, keys = Sites(site_names), texts["key"].to_numpy()
+    rows, is_member = indices_among(members["key"].to_numpy(), keys)
+    own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
+    ids, canonical, sizes = (
+        pc.fill_null(own[name], default).to_numpy()
+        for name, default in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
+    )
+    is_alone, labels = pa.array(~is_member & are_among(alone["key"].to_numpy(), keys)), sites.labels(ids)
+    columns = [
+        *sites.columns(keys),
+        pc.if_else(is_alone, pc.binary_join_element_wise(labels, "~alone", ""), labels),
+        *sites.columns(canonical),
+        pa.array(canonical == keys),
+        pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
+        pa.array(sizes),
+        pa.array(np.full(len(keys), threshold, np.float32)),
+    ]
+    return pa.table(columns, schema=tables.CLUSTERS)
+
+
+def pairs_table(
+    verified: pa.Table, scored: pa.Table, joined: pa.Table, known: pa.Table | None, members: pa.Table, names: list[str]
+) -> pa.Table:
+    """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
+    joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
+    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
+    by_source = [
+        verified.append_column("probability", verified["jaccard"]),
+        scored.append_column("source", pa.array(["encoder"] * len(scored), pa.string())).append_column("rank", better),
+        joined.append_column("probability", pa.array(np.ones(len(joined), np.float32))),
+    ]
+    table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
+    table = table.sort_by([("left", "ascending"), ("right", "ascending")])
+    sites, pairs, is_known = Sites(names), pairs_in(table), pa.nulls(len(table), pa.bool_())
+    if known is not None:
+        listed = pa.array(are_pairs_among(pairs_in(known), pairs))
+        is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())
+    are_joined = pa.array(are_together(pairs, members))
+    evidence = [table[field.name] for field in _EVIDENCE]
+    columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1]), *evidence, are_joined, is_known]
+    rows = pa.table(columns, schema=tables.PAIRS)
+    is_near = pc.is_in(rows["source"], pa.array(_NEAR))
+    return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
+
+
+_EDGES = pa.schema(
+    [pa.field("cluster", pa.int64(), False), *tables.KEY_PAIRS, pa.field("probability", pa.float64(), False)]
+)
+_FIGURES = pa.schema([_EDGES.field("cluster"), *tables.CLUSTER_STATS])
+
+
+def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
+    """Return the pairs of a partition inside clusters, each once; a link counts before its own probability."""
+    scored = scored.filter(pc.greater_equal(scored["probability"], pa.scalar(threshold, pa.float32())))
+    pairs = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
+    p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
+    edges, first = np.unique(pairs, axis=0, return_index=True)
+    ends = clusters_in(edges, members).T
+    inside = (ends[0] == ends[1]) & are_among(members["key"].to_numpy(), edges[:, 0])
+    return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
+
+
+def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
+    """Return the statistics of a partition's clusters, in any order of the edges. Memory: about 1 kB an edge."""
+    import networkx as nx  # importing it takes .2 s, and no other task needs it
+
+    edges = edges.sort_by([("left", "ascending"), ("right", "ascending")])  # in which probabilities are summed up
+    figures = [("probability", "count"), ("probability", "min"), ("probability", "mean")]
+    grouped = edges.group_by("cluster", use_threads=False).aggregate(figures).sort_by("cluster")
+    clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
+    bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
+    bridge_counts = np.bincount(np.searchsorted(clusters, clusters_in(bridges, members)), minlength=len(clusters))
+    first = members.take(
+        pa.array(np.searchsorted(members["key"].to_numpy(), clusters))
+    )  # a cluster is named by its smallest member
+    ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
+    columns = clusters, ids, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts, means
+    return pa.table([*columns], schema=_FIGURES)
+
+
+def by_cluster(figures: pa.Table) -> pa.Table:
+    """Return CLUSTER_STATS of all partitions."""
+    return figures.sort_by("cluster").select(tables.CLUSTER_STATS.names)
+
+
+# The worklist: the likeliest pairs between different clusters, for people to judge.
+#
+# Where people linked or judged a pair, no pair of the same two clusters is listed.

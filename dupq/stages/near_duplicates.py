@@ -1,0 +1,251 @@
+"""Steps: texts → exact copies, verified near duplicates, and the questions that represent others.
+
+    hashes           of the contents of questions
+    exact            copies, which have the same hash: a star of pairs per content
+    bands            keys of the MinHash signatures of all texts that are not copies
+    candidates       pairs in one bucket of a band
+    sets             the shingles of candidates' texts, for the partitions of pairs that compare them
+    boilerplate      shingles of many titles' texts
+    verified         copies, and candidates that are alike and whose titles ask the same
+    representatives  components of the verified pairs; if verdicts forbid one, it is joined again, pair by pair
+
+Copies are found first, so that a text with a thousand copies makes no bucket of a thousand. A pair that is not verified
+is dropped before questions are joined, so that no chain of candidates makes a cluster. Both questions go on to the
+encoder, like any others.
+
+A task takes a shard of texts, a partition of hashes or band keys, or a partition of pairs by their left key.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.clusters.components import components, forest, joinable, represented
+from dupq.job.run import Run
+from dupq.job.step import Counted
+from dupq.job.table import Each, Shuffled, Table, Whole, in_batches, one_batch
+from dupq.job.tasks import CAP
+from dupq.near_duplicates import pairing
+from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
+from dupq.near_duplicates.shingles import compared
+from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
+from dupq.stages.texts import TextTables, find_repeated
+from dupq.tables import (
+    BAND_KEYS,
+    KEY_PAIRS,
+    KEYS,
+    REPRESENTATIVES,
+    SHINGLE_SETS,
+    SHINGLES,
+    TEXT_HASHES,
+    TITLED_SHINGLES,
+    VERIFIED,
+    signatures,
+)
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pairs_in
+from dupq.text.questions import rare_words
+from dupq.text.title_intent import TitleComparer
+
+_HASHES_PER_TASK = 1_000_000  # 24 bytes each, as band keys
+_BAND_KEYS_PER_TASK = 2_000_000
+_TEXTS_AT_ONCE = 8_192
+_OVERSIZED = f"{CAP}buckets over {pairing.LIMIT} questions"
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
+_INT32 = pa.int32()
+_CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
+
+
+def make_signatures(
+    run: Run,
+    texts: TextTables,
+    questions: int,
+    settings: NearDuplicateSettings,
+    sites: Sites,
+    partitions: int,
+    groups: tuple[int, ...] = (),
+) -> tuple[Shuffled, Shuffled]:
+    """Find exact copies, and sign all other texts: KEY_PAIRS in so many `partitions`, and BAND_KEYS by bucket.
+
+    `groups` are those of the sites (`groups_of`). Raises DupqError for a question that appears twice.
+    """
+    find_repeated(run, texts.texts, sites)
+    hash_tasks = max(1, -(-questions // _HASHES_PER_TASK))
+    band_tasks = max(1, -(-questions * bands_of(settings)[0] // _BAND_KEYS_PER_TASK))
+    contents = texts.texts.only("key", "text"), texts.contents.only("high", "low")
+    hashes = run.shuffle("hashes", hashes_of, *contents, groups, into=TEXT_HASHES, by="high", partitions=hash_tasks)
+    copied = run.table("copies", KEYS, hash_tasks)
+    exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
+    signed = run.table("signatures", signatures(settings.permutations), texts.texts.partitions, keep=True)
+    inputs = texts.texts, Whole(copied), settings, sites.names, groups
+    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, by="bucket", partitions=band_tasks, second=signed)
+    run.report.rows_in = run.report.rows_out = questions
+    return exact, bands
+
+
+def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, ...]:
+    """Return a group for each site: questions of different groups are not compared, and no one represents both."""
+    if settings.scope == "site":
+        return tuple(range(len(sites)))
+    return tuple(int(site in settings.sites) for site in sites) if settings.sites else ()
+
+
+def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:
+    """Return hashes (uint64, (…, n)) such that questions (int64 keys, (n,)) of different groups share none."""
+    return hashes ^ (np.array(groups, np.uint64)[keys >> ID_BITS] * _MIXER) if groups else hashes
+
+
+def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ()) -> pa.Table:
+    """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
+    high, low = (contents[half].to_numpy().view(np.uint64) for half in ("high", "low"))
+    columns = [high, _by_group(low, texts["key"].to_numpy(), groups), texts["key"]]
+    return pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
+
+
+def copies_of(hashes: pa.Table) -> Counted:
+    """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
+    rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
+    keys = hashes["key"].to_numpy()
+    pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
+    return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
+
+
+def sign(
+    texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
+) -> Counted:
+    """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
+    others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
+    values = [np.zeros((0, settings.permutations), np.uint32)]
+    for batch in texts.to_batches(_TEXTS_AT_ONCE):
+        is_copied = are_among(others, batch["key"].to_numpy())
+        signed = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
+        keys.append(signed["key"].to_numpy())
+        values.append(text_signatures(compared(signed["title"], signed["text"]), settings))
+    members, every = np.concatenate(keys), np.concatenate(values)
+    buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
+    orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
+    table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)
+    second = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
+    return Counted(table, second=second)
+
+
+def find_near_duplicates(
+    run: Run,
+    texts: TextTables,
+    questions: int,
+    signed: tuple[Shuffled, Shuffled],
+    rarities: Table,
+    settings: NearDuplicateSettings,
+    language: str,
+    apart: np.ndarray = _NO_PAIRS,
+) -> tuple[Table, Table]:
+    """Return the verified pairs (VERIFIED, by the left key) and the representatives (REPRESENTATIVES, one partition).
+
+    The texts are in `language`; `signed` is from `make_signatures`. Every pair has a Jaccard coefficient of at least
+    the threshold, and titles that ask the same. No question represents both of a pair `apart` (int64 keys, (m, 2)).
+    """
+    exact, bands = signed[0], in_batches(signed[1])
+    partitions, shards = exact.partitions, texts.texts.partitions
+    candidates = run.shuffle("candidates", candidates_of, bands, into=_CANDIDATES, by="left", partitions=partitions)
+    keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="shard", partitions=shards)
+    titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
+    inputs = texts.texts, texts.contents.only("signs"), keys, settings.shingle_size
+    sets = run.shuffle("sets", sets_of, *inputs, into=SHINGLE_SETS, partitions=partitions, keys=keys, second=titled)
+    common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
+    forests = run.table("forests", KEY_PAIRS, partitions)
+    tables = candidates, exact, in_batches(sets), Whole(common), Whole(rarities)
+    rest = questions, language, settings
+    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, second=forests, keep=True)
+    joined = Each(forests), Each(verified), apart
+    representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
+    run.report.rows_in, run.report.rows_out = questions, verified.rows
+    return verified, representatives
+
+
+def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
+    """Return the distinct candidate pairs of a partition of BAND_KEYS, with the shards of both questions.
+
+    There is a batch per shard.
+    """
+    batches = list(bands)
+    shards = np.repeat(np.arange(len(batches), dtype=np.int32), [len(batch) for batch in batches])
+    buckets, orders, members = (column.to_numpy() for column in pa.Table.from_batches(batches, BAND_KEYS).columns)
+    rows, oversized = pairing.bucket_pairs(buckets, orders, members)
+    pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
+    distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
+    return Counted(distinct_rows, {_OVERSIZED: oversized})
+
+
+def questions_of(candidates: pa.Table) -> pa.Table:
+    """Return the distinct questions of candidate pairs (KEYS), and the shard of each."""
+    ends = (np.concatenate([candidates[f"{name}{side}"] for side in ("left", "right")]) for name in ("", "shard_"))
+    keys, shards = distinct_pairs(np.stack([*ends], axis=1)).T
+    return pa.table([keys, shards], names=[*KEYS.names, "shard"])
+
+
+def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> Counted:
+    """Return SHINGLE_SETS of the texts of some questions (KEYS); the second table has their TITLED_SHINGLES.
+
+    `contents` are of the same questions as `texts`.
+    """
+    rows = texts.append_column("signs", contents["signs"])
+    is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
+    batch = one_batch(rows.filter(pa.array(is_wanted)))
+    table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
+    return Counted(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
+
+
+def boilerplate_of(titled: pa.Table, most: int) -> Counted:
+    """Return the shingles that have more than `most` titles (SHINGLES); `titled` has all titles of each."""
+    shingles = pairing.boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
+    return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
+
+
+def verify(
+    candidates: pa.Table,
+    exact: pa.Table,
+    sets: Iterable[pa.RecordBatch],
+    common: pa.Table,
+    rarities: pa.Table,
+    questions: int,
+    language: str,
+    settings: NearDuplicateSettings,
+) -> Counted:
+    """Return VERIFIED: exact copies, and the candidates that are alike and ask the same; the second table is a forest.
+
+    `sets` are SHINGLE_SETS of the candidates, `common` is boilerplate (SHINGLES), `rarities` are of an archive of so
+    many `questions`.
+    """
+    pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
+    comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
+    shingles = np.sort(common["shingle"].to_numpy())
+    coefficients, asks_same = pairing.compare(pairs, sets, shingles, comparer, settings.threshold)
+    alike, near = int((coefficients >= settings.threshold).sum()), pairs[asks_same]
+    counts = {
+        "candidates under the threshold": len(pairs) - alike,
+        "near duplicates whose titles ask something else": alike - len(near),
+    }
+    edges = forest(np.concatenate([copied, near]))
+    verified = pairing.verified_pairs(copied, near, coefficients[asks_same])
+    return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
+
+
+def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table], apart: np.ndarray) -> pa.Table:
+    """Return REPRESENTATIVES: the smallest key of each component of verified pairs, which have these `forests`.
+
+    A component with both of a pair `apart` (int64 keys, (m, 2)) is joined again without it, the most alike pairs first.
+    """
+    edges = np.concatenate([_NO_PAIRS, *map(pairs_in, forests)])
+    members, smallest = components(edges)
+    owners = represented(apart, members, smallest)
+    split = members[np.isin(smallest, owners[owners[:, 0] == owners[:, 1], 0])]
+    if len(split):
+        rest = edges[~are_among(split, edges[:, 0])]
+        inside = (table.filter(pa.array(are_among(split, table["left"].to_numpy()))) for table in verified)
+        order = [("jaccard", "descending"), ("left", "ascending"), ("right", "ascending")]
+        pairs = pairs_in(pa.concat_tables(inside).sort_by(order))
+        members, smallest = components(np.concatenate([rest, pairs[joinable(pairs, apart)]]))
+    return pa.table([members, smallest], schema=REPRESENTATIVES)

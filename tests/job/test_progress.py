@@ -1,0 +1,111 @@
+"""progress.json: what it tells, and when it is written."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dupq import storage
+from dupq.errors import StorageError
+from dupq.job import progress
+from dupq.job.progress import ALIVE, is_alive, of_stage, read_progress
+
+
+def progress_of(run: Path) -> progress.Progress:
+    current = read_progress(str(run))
+    assert current is not None
+    return current
+
+
+def test_the_first_stage_is_told_when_it_begins(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {"previous": "/runs/7"}):
+        current = progress_of(tmp_path)
+    assert (current["state"], current["stage"], current["total"]) == ("running", "texts", 0)
+    assert current["inputs"] == {"previous": "/runs/7"}
+
+
+def test_pieces_are_told_while_a_stage_works_and_hardly_ever_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = threading.Semaphore(0)
+    write = progress._write
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr(progress, "_write", lambda: (write(), written.release()))
+    with of_stage(str(tmp_path), "encode", {}):
+        for done in range(1_000):
+            progress.tell("encode", done + 1, 2_000)
+        for _ in range(3):  # that of the beginning, one that may have begun before, and one after
+            assert written.acquire(timeout=30)
+        current = progress_of(tmp_path)
+    assert (current["step"], current["done"], current["total"]) == ("encode", 1_000, 2_000)
+
+
+def test_a_stage_that_fails_is_told_and_one_that_goes_on_afterwards_too(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="broken"), of_stage(str(tmp_path), "encode", {}):
+        raise ValueError("broken")
+    assert progress_of(tmp_path)["state"] == "failed"
+    with of_stage(str(tmp_path), "encode", {}):
+        pass
+    assert progress_of(tmp_path)["state"] == "running"
+    progress.end(str(tmp_path), "finished")
+    assert progress_of(tmp_path)["state"] == "finished"
+
+
+def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+    progress.end(str(tmp_path), "finished")
+    before = (tmp_path / "progress.json").read_bytes()
+    progress.tell("encode", 1, 2)
+    progress.end(str(tmp_path), "failed")
+    progress.end(progress.current.uri, "failed")
+    assert (tmp_path / "progress.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"state": 1}', "no JSON"])
+def test_a_file_that_is_no_progress_tells_nothing(content: str, tmp_path: Path) -> None:
+    (tmp_path / "progress.json").write_text(content)
+    assert read_progress(str(tmp_path)) is None
+    assert read_progress(f"{tmp_path}/nowhere") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"updated": "x"},
+        {"since": "2026-01-01T00:00:00"},
+        {"updated": 7},
+        {"total": "7"},
+        {"inputs": []},
+        {"stage": None},
+    ],
+)
+def test_progress_with_an_entry_that_is_none_tells_nothing(change: dict[str, object], tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+    storage.write_json(f"{tmp_path}/progress.json", {**progress_of(tmp_path), **change})
+    assert read_progress(str(tmp_path)) is None
+
+
+def test_progress_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+
+    def refuse(uri: str) -> bytes:
+        raise StorageError(f"{uri}: no right to read it")
+
+    monkeypatch.setattr(storage, "read_bytes", refuse)
+    with pytest.raises(StorageError, match=r"progress\.json: no right"):
+        read_progress(str(tmp_path))
+
+
+def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        current = progress_of(tmp_path)
+        seen = datetime.fromisoformat(current["updated"])
+        assert is_alive(current, datetime.now(UTC))
+        assert not is_alive(current, seen + ALIVE)
+        assert is_alive(current, seen - timedelta(minutes=1))  # of a clock that is behind
+    progress.end(str(tmp_path), "failed")
+    assert not is_alive(progress_of(tmp_path), datetime.now(UTC))

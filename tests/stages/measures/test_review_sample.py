@@ -1,0 +1,325 @@
+"""The sample of pairs to be judged, made of a run's pairs table, and what is read of a filled-in sheet."""
+
+import shutil
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from run_tables import key_of, question_row, table, write_rows
+
+from dupq import storage
+from dupq.archive import Shard, question_shards
+from dupq.errors import DupqError
+from dupq.evaluation import sampling, verdicts
+from dupq.evaluation.sampling import Judged, read_verdicts
+from dupq.job.run import Run
+from dupq.job.table import Shards, Table
+from dupq.job.tasks import Report
+from dupq.runs.queries import estimated
+from dupq.stages.measures.review import draw_review
+from dupq.tables import PAIRS, QUESTIONS, REVIEW
+from dupq.text.keys import ID_BITS, Sites, pairs_in
+
+pytestmark = pytest.mark.usefixtures("quick")  # tasks in this process
+A, B, ELSEWHERE = "a.example.com", "b.example.com", "c.example.com"
+QUESTIONS_OF_SITE = 25
+SIZE = 40
+RUN = "0123456789abcdef"
+SITES = Sites([A, B])
+
+Row = dict[str, Any]
+
+
+def title_of(site: str, number: int) -> str:
+    return f"Title {number}\tof\n {site}"
+
+
+def pairs() -> list[Row]:
+    """Every pair of the encoder with a probability of its own, and near duplicates, which nobody judges."""
+    random = np.random.default_rng(4)
+    questions = [(site, number) for site in (A, B) for number in range(1, QUESTIONS_OF_SITE + 1)]
+    rows = []
+    for place, (left, right) in enumerate(combinations(questions, 2)):
+        p = float(np.float32(random.beta(0.3, 0.5)))
+        source = "near_duplicate" if place % 50 == 0 else "encoder"
+        row = dict(zip(PAIRS.names[:4], (*left, *right), strict=True))
+        rows.append({**row, "source": source, "probability": p, "joined": p > 0.7})
+    return rows
+
+
+class Made(NamedTuple):
+    """A sample and its sheet, in the folder of a run."""
+
+    report: Report
+    run: Path
+    parts: int
+
+    @property
+    def output(self) -> Path:
+        return self.run / "review.parquet"
+
+    @property
+    def sheet_file(self) -> Path:
+        return self.run / "review.tsv"
+
+    @property
+    def rows(self) -> pa.Table:
+        return storage.read_table(str(self.output), REVIEW)
+
+    @property
+    def sheet(self) -> str:
+        return self.sheet_file.read_text()
+
+    @property
+    def lines(self) -> list[Row]:
+        header, *lines = (line.split("\t") for line in self.sheet.splitlines())
+        return [dict(zip(header, line, strict=True)) for line in lines]
+
+    def again(self) -> None:
+        drawn(self.run, self.parts, SIZE)
+
+
+def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
+    """The sample of pairs that lie in these files."""
+    table(f"{run}/pairs", PAIRS, *files)
+    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(SITES.names, QUESTIONS_OF_SITE)})
+    return Made(drawn(run, len(files), size), run, len(files))
+
+
+def drawn(run: Path, parts: int, size: int) -> Report:
+    steps = Run(str(run), "review")
+    titled = Shards(tuple(shards(run.parent)), tuple(SITES.names), ("question_id", "title", "tags"))
+    draw_review(steps, Table(f"{run}/pairs", PAIRS, parts), titled, SITES, size, RUN)
+    return steps.report
+
+
+def shards(folder: Path) -> list[Shard]:
+    for site in (A, B):
+        rows = [question_row(n, title=title_of(site, n)) for n in range(1, QUESTIONS_OF_SITE + 1)]
+        for half in (0, 1):
+            write_rows(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
+    return question_shards(f"{folder}/questions")[0]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return make(tmp_path / RUN, [pairs()])
+
+
+def filled(made: Made, verdict: Callable[[Row], str]) -> str:
+    """The sheet as people give it back."""
+    header = made.lines[0].keys()
+    lines = [{**line, "verdict": verdict(line)} for line in made.lines]
+    return "\n".join("\t".join(some) for some in [header, *(line.values() for line in lines)]) + "\n"
+
+
+def written(folder: Path, text: str | bytes) -> str:
+    uri = folder / "judged.tsv"
+    uri.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(uri)
+
+
+def test_a_sample_is_of_the_encoders_pairs_each_with_the_weight_of_its_stratum(made: Made) -> None:
+    rows, encoders = made.rows, {}
+    for row in pairs():
+        if row["source"] == "encoder":
+            ends = (key_of(SITES, (row[f"site_{side}"], row[f"question_id_{side}"])) for side in ("left", "right"))
+            encoders[tuple(ends)] = row
+    assert made.report.rows_out == len(rows) == SIZE
+    assert made.report.rows_in == len(encoders)
+    drawn = [encoders[pair] for pair in map(tuple, pairs_in(rows).tolist())]
+    assert [row["joined"] for row in drawn] == rows["joined"].to_pylist()
+    assert set(rows["joined"].to_pylist()) == {True, False}
+    strata = np.unique(rows["stratum"], return_index=True)[1]
+    assert rows["pairs"].to_numpy()[strata].sum() == len(encoders)
+    assert rows["drawn"].to_numpy()[strata].sum() == SIZE
+
+
+@pytest.mark.parametrize("spread", ["reversed", "three", "one by one", "with empty files"])
+def test_the_sample_does_not_depend_on_how_pairs_are_spread_over_files(spread: str, made: Made, tmp_path: Path) -> None:
+    rows = pairs()
+    files = {
+        "reversed": [rows[::-1]],
+        "three": [rows[::3], rows[1::3], rows[2::3]],
+        "one by one": [rows[:1], rows[1:2], rows[2:]],
+        "with empty files": [[], rows[700:], [], rows[:700], []],
+    }[spread]
+    other = make(tmp_path / "other", files)
+    assert other.output.read_bytes() == made.output.read_bytes()
+    assert other.sheet == made.sheet
+
+
+def test_a_second_attempt_writes_the_same_sample(made: Made) -> None:
+    first = made.output.read_bytes(), made.sheet
+    made.output.unlink()
+    made.sheet_file.unlink()
+    made.again()
+    assert (made.output.read_bytes(), made.sheet) == first
+
+
+@pytest.mark.parametrize("lost", ["output", "work"])
+def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(lost: str, made: Made) -> None:
+    """Also saved by a spreadsheet in another encoding."""
+    text, first = filled(made, by_parity), made.output.read_bytes()
+    for sheet in (text.encode(), text.encode("utf-16")):
+        made.sheet_file.write_bytes(sheet)
+        if lost == "work":
+            shutil.rmtree(made.run / "work")
+        made.output.unlink()
+        made.again()
+        assert (made.sheet_file.read_bytes(), made.output.read_bytes()) == (sheet, first)
+
+
+def test_a_sheet_outlives_that_no_pair_is_left(made: Made) -> None:
+    shutil.rmtree(made.run / "work")
+    table(f"{made.run}/pairs", PAIRS, [])
+    sheet = made.sheet
+    made.again()
+    assert made.sheet == sheet
+
+
+def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(made: Made) -> None:
+    rows, lines = made.rows, made.lines
+    assert len(lines) == SIZE
+    for line in lines:
+        for side in ("left", "right"):
+            title = title_of(line[f"site_{side}"], int(line[f"question_id_{side}"]))
+            assert line[f"title_{side}"] == " ".join(title.split())
+        assert line["run_id"] == RUN
+        assert line["verdict"] == ""
+    labels = {(SITES.label(row["left"]), SITES.label(row["right"])): row["stratum"] for row in rows.to_pylist()}
+    strata = [
+        labels[f"{n['site_left']}/{n['question_id_left']}", f"{n['site_right']}/{n['question_id_right']}"]
+        for n in lines
+    ]
+    assert sorted(strata) == sorted(rows["stratum"].to_pylist())
+    begins = [strata[start : start + len(set(strata))] for start in (0, len(set(strata)))]
+    assert all(sorted(begin) == sorted(set(strata)) for begin in begins)  # a pair of each in turn
+    assert begins[0] != begins[1]  # in an order that tells nothing
+
+
+def test_a_sheet_that_is_not_filled_in_has_no_verdicts_and_a_filled_one_has_them(made: Made) -> None:
+    assert verdicts.parse_verdicts(made.sheet, "sheet") == []
+    given = verdicts.parse_verdicts(filled(made, lambda line: "same"), "sheet")
+    assert len(given) == SIZE
+    assert {row.verdict for row in given} == {"same"}
+    keys = [[key_of(SITES, question) for question in (row[:2], row[2:4])] for row in given]
+    assert sorted(keys) == sorted(pairs_in(made.rows).tolist())
+
+
+@pytest.mark.parametrize("size", [1, 10, 5_000])
+def test_a_sample_has_as_many_pairs_as_are_wanted_and_there(size: int, tmp_path: Path) -> None:
+    few = [row for row in pairs() if row["source"] == "encoder"][:60]
+    assert make(tmp_path / RUN, [few], size).report.rows_out == {1: 4, 10: 10, 5_000: 60}[size]
+
+
+def test_without_pairs_of_the_encoder_the_sheet_has_no_lines(tmp_path: Path) -> None:
+    made = make(tmp_path / RUN, [[row for row in pairs() if row["source"] != "encoder"][:5], []])
+    assert made.report.rows_out == 0
+    assert made.sheet.splitlines() == ["\t".join(verdicts.COLUMNS)]
+    assert not made.output.exists()
+
+
+def by_parity(line: Row) -> str:
+    """What a person might say, whatever the pair."""
+    return "unsure" if line["question_id_left"] == "1" else ("same", "different")[int(line["question_id_right"]) % 2]
+
+
+def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(made: Made, tmp_path: Path) -> None:
+    sheet = filled(made, by_parity)
+    found = estimated(written(tmp_path, sheet), str(tmp_path))
+    given = verdicts.parse_verdicts(sheet, "")
+    ends = [[key_of(SITES, row[at : at + 2]) for at in (0, 2)] for row in given]
+    codes = np.array([verdicts.VERDICTS[row.verdict] for row in given], np.int8)
+    on_rows, elsewhere = sampling.verdicts_of(made.rows, Judged(np.array(ends), codes))
+    expected = sampling.estimate(made.rows, on_rows)
+    assert elsewhere == 0
+    assert found == {
+        "run_id": RUN,
+        "precision": expected.precision._asdict(),
+        "recall": expected.recall._asdict(),
+        "duplicates": expected.duplicates._asdict(),
+        "judged": sum(row.verdict != "unsure" for row in given),
+        "unsure": sum(row.verdict == "unsure" for row in given),
+        "on_other_pairs": 0,
+    }
+    assert found["unsure"] > 0
+
+
+def test_verdicts_on_pairs_that_the_run_did_not_draw_are_counted(made: Made, tmp_path: Path) -> None:
+    columns = len(made.lines[0])
+    drawn = {tuple(pair) for pair in pairs_in(made.rows).tolist()}
+    other = next(n for n in range(2, QUESTIONS_OF_SITE) if (1, n) not in drawn)
+    more = "\t".join([A, "1", A, str(other), "same", *[""] * (columns - 5)])
+    found = estimated(written(tmp_path, filled(made, by_parity) + more), str(tmp_path))
+    assert found["on_other_pairs"] == 1
+
+
+def test_without_verdicts_nothing_is_estimated(made: Made, tmp_path: Path) -> None:
+    found = estimated(written(tmp_path, made.sheet), str(tmp_path))
+    assert found == {
+        "run_id": RUN,
+        **dict.fromkeys(("precision", "recall", "duplicates")),
+        **dict.fromkeys(("judged", "unsure", "on_other_pairs"), 0),
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sheet: sheet.replace(RUN, "ffff"),  # a run that is not there
+        lambda sheet: sheet.replace(RUN, ""),
+        lambda sheet: sheet.replace(RUN, f"../{RUN}"),
+        lambda sheet: sheet.replace("run_id", "note"),
+        lambda sheet: sheet.splitlines()[0],
+        lambda sheet: "",
+    ],
+)
+def test_a_sheet_of_no_run_or_of_one_that_is_not_there_is_no_estimate(
+    change: Callable[[str], str], made: Made, tmp_path: Path
+) -> None:
+    assert estimated(written(tmp_path, change(filled(made, by_parity))), str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("change", [lambda sheet: "\ufeff" + sheet, lambda sheet: sheet.replace("\n", "\r\n")])
+def test_a_sheet_that_a_spreadsheet_saved_names_its_run_all_the_same(
+    change: Callable[[str], str], made: Made, tmp_path: Path
+) -> None:
+    sheet = filled(made, by_parity)
+    one = estimated(written(tmp_path, sheet), str(tmp_path))
+    assert estimated(written(tmp_path, change(sheet)), str(tmp_path)) == one is not None
+
+
+def verdict_file(*rows: tuple[str, int, str, int, str]) -> str:
+    return verdicts.format_verdicts([verdicts.Verdict(*row) for row in rows])
+
+
+def test_verdicts_are_read_as_keys_and_those_of_other_sites_left_out(tmp_path: Path) -> None:
+    given = verdict_file(
+        (A, 3, A, 1, "same"), (B, 2, A, 9, "different"), (A, 1, ELSEWHERE, 2, "same"), (B, 1, B, 2, "unsure"),
+        (ELSEWHERE, 1, ELSEWHERE, 2, "different"), (B, 4, B, 5, ""),
+    )  # fmt: skip
+    found, of_b = read_verdicts(written(tmp_path, given), SITES), 1 << ID_BITS
+    assert found.pairs.tolist() == [[1, 3], [9, of_b | 2], [of_b | 1, of_b | 2]]
+    assert found.verdicts.tolist() == [verdicts.SAME, verdicts.DIFFERENT, verdicts.UNSURE]
+
+
+def test_without_a_file_there_are_no_verdicts(tmp_path: Path) -> None:
+    for found in (read_verdicts(None, SITES), read_verdicts(written(tmp_path, verdict_file()), SITES)):
+        assert (found.pairs.shape, len(found.verdicts)) == ((0, 2), 0)
+        assert found.pairs.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(b"\x89PNG\r\n\x1a\n\x00", "not a text in UTF-8"), (b"PK\x03\x04\x00\x00", "no column"), (b"", "no column")],
+)
+def test_a_file_that_is_no_text_or_no_sheet_is_refused(content: bytes, named: str, tmp_path: Path) -> None:
+    uri = written(tmp_path, content)
+    with pytest.raises(DupqError, match=named) as caught:
+        read_verdicts(uri, SITES)
+    assert uri in str(caught.value)

@@ -1,0 +1,323 @@
+"""From the partition to the tables that people read: stable ids, changes, and used links."""
+
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from run_tables import Question, by_home, key_of, on, question_row, scored_pairs, table, write_rows
+
+from dupq import storage
+from dupq.archive import Shard
+from dupq.clusters import identity
+from dupq.evaluation.sampling import read_verdicts
+from dupq.job.run import Run
+from dupq.job.table import Each, Shards, Table, Whole
+from dupq.stages.clusters import CRITERIA, Decided, make_clusters
+from dupq.stages.clusters import make_clusters as stage
+from dupq.stages.measures.of_run import changed_since
+from dupq.stages.partition import Known, constrained_pairs
+from dupq.tables import (
+    CHANGED_CLUSTERS,
+    CLUSTER_STATS,
+    CLUSTERS,
+    JOINED_PAIRS,
+    LABELS,
+    LINKS,
+    PAIRS,
+    QUESTIONS,
+    REPRESENTATIVES,
+    TEXTS,
+    VERIFIED,
+)
+from dupq.text.keys import Sites
+
+A, B, C = "a.example.com", "b.example.com", "c.example.com"
+PARTS, THRESHOLD = 2, 0.7
+
+Groups = list[list[Question]]
+
+
+class Night(NamedTuple):
+    """The questions of an archive, the clusters of representatives, and copies by their representative."""
+
+    questions: list[Question]
+    groups: Groups
+    copies: dict[Question, Question] = {}  # noqa: RUF012
+
+
+class Tables(NamedTuple):
+    clusters: list[dict[str, Any]]
+    stats: dict[str, dict[str, Any]]
+    changes: list[tuple]
+    pairs: list[dict[str, Any]]
+
+    def groups(self) -> dict[str, set[Question]]:
+        found = defaultdict(set)
+        for row in self.clusters:
+            found[row["cluster_id"]].add((row["site"], row["question_id"]))
+        return dict(found)
+
+    def ids(self) -> dict[str, set[Question]]:
+        return {name: group for name, group in self.groups().items() if len(group) > 1}
+
+
+def make(night: Night, folder: Path, previous: Path | None = None, parts: int = PARTS) -> Tables:
+    """Write what the stage reads, and read what it writes."""
+    sites, run = Sites([site for site, _ in night.questions]), str(folder)
+    shards = []
+    for site in sites.names:
+        own = [number for name, number in night.questions if name == site]
+        for half in (own[::2], own[1::2]):
+            shards.append(write_shard(run, len(shards), site, sorted(half), sites))
+    steps, names = Run(run, "clusters"), tuple(sites.names)
+    decided, copies = written(run, night, sites, parts)
+    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(sites.names, 0)})
+    texts = Table(f"{run}/texts", TEXTS, len(shards))
+    known = Known(
+        sites,
+        None,
+        True,
+        read_verdicts(None, sites),
+        Whole(representatives(run, copies)),
+        {},
+        previous and str(previous),
+    )
+    make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, CRITERIA))
+    changed = rows_below(f"{run}/changes", CHANGED_CLUSTERS) if previous else []
+    return Tables(
+        rows_below(f"{run}/clusters", CLUSTERS),
+        {row["cluster_id"]: row for row in rows_below(f"{run}/cluster_stats", CLUSTER_STATS)},
+        [tuple(row.values()) for row in changed],
+        rows_below(f"{run}/pairs", PAIRS),
+    )
+
+
+def rows_below(folder: str, schema: pa.Schema) -> list[dict[str, Any]]:
+    tables = [storage.read_table(file.uri, schema) for file in storage.list_files(folder, ".parquet")]
+    return pa.concat_tables(tables).to_pylist()
+
+
+def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) -> Shard:
+    shard = Shard(number, f"{run}/questions/site={site}/part-{number}.parquet", site)
+    write_rows(shard.uri, [question_row(one, score=-one) for one in ids], QUESTIONS)
+    texts = [{"key": key_of(sites, (site, one)), "title": "", "text": ""} for one in ids]
+    write_rows(f"{run}/texts/{shard.file}", texts, TEXTS)
+    return shard
+
+
+def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, dict[int, int]]:
+    """Score each pair of questions of a group and verify each copy; return the copies by key too."""
+    groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
+    copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
+    rows = [{"key": key, "cluster": group[0]} for group in groups for key in group]
+    labels = table(f"{run}/labels", LABELS, rows[::2], rows[1::2])
+    pairs = [pair for group in groups for pair in combinations(group, 2)]
+    scored = scored_pairs(f"{run}/scored", {(a, b): 0.7 + (a * 7 + b) % 13 / 50 for a, b in pairs}, parts)
+    verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
+    near = table(f"{run}/verified", VERIFIED, *by_home(verified, "left", parts))
+    joined = table(f"{run}/joined", JOINED_PAIRS, [])
+    return Decided(labels, scored, joined, near, THRESHOLD), copies
+
+
+def representatives(run: str, copies: dict[int, int]) -> Table:
+    """`copies` maps keys to their representatives."""
+    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
+    return table(f"{run}/near", REPRESENTATIVES, [{"key": key, "representative": other} for key, other in stand])
+
+
+def questions(*sites: str, count: int = 12) -> list[Question]:
+    return [(site, number) for site in sites for number in range(1, count + 1)]
+
+
+def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: Path) -> None:
+    night = Night(questions(A, B), [on(A, 3, 2, 7), [(A, 9), (B, 1)], on(B, 5)], {(B, 4): (B, 1), (A, 12): (A, 11)})
+    found = make(night, tmp_path)
+    assert sorted((row["site"], row["question_id"]) for row in found.clusters) == sorted(night.questions)
+    assert found.ids() == {
+        f"{A}/2": {*on(A, 2, 3, 7)},
+        f"{A}/9": {(A, 9), (B, 1), (B, 4)},
+        f"{A}/11": {*on(A, 11, 12)},
+    }
+    for row in found.clusters:
+        group = found.groups()[row["cluster_id"]]
+        best = max(group, key=lambda question: (-question[1], question[0] == A))
+        assert row["cluster_size"] == len(group)
+        assert (row["canonical_site"], row["canonical_id"]) in {one for one in group if one[1] == best[1]}
+        assert (row["canonical_reason"] is None) == (len(group) == 1)
+    assert {name: row["size"] for name, row in found.stats.items()} == {n: len(g) for n, g in found.ids().items()}
+    assert found.stats[f"{A}/9"]["edges"] == 2  # the copy is joined through the question that represents it
+    assert all(row["joined"] for row in found.pairs)
+    assert found.changes == []
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
+    slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everyone, random = questions(A, B, count=40), np.random.default_rng(slices)
+    places = random.integers(0, 25, len(everyone))
+    groups = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(25)]
+    night = Night(everyone, [group for group in groups if len(group) > 1])
+    whole = make(night, tmp_path / "one", parts=1)
+    monkeypatch.setattr(stage, "partitions", lambda questions: slices)
+    spread = make(night, tmp_path / "five", parts=5)
+    assert list(spread.stats.items()) == list(whole.stats.items())
+    assert spread.clusters == whole.clusters
+    assert sorted(map(str, spread.pairs)) == sorted(map(str, whole.pairs))
+    for name, group in whole.ids().items():
+        found, n = whole.stats[name], len(group)
+        keys = sorted(key_of(Sites([A, B]), one) for one in group)
+        expected = [np.float32(0.7 + (a * 7 + b) % 13 / 50) for a, b in combinations(keys, 2)]
+        assert (found["size"], found["edges"], found["density"]) == (n, n * (n - 1) / 2, 1)
+        assert found["bridges"] == (n == 2)
+        assert found["weakest_link"] == min(expected)
+        assert found["mean_probability"] == pytest.approx(float(np.mean(expected)))
+
+
+class TestTheSecondNight:
+    """Return the clusters of two nights."""
+
+    first = Night(questions(A, B), [on(A, 1, 2, 3), on(A, 5, 6), on(B, 1, 2, 3, 4), on(B, 8, 9), on(B, 10, 11)])
+
+    def make(self, tmp_path: Path, groups: Groups, there: list[Question] | None = None) -> Tables:
+        make(self.first, tmp_path / "first")
+        return make(Night(there or self.first.questions, groups), tmp_path / "second", tmp_path / "first")
+
+    def test_without_a_change_has_the_same_ids_and_no_changes(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, self.first.groups)
+        assert sorted(found.ids()) == sorted(f"{group[0][0]}/{group[0][1]}" for group in self.first.groups)
+        assert found.changes == []
+
+    def test_says_what_grew_shrank_came_went_and_came_apart(self, tmp_path: Path) -> None:
+        there = [one for one in questions(A, B, count=14) if one != (A, 1)]
+        groups = [on(A, 2, 3), on(A, 4, 5, 6), on(B, 1, 2), on(B, 3, 4), on(B, 13, 14)]
+        found = self.make(tmp_path, groups, there)
+        assert found.ids() == {
+            f"{A}/1": {*groups[0]},  # though the question is gone
+            f"{A}/5": {*groups[1]},  # though a smaller one joined
+            f"{B}/1": {*groups[2]},
+            f"{B}/3": {*groups[3]},
+            f"{B}/13": {*groups[4]},
+        }
+        assert found.changes == [
+            ("new", f"{B}/13", None, 2, 0, 0),
+            ("gone", None, f"{B}/8", 0, 2, 0),
+            ("gone", None, f"{B}/10", 0, 2, 0),
+            ("grown", f"{A}/5", f"{A}/5", 3, 2, 2),
+            ("shrunk", f"{A}/1", f"{A}/1", 2, 3, 2),
+            ("split", f"{B}/1", f"{B}/1", 2, 4, 2),
+            ("split", f"{B}/3", f"{B}/1", 2, 4, 2),
+        ]
+
+    def test_says_what_merged_and_statistics_have_the_kept_id(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, [on(B, 1, 2, 3, 4, 8, 9)])
+        assert found.ids() == {f"{B}/1": {*on(B, 1, 2, 3, 4, 8, 9)}}
+        merged = [row for row in found.changes if row[0] == "merged"]
+        assert merged == [("merged", f"{B}/1", f"{B}/1", 6, 4, 4), ("merged", f"{B}/1", f"{B}/8", 6, 2, 2)]
+        assert list(found.stats) == [f"{B}/1"]
+
+    def test_a_question_that_left_the_cluster_it_names_is_alone(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, [on(A, 2, 3), on(B, 1, 2, 3, 4)])
+        assert found.ids()[f"{A}/1"] == {*on(A, 2, 3)}
+        assert found.groups()[f"{A}/1~alone"] == {(A, 1)}
+        assert found.groups()[f"{A}/5"] == {(A, 5)}
+
+    def test_a_third_night_reads_past_those_that_are_alone(self, tmp_path: Path) -> None:
+        self.make(tmp_path, [on(A, 2, 3)])
+        found = make(Night(self.first.questions, [on(A, 1, 2, 3)]), tmp_path / "third", tmp_path / "second")
+        assert found.ids() == {f"{A}/1": {*on(A, 1, 2, 3)}}
+        assert found.changes == [("grown", f"{A}/1", f"{A}/1", 3, 2, 2)]
+
+    def test_a_new_site_before_the_others_changes_no_id(self, tmp_path: Path) -> None:
+        make(Night(questions(B, C), [on(B, 2, 3), on(C, 4, 5)]), tmp_path / "first")
+        night = Night(questions(A, B, C), [on(B, 1, 2, 3), on(C, 4, 5), on(A, 1, 2)])
+        found = make(night, tmp_path / "second", tmp_path / "first")
+        assert sorted(found.ids()) == [f"{A}/1", f"{B}/2", f"{C}/4"]
+        assert [row[:3] for row in found.changes] == [("new", f"{A}/1", None), ("grown", f"{B}/2", f"{B}/2")]
+
+    def test_a_site_that_is_gone_takes_its_questions_along(self, tmp_path: Path) -> None:
+        make(Night(questions(A, B), [on(A, 1, 2), [*on(B, 5, 6, 7), (A, 9)]]), tmp_path / "first")
+        found = make(Night(questions(B), [on(B, 5, 6)]), tmp_path / "second", tmp_path / "first")
+        assert sorted(found.groups()) == sorted(f"{B}/{number}" for number in range(1, 13) if number != 6)
+        assert [row[:3] for row in found.changes] == [("gone", None, f"{A}/1"), ("shrunk", f"{B}/5", f"{A}/9")]
+        members = pa.table({"key": [5, 6], "id": [5, 5]})  # of the six questions then, none has its id now
+        assert changed_since(members, str(tmp_path / "first"), [B]) == {"questions_of_clusters_changed": 1.0}
+
+    def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
+        """An id of a site that is gone cannot be written, so its cluster gets a new one; other ids stay."""
+        make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
+        then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
+        assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
+        found = make(Night(questions(B), [on(B, 5, 6, 7), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
+        assert found.ids() == {f"{B}/5": {*on(B, 5, 6, 7)}, f"{B}/1": {*on(B, 1, 2, 3)}}
+        assert found.changes == [("grown", f"{B}/1", f"{B}/1", 3, 2, 2), ("shrunk", f"{B}/5", f"{A}/9", 3, 4, 3)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tmp_path: Path) -> None:
+    random, everyone = np.random.default_rng(seed), questions(A, B, count=20)
+    sites, before = Sites([A, B]), None
+    places = random.integers(0, 12, len(everyone))
+    then = identity.Clustering(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    for night in range(3):
+        members = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(12)]
+        groups = [group for group in members if len(group) > 1]
+        folder = tmp_path / str(night)
+        found = make(Night(everyone, groups), folder, before)
+        keys = [[key_of(sites, one) for one in group] for group in groups]
+        smallest = np.repeat([min(group) for group in keys], [len(group) for group in keys])
+        now = identity.Clustering(np.concatenate(keys), smallest)
+        own = identity.cluster_ids(now, then)
+        expected = {
+            sites.label(key): sites.label(name) for key, name in zip(now.keys.tolist(), own.tolist(), strict=True)
+        }
+        written = {f"{r['site']}/{r['question_id']}": r["cluster_id"] for r in found.clusters if r["cluster_size"] > 1}
+        assert written == expected
+        after = identity.Clustering(now.keys, own)
+        if before is not None:
+            changed = [tuple(row.values()) for row in identity.changes(after, then, sites).to_pylist()]
+            assert found.changes == changed
+        again = identity.read_clusters(f"{folder}/clusters", sites)
+        assert dict(zip(*(column.tolist() for column in again), strict=True)) == dict(
+            zip(*(column.tolist() for column in after), strict=True)
+        )
+        places = np.where(random.random(len(everyone)) < 0.25, random.integers(0, 12, len(everyone)), places)
+        then, before = after, folder
+
+
+def test_without_an_earlier_run_there_was_no_cluster() -> None:
+    assert [len(column) for column in identity.read_clusters(None, Sites([A]))] == [0, 0]
+
+
+def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
+    """Return the links of site A that join, in an archive with its questions 1 to 12."""
+    run, sites = str(folder), Sites([A])
+    write_shard(run, 0, A, list(range(1, 13)), sites)
+    links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
+    write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
+    return joined_by(run, f"{run}/links", copies, 1)
+
+
+def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
+    texts, copied = Each(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
+    judged = read_verdicts(None, Sites([A]))
+    joined = constrained_pairs(iter(texts), copied, links, [A], judged).table
+    return [(row["left"], row["right"]) for row in joined.to_pylist()]
+
+
+def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
+    rows = [(4, 2, "duplicate"), (9, 10, "duplicate"), (10, 2, "duplicate"), (5, 6, "linked"), (7, 7, "duplicate")]
+    assert used_links(tmp_path, rows, {10: 4, 9: 4}) == [(2, 4)]
+
+
+def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Path) -> None:
+    assert used_links(tmp_path, [(4, 2, "duplicate"), (3, 77, "duplicate")], {}) == [(2, 4)]
+
+
+def test_without_links_none_are_used(tmp_path: Path) -> None:
+    write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
+    assert joined_by(str(tmp_path), None, {}, 1) == []

@@ -1,0 +1,443 @@
+"""The steps from texts to verified pairs and representatives: each of small tables, and all together."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from inline import without_ray
+
+from benchmarks.all_pairs import all_pairs, edited
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.job.run import Run
+from dupq.job.table import Table, Whole
+from dupq.job.tasks import Report
+from dupq.near_duplicates import pairing
+from dupq.near_duplicates.minhash import bands_of, text_signatures
+from dupq.near_duplicates.pairing import compare
+from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
+from dupq.stages import near_duplicates as steps
+from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
+from dupq.stages.texts import TextTables
+from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
+from dupq.text.keys import Sites
+from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
+from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.token_arrays import token_texts
+
+SETTINGS = NearDuplicateSettings()
+BANDS, _ = bands_of(SETTINGS)
+SITES = Sites(["a.example.com", "b.example.com"])
+NOBODY = np.zeros((0, 2), np.int64)
+
+
+@pytest.fixture(autouse=True)
+def _quick(quick: None) -> None:
+    """In all tests of this file."""
+
+
+def made_up_texts(count: int) -> list[str]:
+    """Texts of which a third are edits, copies or empty; one is copied 200 times."""
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefghij", k=5)) for _ in range(3000)]
+    texts = [" ".join(generator.choices(words, k=generator.randrange(5, 80))) for _ in range(count * 2 // 3)]
+    originals = texts[: count // 5]
+    shares = (0.005, 0.01, 0.02, 0.04, 0.08)
+    while len(texts) < count - 300:
+        texts.append(edited(generator.choice(originals), generator.choice(shares), words, generator))
+    texts += generator.choices(originals, k=80) + [texts[0]] * 200 + [""] * 20
+    generator.shuffle(texts)
+    return texts
+
+
+TEXT_COUNT = 3000
+KEYS_OF = np.concatenate([np.arange(1, TEXT_COUNT // 2 + 1), (np.arange(TEXT_COUNT // 2) * 3) | (1 << 48)])
+
+
+@pytest.fixture(scope="module")
+def texts() -> pa.Table:
+    return untitled(pa.array(KEYS_OF), pa.array(made_up_texts(TEXT_COUNT)))
+
+
+def untitled(keys: pa.Array, texts: pa.Array) -> pa.Table:
+    """Questions whose titles say nothing: their texts decide."""
+    return pa.table([keys, pa.array([""] * len(texts), pa.string()), texts], schema=TEXTS)
+
+
+def contents_of(texts: pa.Table, written: pa.Array | None = None) -> pa.Table:
+    """What the questions say; `written` are the titles as they are stored."""
+    titles = texts["title"].combine_chunks() if written is None else written
+    hashes = content_hashes(titles, texts["text"].combine_chunks())
+    nothing = [pa.array([[]] * len(texts), pa.list_(pa.int32())), pa.nulls(len(texts), pa.int32())]
+    return pa.table([texts["key"], *map(pa.array, hashes.T), signs_of(titles), *nothing], schema=CONTENTS)
+
+
+def rarities_of(texts: pa.Table) -> pa.Table:
+    counts = document_counts(terms_of(pa.concat_arrays([pa.array([], pa.string()), *texts["text"].chunks]), "english"))
+    return pa.table([pa.array(rarities(counts, len(texts)))], schema=RARITIES)
+
+
+def stored(folder: str, table: pa.Table, schema: pa.Schema, partitions: int = 1) -> Table:
+    made = Table(folder, schema, partitions)
+    for part, rows in enumerate(np.array_split(np.arange(len(table)), partitions)):
+        storage.write_table(made.file(part), table.take(pa.array(rows)), schema)
+    return made
+
+
+class Found(NamedTuple):
+    """What all steps together find."""
+
+    verified: list[dict]
+    representatives: dict[int, int]
+    signatures: Table
+    reports: tuple[Report, Report]
+
+    @property
+    def pairs(self) -> set[tuple[int, int]]:
+        return {(row["left"], row["right"]) for row in self.verified}
+
+
+def find(
+    texts: pa.Table,
+    folder: Path,
+    shards: int = 2,
+    partitions: int = 1,
+    written: pa.Array | None = None,
+    apart: np.ndarray = NOBODY,
+    groups: tuple[int, ...] = (),
+) -> Found:
+    said = stored(f"{folder}/contents", contents_of(texts, written), CONTENTS, shards)
+    made = TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said)
+    first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
+    signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions, groups)
+    rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
+    verified, copies = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
+    assert verified.partitions == partitions
+    pairs = Whole(verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
+    represented = copies.read(0)
+    assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())
+    owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))
+    signatures = Table(f"{folder}/work/signatures", None, shards)
+    return Found(pairs, owners, signatures, (first.report, second.report))
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "groups"),
+    [
+        (NeighbourSettings(), ()),
+        (NeighbourSettings(scope="site"), (0, 1)),
+        (NeighbourSettings(sites=("b.example.com",)), (0, 1)),
+        (NeighbourSettings(sites=("a.example.com", "b.example.com")), (1, 1)),
+    ],
+)
+def test_sites_that_are_not_compared_have_no_near_duplicates_in_common(
+    neighbours: NeighbourSettings, groups: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Else a question of one site represents one of another, which is then compared with none of its own site."""
+    words = [f"word{number}" for number in range(60)]
+    copy, edit = " ".join(words), " ".join(words[1:])
+    keys = [1, 2, 3, *((1 << 48) | number for number in (1, 2, 3))]
+    archive = untitled(pa.array(keys), pa.array([copy, copy, edit] * 2))
+    assert steps.groups_of(neighbours, SITES.names) == groups
+    found = find(archive, tmp_path, groups=groups)
+    are_apart = len(set(groups)) == 2
+    assert {(left >> 48, right >> 48) for left, right in found.pairs} == (
+        {(0, 0), (1, 1)} if are_apart else {(0, 0), (0, 1)}
+    )
+    assert set(found.representatives.values()) == ({1, (1 << 48) | 1} if are_apart else {1})
+
+
+def table_of(schema: pa.Schema, *rows: tuple) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def test_texts_that_are_not_empty_have_the_hash_of_what_is_stored() -> None:
+    texts = untitled(pa.array([1, 2, 3]), pa.array(["a b", "", "a b"]))
+    said = contents_of(texts)
+    found = steps.hashes_of(texts, said).to_pylist()
+    assert [row["key"] for row in found] == [1, 3]
+    assert len({(row["high"], row["low"]) for row in found}) == 1
+
+
+def test_copies_are_a_star_round_the_smallest_key() -> None:
+    hashes = table_of(TEXT_HASHES, (1, 2, 30), (1, 2, 10), (1, 3, 5), (1, 2, 20), (7, 2, 6))
+    found = steps.copies_of(hashes)
+    assert sorted(zip(*found.table.to_pydict().values(), strict=True)) == [(10, 20), (10, 30)]
+    assert sorted(found.second["key"].to_pylist()) == [20, 30]
+    assert found.counts == {"exact copies": 2}
+
+
+def test_all_but_copies_and_empty_texts_are_signed() -> None:
+    texts = untitled(pa.array([4, 5, 6]), pa.array(["one two three four", "", "one two three four"]))
+    found = steps.sign(texts, table_of(KEYS, (6,)), SETTINGS, SITES.names)
+    assert found.table["key"].to_pylist() == [4] * BANDS
+    assert (
+        found.table["order"].to_pylist()
+        == found.table["bucket"].to_pylist()[1:] + found.table["bucket"][:1].to_pylist()
+    )
+    [row] = found.second.to_pylist()
+    signature = text_signatures(pa.array(["one two three four"]), SETTINGS)[0].tolist()
+    assert row == {"site": "a.example.com", "question_id": 4, "signature": signature}
+
+
+def test_candidates_are_in_one_bucket_and_say_where_their_texts_are() -> None:
+    bands = [
+        table_of(steps.BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
+        table_of(steps.BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
+    ]
+    found = steps.candidates_of(map(one_batch, bands))
+    rows = [tuple(row.values()) for row in found.table.to_pylist()]
+    assert sorted(rows) == [(10, 11, 1, 1), (10, 30, 1, 0), (11, 30, 1, 0)]
+    asked = steps.questions_of(found.table).to_pylist()
+    assert asked == [{"key": 10, "shard": 1}, {"key": 11, "shard": 1}, {"key": 30, "shard": 0}]
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    [batch] = table.combine_chunks().to_batches()
+    return batch
+
+
+def test_the_sets_of_the_texts_that_are_wanted_are_made_and_titles_only_stand_under_none() -> None:
+    rows = [(1, "why", "why a b c"), (2, "why", "why"), (3, "how", "how d e f g")]
+    texts = table_of(TEXTS, *rows)
+    found = steps.sets_of(texts, contents_of(texts), table_of(KEYS, (3,), (2,), (3,)), 3)
+    assert [(row["key"], len(row["shingles"]), row["title"]) for row in found.table.to_pylist()] == [
+        (2, 1, "why"),
+        (3, 3, "how"),
+    ]
+    assert found.second["shingle"].to_pylist() == found.table["shingles"].to_pylist()[1]
+    assert found.counts == {"texts compared": 2}
+    many = pa.concat_tables([found.second.slice(0, 1)] * 3 + [table_of(found.second.schema, (9, 1), (9, 2))])
+    common = steps.boilerplate_of(many, 1)
+    assert (common.table["shingle"].to_pylist(), common.counts) == ([9], {"shingles of boilerplate": 1})
+
+
+def sets(*rows: tuple[int, list[int], str]) -> list[pa.RecordBatch]:
+    """A batch per question."""
+    return [one_batch(table_of(SHINGLE_SETS, (*row, ""))) for row in rows]
+
+
+def test_a_pair_is_verified_if_it_is_alike_without_boilerplate_and_asks_the_same() -> None:
+    texts = sets(
+        (1, [*range(10)], "how it is"),
+        (2, [*range(9)], "how it is"),
+        (3, [*range(9), 90], "why not"),
+        (4, [*range(50, 60), *range(10)], "how it is"),
+        (5, [*range(20, 30), *range(10)], "how it is"),
+    )
+    candidates = table_of(KEY_PAIRS, (1, 3), (1, 2), (1, 2), (4, 5))
+    common = pa.table([pa.array(range(8), pa.uint64())], schema=steps.SHINGLES)
+    rare = table_of(RARITIES, *[(0.0,)] * 1)
+    told = rare, 5, "english", SETTINGS.model_copy(update={"threshold": 0.5})
+    found = steps.verify(candidates, table_of(KEY_PAIRS, (7, 8)), texts, common, *told)
+    assert [tuple(row.values()) for row in found.table.to_pylist()] == [
+        (1, 2, "near_duplicate", 0.5),
+        (7, 8, "exact", 1.0),
+    ]
+    assert list(found.counts.values()) == [2, 0]
+    assert sorted(map(tuple, np.stack([*found.second.columns], axis=1).tolist())) == [(1, 2), (7, 8)]
+
+
+def test_a_component_that_is_to_be_torn_is_joined_anew_by_the_likest_pairs() -> None:
+    forests = [table_of(KEY_PAIRS, (1, 2), (1, 3)), table_of(KEY_PAIRS, (8, 9))]
+    verified = [table_of(VERIFIED, (1, 2, "near_duplicate", 0.8), (1, 3, "near_duplicate", 0.9), (8, 9, "exact", 1.0))]
+    together, torn = (
+        steps.representatives_of(iter(forests), iter(verified), apart).to_pydict()
+        for apart in (NOBODY, np.array([[2, 3]]))
+    )
+    assert together == {"key": [1, 2, 3, 8, 9], "representative": [1, 1, 1, 8, 8]}
+    assert torn == {"key": [1, 3, 8, 9], "representative": [1, 1, 8, 8]}
+
+
+@pytest.fixture(scope="module")
+@without_ray()
+def whole(texts: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """One shard, one partition: what all other ways of cutting the work must give too."""
+    return find(texts, tmp_path_factory.mktemp("whole"), shards=1)
+
+
+def test_all_true_pairs_are_found_and_no_others(texts: pa.Table, whole: Found) -> None:
+    column = texts["text"].chunk(0)
+    true = {(int(KEYS_OF[i]), int(KEYS_OF[j])): c for (i, j), c in all_pairs(column.to_pylist(), 3, 0.8).items()}
+    copies = {row["right"] for row in whole.verified if row["source"] == "exact"}
+    near = {(row["left"], row["right"]): row["jaccard"] for row in whole.verified if row["source"] == "near_duplicate"}
+    wanted = {pair for pair in true if not copies & set(pair)}
+    assert len(wanted) > 400
+    assert set(near) <= wanted
+    assert len(near) >= 0.995 * len(wanted)
+    assert all(near[pair] == np.float32(true[pair]) for pair in near)
+
+
+def test_all_exact_copies_are_found(texts: pa.Table, whole: Found) -> None:
+    groups: dict[str, list[int]] = {}
+    for key, text in zip(texts["key"].to_pylist(), texts["text"].to_pylist(), strict=True):
+        groups.setdefault(text, []).append(key)
+    del groups[""]
+    expected = {(min(keys), key) for keys in groups.values() for key in sorted(keys)[1:]}
+    rows = [row for row in whole.verified if row["source"] == "exact"]
+    assert {(row["left"], row["right"]) for row in rows} == expected
+    assert len(rows) == len(expected) > 250
+    assert {row["jaccard"] for row in rows} == {1.0}
+
+
+def test_representatives_are_the_smallest_keys_of_networkxs_components(whole: Found) -> None:
+    components = nx.connected_components(nx.Graph(list(whole.pairs)))
+    assert whole.representatives == {key: min(group) for group in components for key in group}
+
+
+def test_pairs_compared_some_at_a_time_have_the_same_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(1)
+    lists = [np.unique(generator.integers(0, 12, 8)).tolist() for _ in range(20)]
+    batches = sets(*((key, shingles, "") for key, shingles in enumerate(lists)))
+    pairs = np.array([(left, right) for left in range(20) for right in range(left + 1, 20)])
+    monkeypatch.setattr(pairing, "_PAIRS_AT_ONCE", 7)
+    comparer = TitleComparer("english", lambda word: True)
+    found, ask_same = compare(pairs, batches, np.array([3], np.uint64), comparer, 0.5)
+    kept = [set(shingles) - {3} for shingles in lists]
+    assert found.tolist() == [len(kept[i] & kept[j]) / len(kept[i] | kept[j]) for i, j in pairs]
+    assert (ask_same == (found >= 0.5)).all()
+
+
+def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: Found) -> None:
+    first, second = whole.reports
+    assert (first.rows_in, first.rows_out, second.rows_in) == (TEXT_COUNT,) * 3
+    assert second.rows_out == len(whole.verified)
+    assert second.counts["candidates under the threshold"] > 0
+    assert second.counts["near duplicates whose titles ask something else"] == 0
+    assert second.caps == {"buckets over 100 questions": 0}
+
+
+@pytest.fixture
+def small_cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The cuts of an archive a thousand times as large."""
+    for name, value in vars(steps).items():
+        if name.startswith("_") and "_PER_" in name:
+            monkeypatch.setattr(steps, name, value // 1000)
+    return
+
+
+@pytest.mark.usefixtures("small_cuts")
+@pytest.mark.parametrize(("shards", "partitions"), [(1, 1), (2, 3), (7, 2), (60, 1)])
+def test_shards_partitions_and_row_order_do_not_matter(
+    texts: pa.Table, whole: Found, tmp_path: Path, shards: int, partitions: int
+) -> None:
+    order = np.random.default_rng(shards).permutation(len(texts))
+    found = find(texts.take(pa.array(order)), tmp_path, shards, partitions)
+    assert found.verified == whole.verified
+    assert found.representatives == whole.representatives
+    for one, other in zip(found.reports, whole.reports, strict=True):
+        assert (one.rows_out, one.counts) == (other.rows_out, other.counts)
+    assert found.reports[1].tasks > 20
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("fresh_workers")
+def test_a_bucket_of_100_000_identical_short_questions_is_a_star(texts: pa.Table, tmp_path: Path) -> None:
+    keys = np.arange(100_000) + 10_000
+    same = pa.array(["how do i install this"] * len(keys))
+    found = find(pa.concat_tables([texts, untitled(pa.array(keys), same)]), tmp_path, 4)
+    rows = [row for row in found.verified if row["left"] == 10_000]
+    assert [row["right"] for row in rows] == keys[1:].tolist()
+    assert max(report.peak_memory_mb for report in found.reports) < 600  # of which most are libraries
+    exchanged = sum(file.size for file in storage.list_files(f"{tmp_path}/work/near_duplicates"))
+    assert exchanged < 15_000_000
+
+
+def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -> None:
+    common = " ".join(f"word{number}" for number in range(60))
+    column = pa.array([f"{common} {number}" for number in range(20_000)])
+    found = find(untitled(pa.array(np.arange(20_000)), column), tmp_path)
+    report = found.reports[1]
+    assert 0 < report.caps["buckets over 100 questions"] <= BANDS * 2
+    assert 19_999 <= report.rows_out < 20_000 * BANDS * 4
+    assert found.representatives == dict.fromkeys(range(20_000), 0)
+
+
+ASKED = "How do I file taxes for 2013?"
+TITLES = {
+    "how do I file a tax  for 2013": True,  # the same but for case, form and white space
+    "How do I file taxse for 2013?": True,  # a typing error
+    "": True,
+    "How do I file taxes for 2014?": False,  # another number
+    "How do I file taxes?": False,
+    "How do I not file taxes for 2013?": False,
+    "How do I file taxes for > 2013?": False,
+    "Taxes for 2013: how do I file?": False,  # another order
+}
+
+
+def test_near_duplicates_have_titles_that_ask_the_same_or_one_has_none(tmp_path: Path) -> None:
+    written = pa.array([title for other in TITLES for title in (ASKED, other)])
+    titles = token_texts(written)
+    bodies = [" ".join(f"word{row // 2}_{number}" for number in range(60)) for row in range(len(written))]
+    texts = pa.array([f"{title} {body}".strip() for title, body in zip(titles.to_pylist(), bodies, strict=True)])
+    table = pa.table([pa.array(range(len(written))), titles, texts], schema=TEXTS)
+    found = find(table, tmp_path, written=written)
+    assert found.pairs == {(2 * row, 2 * row + 1) for row, is_same in enumerate(TITLES.values()) if is_same}
+    assert found.reports[1].counts["near duplicates whose titles ask something else"] == 5
+
+
+@pytest.mark.usefixtures("small_cuts")
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_template_makes_no_near_duplicates(shards: int, tmp_path: Path) -> None:
+    template = " ".join(f"word{number}" for number in range(60))
+    titles = [f"crash {number} of x{number}" for number in range(10)] + ["bug report"] * 4 + ["lost row"] * 2
+    ends = [f"it{number} says{number} no{number}" for number in range(14)] + ["two letters are lost at night"] * 2
+    own = " ".join(f"own{number}" for number in range(40))
+    texts = [f"{title} {template} {end}" for title, end in zip(titles, ends, strict=True)]
+    texts[-2:] = [f"{text} {own} {row}" for row, text in enumerate(texts[-2:])]
+    table = pa.table([pa.array(range(16)), pa.array(titles), pa.array(texts)], schema=TEXTS)
+    found = find(table, tmp_path, shards)
+    assert found.pairs == {(14, 15)}
+    assert found.reports[1].counts["shingles of boilerplate"] == 58
+
+
+def test_a_copy_is_what_is_stored_and_not_its_tokens(tmp_path: Path) -> None:
+    written = pa.array(
+        ["What does a ++ b do?", "What does a  ++ b do?\n", "What does a -- b do?", "what does a ++ b do"]
+    )
+    titles = token_texts(written)
+    table = pa.table([pa.array(range(4)), titles, titles], schema=TEXTS)
+    found = find(table, tmp_path, written=written).verified
+    assert {(row["left"], row["right"]): row["source"] for row in found} == {(0, 1): "exact", (0, 3): "near_duplicate"}
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_what_must_be_apart_is_represented_by_different_questions(partitions: int, tmp_path: Path) -> None:
+    """Also copies of a third one; the others stay with what they are most like."""
+    common = " ".join(f"word{number}" for number in range(60))
+    texts = pa.array([*[common] * 3, f"{common} a", f"{common} a b", "else", "else"])
+    apart = np.array([[1, 2], [0, 4], [3, 5]])
+    found = find(untitled(pa.array(range(7)), texts), tmp_path, partitions=partitions, apart=apart)
+    assert found.representatives == {0: 0, 1: 0, 3: 3, 4: 3, 5: 5, 6: 5}
+
+
+@pytest.mark.parametrize("column", [[], [""], ["", "", "a b c"]])
+def test_nothing_to_find_gives_empty_tables(tmp_path: Path, column: list[str]) -> None:
+    found = find(untitled(pa.array(np.arange(len(column))), pa.array(column, pa.string())), tmp_path, 1)
+    assert (found.verified, found.representatives) == ([], {})
+
+
+def test_a_question_that_stands_twice_is_named(tmp_path: Path) -> None:
+    column = pa.array(["the same text", "a third", "another text"])
+    table = untitled(pa.array([(1 << 48) | 7, 3, (1 << 48) | 7]), column)
+    with pytest.raises(DupqError, match=r"b\.example\.com/7 appears more than once"):
+        find(table, tmp_path)
+
+
+def test_signatures_are_kept_for_all_but_copies_and_empty_texts(texts: pa.Table, whole: Found) -> None:
+    kept = whole.signatures.read(0)
+    found = SITES.pack_columns(kept["site"], kept["question_id"], "").tolist()
+    by_key = dict(zip(found, kept["signature"].to_pylist(), strict=True))
+    originals: dict[str, int] = {}
+    for key, text in sorted(zip(KEYS_OF.tolist(), texts["text"].to_pylist(), strict=True)):
+        originals.setdefault(text, key)
+    del originals[""]
+    assert sorted(found) == sorted(originals.values())
+    for text, key in list(originals.items())[:50]:
+        assert by_key[key] == text_signatures(pa.array([text]), SETTINGS)[0].tolist()

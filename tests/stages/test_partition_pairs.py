@@ -1,0 +1,491 @@
+"""From scored pairs to clusters, compared with one process that scores each pair of each component."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from oracles.slow_evidence import slow_lead, terms_of
+from run_tables import Pair, by_home, contents, cut_off, scored_pairs, table, write_terms
+from scipy import sparse
+from scipy.special import expit, logit
+
+from dupq import storage
+from dupq.archive import partition_of
+from dupq.clusters.calibration import FEATURES, REREAD, Model, features_of
+from dupq.clusters.decision import Scale
+from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
+from dupq.clusters.partition import partition
+from dupq.clusters.reranking import Reread
+from dupq.job import run as runner
+from dupq.job.run import Run
+from dupq.job.table import Shuffled, Table, Whole, one_batch, write_batches
+from dupq.job.tasks import CAP, Report, run_tasks
+from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.exact import pair_scores
+from dupq.stages import partition as stage
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.partition import Candidates, Partitioning, partition_pairs
+from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS, keyed_vectors
+from dupq.text.keys import ID_BITS, Sites
+from dupq.text.questions import Terms
+
+SITES = Sites(["a.example.com", "b.example.com"])
+MEASURE = Measure("cosine", 1.0, 0.5)
+K, THRESHOLD, TERM_COUNT = 10, 0.7, 40
+OVER = "questions in components too large to score every pair"
+UNLISTED_SCORED = "pairs scored that no question lists"
+
+Clusters = dict[int, int]  # the smallest key of each question's cluster
+
+
+class Archive(NamedTuple):
+    """Representatives (sorted keys), what is compared of them, and candidate pairs, which the left one lists."""
+
+    embeddings: Embeddings
+    words: Words
+    rarities: np.ndarray
+    reference: np.ndarray
+    scored: dict[Pair, float]
+    links: list[Pair]
+    apart: tuple[Pair, ...] = ()
+    read: Embeddings | None = None  # a reranker's vectors
+
+    @property
+    def keys(self) -> list[int]:
+        return self.embeddings.keys.tolist()
+
+    @property
+    def lists(self) -> dict[int, list[int]]:
+        """Return the neighbours that each question lists."""
+        found: dict[int, list[int]] = {key: [] for key in self.keys}
+        for left, right in self.scored:
+            found[left].append(right)
+        return found
+
+    def title_cosine(self, one: int, other: int) -> float:
+        rows = (np.searchsorted(self.embeddings.keys, [key]) for key in (one, other))
+        return float(title_cosines(self.words.titles, *rows, self.rarities)[0])
+
+
+def model() -> Model:
+    """The probability of pairs that nobody lists depends on their scores and titles."""
+    coefficients = np.zeros(len(FEATURES) + 1)
+    coefficients[FEATURES.index("place")] = 1.2
+    coefficients[FEATURES.index("title_cosine")] = 3.0
+    coefficients[FEATURES.index("title_lead")] = 2.0
+    coefficients[-1] = -2.5
+    return Model(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), coefficients, 0.5)
+
+
+BY_COSINE = Reread(
+    [3.0, 0.3, *[0.0] * len(REREAD[2:]), -1.0], 0.5, 0.4
+)  # the probability once a reranker has read both
+
+
+def texts(sets: Iterable[set[int]], random: np.random.Generator) -> Terms:
+    return terms_of([{term: int(random.integers(1, 4)) for term in terms} for terms in sets])
+
+
+def archive_of(groups: np.ndarray, scored: dict[Pair, float], noise: float, seed: int = 0) -> Archive:
+    """Questions of `groups`, which are alike; `scored` is by place."""
+    random, count = np.random.default_rng(seed), len(groups)
+    ids = np.sort(random.choice(10**6, count, replace=False))
+    keys = np.sort(ids | (random.integers(0, 2, count) << ID_BITS))
+    centres = random.normal(size=(groups.max() + 1, 12))
+    vectors = centres[groups] + noise * random.normal(size=(count, 12))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    bags = (random.random((groups.max() + 1, 30)) < 0.2)[groups] * random.uniform(0.1, 1, (count, 30))
+    embeddings = Embeddings(
+        keys, vectors.astype(np.float16), sparse.csr_array(bags.astype(np.float16).astype(np.float32))
+    )
+    topics = [set(random.choice(TERM_COUNT, 4, replace=False).tolist()) for _ in range(groups.max() + 1)]
+    titles = [topics[group] | {int(random.integers(TERM_COUNT))} for group in groups.tolist()]
+    sides = [texts(some, random) for some in (titles, titles, [{int(g) % 3} for g in groups], [set()] * count)]
+    by_key = {(int(keys[a]), int(keys[b])): p for (a, b), p in scored.items()}
+    rarities = random.uniform(0.5, 8, TERM_COUNT).astype(np.float32)
+    return Archive(embeddings, Words(*sides), rarities, np.sort(random.uniform(0.3, 1.4, 200)), by_key, [])
+
+
+def mixed(seed: int, count: int = 150) -> Archive:
+    """Return groups of one to twelve questions, with candidates within them and some between."""
+    random = np.random.default_rng(seed)
+    groups = np.sort(random.integers(0, count // 6, count))[random.permutation(count)]
+    scored = {}
+    for a, b in combinations(range(count), 2):
+        if groups[a] == groups[b] and random.random() < 0.6:
+            scored[a, b] = float(np.float32(random.beta(3, 1)))
+        elif random.random() < 0.012:
+            scored[a, b] = float(np.float32(random.beta(1, 2)))
+    return archive_of(groups, scored, noise=0.5, seed=seed)
+
+
+class Setting(NamedTuple):
+    parts: int = 1
+    shards: int = 1
+    scored_size: int = 1_000
+
+
+def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates, Table, Table]:
+    """Write all that the stage reads."""
+    keys, run = archive.embeddings.keys, str(folder)
+    terms = write_terms(f"{run}/terms", setting.shards, setting.parts, keys, archive.words, archive.rarities)
+    links, apart = (
+        [{"left": left, "right": right, "source": "known_link"} for left, right in sorted(pairs)]
+        for pairs in (archive.links, archive.apart)
+    )
+    constraints = table(f"{run}/joined", JOINED_PAIRS, links), table(f"{run}/apart", KEY_PAIRS, apart)
+    embeddings = Table(f"{run}/embeddings", None, setting.shards)
+    for number in range(setting.shards):
+        rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == number)
+        some = embeddings_table(archive.embeddings.take(rows), SITES)
+        storage.write_table(embeddings.file(number), some, some.schema)
+    scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
+    around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
+    read = None if archive.read is None else write_vectors(f"{run}/read", archive.read, setting)
+    return Candidates(scored, around, terms, embeddings, read), *constraints
+
+
+def write_vectors(folder: str, read: Embeddings, setting: Setting) -> Shuffled:
+    """A reranker's vectors by key, of every so manieth in a file."""
+    files = tuple(f"{folder}/part-{number:05d}.arrow" for number in range(setting.shards))
+    schema = keyed_vectors(read.vectors.shape[1])
+    for number, uri in enumerate(files):
+        batches = []
+        for part in range(setting.parts):
+            rows = np.arange(number, len(read.keys), setting.shards)
+            rows = rows[partition_of(read.keys[rows], setting.parts) == part]
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors[rows].ravel()), read.vectors.shape[1])
+            batches.append(one_batch(pa.table([pa.array(read.keys[rows]), vectors], schema=schema)))
+        write_batches(uri, batches, schema)
+    return Shuffled(files, schema, setting.parts)
+
+
+def around_rows(archive: Archive) -> list[dict[str, int]]:
+    """Return clusters of the questions in candidate pairs only."""
+    lists, rows = archive.lists, []
+    for key in sorted({key for pair in archive.scored for key in pair}):
+        cosines = [archive.title_cosine(key, other) for other in lists[key]]
+        rows.append({"key": key, "cosines": sum(round(cosine * 2**20) for cosine in cosines), "listed": len(cosines)})
+    return rows
+
+
+def partitioned(
+    run: Run, archive: Archive, given: tuple[Candidates, Table, Table], setting: Setting, threshold: float = THRESHOLD
+) -> Table:
+    scale = Scale(model(), archive.reference, K, None if archive.read is None else BY_COSINE)
+    cut = Partitioning(threshold, SITES, MEASURE, scale, setting.scored_size)
+    return partition_pairs(run, *given, cut)
+
+
+def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
+    run = Run(str(folder), "partition")
+    return labels(partitioned(run, archive, write(archive, folder, setting), setting)), run.report
+
+
+def labels(made: Table) -> Clusters:
+    table = Whole(made).read()
+    found = dict(zip(table["key"].to_pylist(), table["cluster"].to_pylist(), strict=True))
+    assert len(found) == len(table)
+    return found
+
+
+def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
+    """Return the probabilities of pairs of which neither question lists the other."""
+    rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
+    similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
+    ranks, lifts = np.full(len(pairs), UNLISTED, np.int32), np.zeros(len(pairs), np.float32)
+    common = shared(archive.words, *rows, archive.rarities)
+    compared = pa.table([*np.array(pairs).T, similarity, ranks, lifts, ranks, lifts, *common], schema=COMPARED)
+    features = features_of(compared, AROUND.empty_table(), archive.reference, K)
+    leads = [slow_lead(*pair, archive.title_cosine, archive.lists) for pair in pairs]
+    features[:, FEATURES.index("title_lead")] = np.array(leads, np.float32)
+    p = model().probabilities(features)
+    vectors = {} if archive.read is None else dict(zip(archive.read.keys.tolist(), archive.read.vectors, strict=True))
+    for row, pair in enumerate(pairs):
+        if {*pair} <= vectors.keys():
+            one, other = (vectors[key].astype(np.float64) for key in pair)
+            own = compared.slice(row, 1), features[row : row + 1], np.array([one @ other])
+            p[row] = expit(BY_COSINE.log_odds(model(), *own))[0]
+    return dict(zip(pairs, p.astype(np.float32).tolist(), strict=True))
+
+
+def weight_of(p: float) -> float:
+    return float(logit(min(max(p, 1e-3), 1 - 1e-6)) - logit(THRESHOLD))
+
+
+def slowly(archive: Archive, scored_size: int = 1_000) -> Clusters:
+    """Solve each component with a weight for each pair, and linked questions as one node."""
+    linked = {key: min(group) for group in nx.connected_components(nx.Graph(archive.links)) for key in group}
+    sure = [pair for pair, p in archive.scored.items() if p >= np.float32(THRESHOLD)]
+    found = {}
+    for component in nx.connected_components(nx.Graph([*sure, *archive.links])):
+        every = list(combinations(sorted(component), 2))
+        others = [pair for pair in every if pair not in archive.scored]
+        p = unlisted_in(archive, others) if others and len(component) <= scored_size else dict.fromkeys(others, 0.0)
+        p.update({pair: archive.scored[pair] for pair in every if pair in archive.scored})
+        weights: dict[Pair, float] = defaultdict(float)
+        for pair in every:
+            one, other = sorted(linked.get(key, key) for key in pair)
+            if one != other:
+                weights[one, other] += weight_of(p[pair])
+        nodes = sorted({linked.get(key, key) for key in component})
+        pairs = np.searchsorted(nodes, np.array(list(weights), np.int64).reshape(-1, 2))
+        best = partition(len(nodes), pairs, np.array(list(weights.values()), float), 0.0)
+        label_of = {node: nodes[label] for node, label in zip(nodes, best.tolist(), strict=True)}
+        together = {key: label_of[linked.get(key, key)] for key in component}
+        held = nx.Graph([pair for pair in [*sure, *archive.links] if {*pair} <= component])
+        held.remove_edges_from([pair for pair in held.edges if together[pair[0]] != together[pair[1]]])
+        found.update({key: min(nx.node_connected_component(held, key)) for key in component})
+    return found
+
+
+def sizes(found: Clusters) -> list[int]:
+    return sorted(np.unique(list(found.values()), return_counts=True)[1].tolist(), reverse=True)
+
+
+def component_sizes(archive: Archive) -> list[int]:
+    sure = [pair for pair, p in archive.scored.items() if p >= np.float32(THRESHOLD)]
+    return sorted((len(one) for one in nx.connected_components(nx.Graph([*sure, *archive.links]))), reverse=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("setting", [Setting(), Setting(scored_size=20), Setting(scored_size=2)])
+def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, setting: Setting, tmp_path: Path) -> None:
+    archive = mixed(seed)
+    found, report = clusters(archive, tmp_path, setting)
+    assert found == slowly(archive, setting.scored_size)
+    in_components = component_sizes(archive)
+    assert in_components[0] > 20 > in_components[-1]
+    assert report.caps[OVER] == sum(size for size in in_components if size > setting.scored_size)
+    assert 2 < sizes(found)[0] < in_components[0]
+
+
+def test_pairs_that_no_question_lists_are_scored_and_decide(tmp_path: Path) -> None:
+    archive = mixed(1)
+    every, report = clusters(archive, tmp_path / "every", Setting())
+    some, unscored = clusters(archive, tmp_path / "some", Setting(scored_size=2))
+    assert report.counts[UNLISTED_SCORED] > 100
+    assert unscored.counts[UNLISTED_SCORED] == 0
+    assert every != some
+
+
+def test_pairs_that_no_question_lists_are_scored_by_a_reranker_that_has_read_both(tmp_path: Path) -> None:
+    archive, random = mixed(1), np.random.default_rng(6)
+    vectors = random.normal(size=(len(archive.keys), 6)) + 0.9
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.flatnonzero(random.random(len(vectors)) < 0.8)  # it has read most questions
+    read = archive._replace(read=Embeddings(archive.embeddings.keys[rows], vectors[rows].astype(np.float16)))
+    found, _ = clusters(read, tmp_path / "read", Setting(parts=3, shards=2))
+    assert found == slowly(read)
+    assert found != slowly(archive)
+
+
+@pytest.mark.parametrize(("parts", "shards", "group"), [(1, 1, 1), (3, 1, 50), (2, 4, 1), (5, 3, 10**9)])
+def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
+    parts: int, shards: int, group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", group)
+    bare = mixed(3)
+    for archive, scored_size in ((bare, 25), (bare._replace(links=some_links(bare)), 1_000)):
+        setting = Setting(parts, shards, scored_size)
+        folder = tmp_path / str(scored_size)
+        made = partitioned(Run(str(folder), "partition"), archive, write(archive, folder, setting), setting)
+        assert labels(made) == slowly(archive, scored_size)
+        groups = made.partitions
+        if group == 1:
+            assert groups == len(component_sizes(archive))
+        else:
+            assert (groups == 1) == (group == 10**9)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(seed: int, tmp_path: Path) -> None:
+    """They list nothing: they may lack an embedding, or be of a site that is not searched."""
+    archive = mixed(seed, 90)
+    lone = archive.keys[::-6]
+    scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & {*lone}}
+    sure = [left for (left, _), p in scored.items() if p >= THRESHOLD]
+    links = [tuple(sorted(ends)) for ends in zip(lone, sure[: len(lone)], strict=True)]
+    archive = archive._replace(scored=scored, links=links)
+    found, _ = clusters(archive, tmp_path, Setting(parts=3))
+    assert found == slowly(archive)
+    assert all(found[one] == found[other] for one, other in archive.links)
+
+
+def some_links(archive: Archive) -> list[Pair]:
+    """Links between a candidate below the threshold, two questions in no other pair, and two components."""
+    low = min(archive.scored, key=lambda pair: archive.scored[pair])
+    sure = {key for pair, p in archive.scored.items() if p >= THRESHOLD for key in pair}
+    alone = [key for key in archive.keys if key not in sure and key not in low]
+    among = sorted(sure - set(low))
+    return [low, (alone[0], alone[1]), (among[0], among[-1])]
+
+
+def test_known_links_are_pairs_too(tmp_path: Path) -> None:
+    archive = mixed(4)
+    archive = archive._replace(links=some_links(archive))
+    found, _ = clusters(archive, tmp_path, Setting())
+    assert found == slowly(archive)
+    alone = archive.links[1]
+    assert found[alone[0]] == found[alone[1]] == alone[0]
+
+
+def test_known_links_join_whatever_the_evidence(tmp_path: Path) -> None:
+    """Also two clusters that have nothing else in common."""
+    cliques = [*combinations(range(6), 2), *combinations(range(6, 12), 2)]
+    archive = archive_of(np.repeat([0, 1], 6), dict.fromkeys(cliques, 0.95), noise=0.1)
+    archive = archive._replace(links=[(archive.keys[2], archive.keys[9])])
+    found, _ = clusters(archive, tmp_path, Setting())
+    assert found[archive.keys[2]] == found[archive.keys[9]]
+
+
+def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(tmp_path: Path) -> None:
+    """Also pairs that nobody lists, in a small and in a large component."""
+    cliques = [*combinations(range(6), 2), *combinations(range(6, 26), 2)]
+    cliques = [pair for pair in cliques if pair != (6, 25)]
+    archive = archive_of(np.repeat([0, 1], (6, 20)), dict.fromkeys(cliques, 0.95), noise=0.1)
+    keys = archive.embeddings.keys
+    apart = tuple((int(keys[one]), int(keys[other])) for one, other in [(0, 1), (6, 25), (7, 8)])
+    found, _ = clusters(archive._replace(apart=apart), tmp_path, Setting(parts=2))
+    assert all(found[one] != found[other] for one, other in apart)
+    assert len(set(found.values())) == 4
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> None:
+    """Chains of links too; linked questions count as one in all other pairs."""
+    archive = mixed(seed, 90)
+    chosen = np.random.default_rng(seed).choice(archive.keys, (25, 2))
+    archive = archive._replace(
+        links=sorted({(int(min(pair)), int(max(pair))) for pair in chosen if pair[0] != pair[1]})
+    )
+    found, _ = clusters(archive, tmp_path, Setting(parts=2))
+    assert found == slowly(archive)
+    assert all(found[one] == found[other] for one, other in archive.links)
+    assert max(len(group) for group in nx.connected_components(nx.Graph(archive.links))) > 2
+
+
+LINKED = {(0, 1): 0.5, (1, 2): 0.9, (3, 4): 0.1}  # questions 0 and 1 are linked, and 2 is the duplicate of one of them
+
+
+@pytest.mark.parametrize(("other", "is_joined"), [(0.6, True), (0.3, False)])
+def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
+    other: float, is_joined: bool, tmp_path: Path
+) -> None:
+    """At a threshold of .7 a pair of .9 outweighs one of .6, and not one of .3."""
+    archive = archive_of(np.arange(5), {**LINKED, (0, 2): other}, noise=0.5)
+    keys = archive.keys
+    found, report = clusters(archive._replace(links=[(keys[0], keys[1])]), tmp_path, Setting())
+    assert found == {keys[0]: keys[0], keys[1]: keys[0], keys[2]: keys[0 if is_joined else 2]}
+    assert report.counts[UNLISTED_SCORED] == 0
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(seed: int | None, tmp_path: Path) -> None:
+    """In a component over `scored_size`."""
+    archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
+    links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
+    archive, setting = archive._replace(links=links), Setting(scored_size=2 if seed is None else 25)
+    found, _ = clusters(archive, tmp_path, setting)
+    assert found == slowly(archive, setting.scored_size)
+
+
+@pytest.mark.ray
+def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(tmp_path: Path) -> None:
+    archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
+    given, first, again = write(archive, tmp_path, setting), *(Run(str(tmp_path), "partition") for _ in range(2))
+    assert labels(partitioned(first, archive, given, setting)) == slowly(archive, 30)
+    made = {f.uri: (Path(f.uri).stat().st_mtime_ns, Path(f.uri).read_bytes()) for f in storage.list_files(first.folder)}
+    partitioned(again, archive, given, setting)
+    assert {uri: (Path(uri).stat().st_mtime_ns, Path(uri).read_bytes()) for uri in made} == made
+    assert (again.report.counts, again.report.caps) == (first.report.counts, first.report.caps)
+    assert (again.report.rows_in, again.report.rows_out) == (first.report.rows_in, first.report.rows_out)
+    assert run_tasks is runner.run_tasks
+
+
+def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", 100)
+    archive, setting = mixed(2, 60), Setting(parts=2, shards=2)
+    given, whole = write(archive, tmp_path, setting), Run(str(tmp_path), "partition")
+    assert partitioned(whole, archive, given, setting).partitions > 1
+    expected = contents(whole.folder)
+    for outputs in itertools.count():
+        again = Run(f"{tmp_path}/{outputs}", "partition")
+        if not cut_off(outputs, partitioned, again, archive, given, setting):
+            break
+        partitioned(again, archive, given, setting)
+        assert contents(again.folder) == expected
+    assert outputs > len(expected)  # marks are files too
+
+
+def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path) -> None:
+    archive = archive_of(np.arange(5), {(0, 1): 0.5, (2, 4): 0.1}, noise=0.5)
+    found, report = clusters(archive, tmp_path, Setting(parts=2, shards=2))
+    assert found == {}
+    assert "groups" not in report.counts
+
+
+def test_two_questions_that_are_sure_of_each_other_are_a_cluster(tmp_path: Path) -> None:
+    archive = archive_of(np.arange(4), {(0, 3): 0.9, (1, 2): 0.1}, noise=0.5)
+    found, report = clusters(archive, tmp_path, Setting())
+    assert found == {archive.keys[0]: archive.keys[0], archive.keys[3]: archive.keys[0]}
+    assert report.counts[UNLISTED_SCORED] == 0
+
+
+class TestPlanted:
+    """A clique, of which each question lists ten others, and a chain, whose ends have nothing in common."""
+
+    clique, chain = 60, 200
+
+    def archive(self) -> Archive:
+        random = np.random.default_rng(5)
+        groups = np.r_[np.zeros(self.clique, int), np.arange(1, self.chain + 1)]
+        scored = {}
+        for one in range(self.clique):
+            for other in random.choice(self.clique, 10, replace=False).tolist():
+                if one != other:
+                    scored[min(one, other), max(one, other)] = float(np.float32(random.uniform(0.6, 1)))
+        for link in range(self.clique, self.clique + self.chain - 1):
+            scored[link, link + 1] = float(np.float32(0.9))
+        return archive_of(groups, scored, noise=0.02, seed=6)
+
+    def test_the_clique_stays_whole(self, tmp_path: Path) -> None:
+        archive = self.archive()
+        found, _ = clusters(archive, tmp_path, Setting(parts=2, shards=3))
+        assert {found[key] for key in archive.keys[: self.clique]} == {archive.keys[0]}
+        assert sizes(found)[0] == self.clique
+
+    @pytest.mark.parametrize("scored_size", [1_000, 50])
+    def test_the_chain_does_not_become_one_cluster(self, scored_size: int, tmp_path: Path) -> None:
+        archive = self.archive()
+        found, report = clusters(archive, tmp_path, Setting(scored_size=scored_size))
+        chain = {key: found[key] for key in archive.keys[self.clique :]}
+        assert sizes(chain)[0] <= 4
+        assert component_sizes(archive)[0] == self.chain
+        assert report.caps.get(OVER, 0) == (0 if scored_size == 1_000 else self.chain + self.clique)
+
+
+def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path) -> None:
+    _, report = clusters(mixed(2), tmp_path, Setting())
+    assert report.caps == {OVER: 0}
+    assert CAP + OVER not in report.counts
+
+
+def test_a_higher_threshold_never_joins_more(tmp_path: Path) -> None:
+    archive, joined = mixed(5), []
+    for threshold in (0.5, 0.7, 0.9, 1.0):
+        folder, setting = tmp_path / str(threshold), Setting()
+        run = Run(str(folder), "partition")
+        found = labels(partitioned(run, archive, write(archive, folder, setting), setting, threshold))
+        joined.append(sum(found[a] == found[b] for a, b in combinations(sorted(found), 2)))
+    assert joined == sorted(joined, reverse=True)
+    assert joined[0] > joined[-1] == 0

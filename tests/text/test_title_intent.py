@@ -1,0 +1,274 @@
+"""Which titles ask the same."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.text.title_intent import Title, TitleComparer, _errors, is_typing_error, signs_of
+from dupq.text.tokens import tokens
+
+SAME = [
+    ("Don't panic", "DON’T PANIC!"),
+    ("Bringing (outdoor) food to Japan", "Bringing outdoor food  to Japan?"),
+    ("Visa for Norway", "A visa for Norway"),
+    ("Best bakery", "Best bakeries"),
+    ("E-mail set‐up — how?", "email setup - how"),
+    ("Can't I fly", "Can I not fly"),
+    ("Is this C++?", "Is this C++"),
+    ("I love C++!", "I love C++"),
+    ("What is a C++-style cast?", "What is a C++ style cast?"),
+    ("Is 100%?! enough", "Is 100% enough"),
+    (r"What is $a^k b$?", r"What is $ a^kb $"),
+    ("Randomized string searching", "Randomizd string searching"),
+    ("What is the best route", "Waht is the best rotue"),
+    ("Passport, ticket/visa", "Passport; ticket, visa"),
+    ("Wie heißt die Straße", "Wie heisst die STRASSE"),
+    ("Which?", "What?"),
+    ("", "Visa for Norway"),
+]
+OTHER = [
+    ("Visa for Norway", "Visa for Poland"),
+    ("Visa for Norway", "Urgent visa for Norway"),
+    ("Visa for Norway", "Visa"),
+    ("Taxes for 2013", "Taxes for 2014"),
+    ("Taxes for 2013", "Taxes"),
+    ("The first term", "The third term"),
+    ("Events in June", "Events in July"),
+    ("Eventos de junho", "Eventos de julho"),
+    ("Python 3.5", "Python 35"),
+    ("Is it allowed", "Is it not allowed"),
+    ("Travel with a visa", "Travel without a visa"),
+    ("How to install it", "How to uninstall it"),
+    ("Is the graph directed", "Is the graph undirected"),
+    ("Before arrival", "After arrival"),
+    ("Travel to Japan", "Travel from Japan"),
+    ("Float to string", "String to float"),
+    ("From A to B", "From B to A"),
+    ("Why?", "Which?"),
+    ("Can salt cause it", "How can salt cause it"),
+    ("if (a == b)", "if (a != b)"),
+    ("a < b", "a > b"),
+    ("Learning C", "Learning C++"),
+    ("Learning C", "Learning C#"),
+    ("What does ++ do?", "What does -- do?"),
+    ("What does -> do?", "What does => do?"),
+    (r"Prove $\forall x$", r"Prove $\exists x$"),
+    (r"Is $n$ odd", r"Is $N$ odd"),
+    (r"The \subset sign", r"The \supset sign"),
+    ("5 mod 3", "-5 mod 3"),
+    ("Size of n!", "Size of n"),
+    ("A 5€ note", "A 5£ note"),
+    ("What is http://a.b/1", "What is http://a.b/2"),
+    ("Visa for Austria", "Visa for Australia"),
+    ("Korea", "Korean"),
+]
+
+
+def title(text: str) -> Title:
+    return Title(" ".join(tokens(text)), signs_of(pa.array([text]))[0].as_py())
+
+
+def test_arabic_words_are_compared_without_the_article_and_not_by_stems() -> None:
+    comparer = TitleComparer("arabic")
+    assert comparer.same(title("أين تقع جامعة الدول"), title("أين تقع الجامعة الدول"))
+    assert not comparer.same(title("أين تقع الجامعة"), title("أين تقع الجامع"))
+
+
+@pytest.mark.parametrize(("left", "right"), SAME)
+def test_what_a_reader_takes_for_the_same_is_the_same(left: str, right: str) -> None:
+    comparer = TitleComparer("german" if "Wie" in left else "english", lambda word: True)
+    assert comparer.same(title(left), title(right))
+    assert comparer.same(title(right), title(left))
+
+
+@pytest.mark.parametrize(("left", "right"), OTHER)
+def test_whatever_changes_what_is_asked_is_another_question(left: str, right: str) -> None:
+    comparer = TitleComparer("english", lambda word: True)
+    assert not comparer.same(title(left), title(right))
+    assert not comparer.same(title(right), title(left))
+
+
+def test_a_word_that_others_use_is_no_typing_error() -> None:
+    left, right = title("Cheap trial for the court"), title("Cheap trail for the court")
+    assert TitleComparer("english", lambda word: word == "trail").same(left, right)
+    assert not TitleComparer("english", lambda word: False).same(left, right)
+
+
+@pytest.mark.parametrize(
+    ("language", "asks", "denies"),
+    [
+        ("english", "Can I travel with a visa", "Can I travel without a visa"),
+        ("english", "Can I fly", "Can't I fly"),
+        ("english", "Can I fly", "Why can I not fly"),
+        ("english", "What can I do about knots", "What cannot be done"),
+        ("english", "Some who know", "No one who knows"),
+        ("french", "Voyager avec visa", "Voyager sans visa"),
+        ("french", "Je suis ici", "Je ne suis pas ici"),
+        ("german", "Reisen mit Visum", "Reisen ohne Visum"),
+        ("german", "Es gibt ein Visum", "Es gibt kein Visum"),
+        ("italian", "Viaggiare con visto", "Viaggiare senza visto"),
+        ("portuguese", "Viajar com visto", "Viajar sem visto"),
+        ("russian", "Поездка с визой", "Поездка без визы"),
+        ("spanish", "Viajar con visado", "Viajar sin visado"),
+        ("arabic", "السفر مع تأشيرة", "السفر بدون تأشيرة"),
+        ("german", "No man's land", "Niemand darf nicht"),  # a word of another language denies nothing
+    ],
+)
+def test_a_title_denies_by_a_word_of_its_language(language: str, asks: str, denies: str) -> None:
+    comparer = TitleComparer(language)
+    assert not comparer.negates(title(asks))
+    assert comparer.negates(title(denies))
+
+
+def test_in_a_language_without_a_list_no_title_denies() -> None:
+    assert not any(TitleComparer("finnish").negates(title(text)) for text in ("Ei viisumia", "no", "without", ""))
+
+
+FROM_NICE, FROM_MONACO = "How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "have_one_bag"),
+    [
+        (FROM_NICE, FROM_MONACO, True),
+        (FROM_NICE, FROM_NICE.replace("Nice", "Cannes"), False),
+        (FROM_NICE, FROM_NICE.replace(" I ", " "), False),  # stop words count too
+        ("to be to be to", "to be to be be", False),  # and how often
+        ("Is a train faster than a bus", "Is a bus faster than a train", True),
+        ("float to string fast", "string to float fast", False),  # of four words the order says nothing
+        ("float to string fast please", "string to float fast please", True),
+        ("", "", False),
+    ],
+)
+def test_long_titles_of_the_same_words_in_any_order_have_one_bag(one: str, other: str, have_one_bag: bool) -> None:
+    comparer = TitleComparer("english")
+    bags = comparer.bag(title(one)), comparer.bag(title(other))
+    assert (bags[0] == bags[1] != "") is have_one_bag
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "have_one_form"),
+    [
+        ("Is a < b?", "Is a > b?", True),
+        ("Is 100% enough", "Is 100 enough", True),
+        ("Is a < b?", "Is a < c?", False),
+        ("Float to string", "String to float", False),
+    ],
+)
+def test_titles_that_differ_in_signs_only_have_one_form_without_them(one: str, other: str, have_one_form: bool) -> None:
+    comparer = TitleComparer("english")
+    assert (comparer.unsigned(title(one)) == comparer.unsigned(title(other))) is have_one_form
+    assert comparer.question_of(title(one)) != comparer.question_of(title(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_of_one"),
+    [
+        ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", True),
+        ("Is tap water safe in Hong Kong", "Is the tap water safe at South Beach", True),
+        ("Renew a Swiss visa by post", "Renew a Peruvian visa by post", True),
+        ("Swiss visa by post", "Peruvian visa by post", True),
+        ("Renewing a visa in Bern", "Renew visas in Peru", True),  # words count by their stems
+        ("Safe water in New York City", "Safe water in Egypt", False),  # three words
+        ("Renew a Swiss visa by post", "Renew a Peruvian visa by phone", False),  # two places, not in a row
+        ("Visa Egypt", "Visa Jordan", False),  # one word says no template
+        ("Visa Egypt in June", "Visa Jordan in June", True),
+        ("Visa", "Visa", False),
+        ("Safe water in Egypt", "Safe water in Egypt today", True),  # only more words: title_swap tells
+        ("Safe water in Egypt", "Egypt's water laws", False),
+        ("The", "", False),
+    ],
+)
+def test_titles_that_differ_in_a_word_or_two_at_one_place_are_of_one_template(
+    one: str, other: str, are_of_one: bool
+) -> None:
+    comparer = TitleComparer("english")
+    common = set(comparer.templates(title(one))) & set(comparer.templates(title(other)))
+    assert bool(common) is are_of_one
+
+
+def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
+    assert sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?"))) == [
+        "_ safe egypt",
+        "_ water safe egypt",
+        "tap _ egypt",
+        "tap _ safe egypt",
+        "tap water _",
+        "tap water _ egypt",
+        "tap water safe _",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_spelt_alike"),
+    [
+        ("How do I sharpen a knife?", "How do I sharpen knives?", True),
+        ("Free WiFi at the airport", "Free Wi-Fi at the airport", True),
+        ("Missing points after my flight", "Points missing after my flight", True),
+        ("My flight is missing points", "My flight is points missing", True),
+        ("transit visa UK", "UK transit visa", True),  # a word two places away
+        ("transit visa for UK", "UK transit visa for", False),
+        (FROM_NICE, FROM_MONACO, False),
+        ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", False),
+        ("How do I sharpen a knife?", "How do I sharpen a fork?", False),
+        ("knife", "knives", True),
+        ("knife", "knock", False),
+        ("Visa Egypt", "Visa Jordan", False),
+        ("Free WiFi at the airport", "Free Wi-Fi in Paris", False),
+    ],
+)
+def test_what_is_only_spelt_otherwise_or_has_two_neighbours_swapped_is_spelt_alike(
+    one: str, other: str, are_spelt_alike: bool
+) -> None:
+    comparer = TitleComparer("english")
+    common = set(comparer.spellings(title(one))) & set(comparer.spellings(title(other)))
+    assert bool(common) is are_spelt_alike
+
+
+def test_titles_of_rows_are_compared_as_single_ones_are() -> None:
+    texts = [one for pair in (*SAME[:14], *OTHER[-8:]) for one in pair]
+    words = pa.array([title(text).words for text in texts])
+    left = pa.array(range(len(texts))).to_numpy()
+    comparer = TitleComparer("english", lambda word: True)
+    found = comparer.same_pairs(words, signs_of(pa.array(texts)), left, left[::-1])
+    expected = [comparer.same(title(one), title(other)) for one, other in zip(texts, texts[::-1], strict=True)]
+    assert found.tolist() == expected
+    assert comparer.same_pairs(words[:0], words[:0], left[:0], left[:0]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "expected"),
+    [
+        ("wihch", "which", True),
+        ("whch", "which", True),
+        ("vissa", "visa", True),
+        ("vias", "visa", True),
+        ("seperate", "separate", True),
+        ("defanitly", "definitely", True),
+        ("viza", "visa", False),  # of four letters only two may be swapped: "Iran", "Iraq"
+        ("export", "import", False),
+        ("tree", "three", False),
+        ("java8", "java9", False),
+        ("austria", "australia", False),
+        ("korea", "korean", False),
+        ("the", "teh", False),
+    ],
+)
+def test_a_typing_error_is_a_letter_in_a_word(word: str, other: str, expected: bool) -> None:
+    assert is_typing_error(word, other) is is_typing_error(other, word) is expected
+
+
+@given(st.text("abc", max_size=5), st.text("abc", max_size=5))
+def test_errors_are_counted_as_the_definition_counts_them(word: str, other: str) -> None:
+    def distance(i: int, j: int) -> int:
+        if min(i, j) == 0:
+            return max(i, j)
+        least = min(
+            distance(i - 1, j) + 1, distance(i, j - 1) + 1, distance(i - 1, j - 1) + (word[i - 1] != other[j - 1])
+        )
+        if i > 1 and j > 1 and word[i - 1] == other[j - 2] and word[i - 2] == other[j - 1]:
+            least = min(least, distance(i - 2, j - 2) + 1)
+        return least
+
+    assert _errors(word, other) == distance(len(word), len(other))
