@@ -104,6 +104,7 @@ docs: .venv/ready
 	$(JOB) docs/make_settings.py
 	$(JOB) docs/make_tables.py
 	$(JOB) docs/make_commands.py
+	$(JOB) docs/make_architecture.py
 	NO_MKDOCS_2_WARNING=1 $(JOB) -m mkdocs build --strict
 	@echo "$(CURDIR)/out/site/index.html; its search needs a server: python -m http.server -d out/site"
 

@@ -36,15 +36,15 @@ from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
 from dupq.job import cluster
-from dupq.job.actors import Pool, run_in_actors
-from dupq.job.records import Encoding
+from dupq.job.actors import Crew, Pool
+from dupq.job.run import Run
+from dupq.job.table import Table
 from dupq.settings import config
-from dupq.stages.embeddings import Embedder, EncodeContext, encode_shards
+from dupq.stages.embeddings import Embedder, encode_texts
 from dupq.tables import TEXTS
 
 SHARD = 10_000  # questions of a file
 CORES = len(os.sched_getaffinity(0))
-TINY = [f"{core}.parquet" for core in range(CORES)]
 
 
 def main() -> None:
@@ -71,21 +71,21 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str, Any]:
     """The figures of one preset."""
-    work, names = prepared(options, preset, folder)
-    copied(folder, f"s3://dupq/{preset}", names)
-    kinds = [(f"{actors} actors, disk", actors, str(folder)) for actors in (1, CORES, 2 * CORES)]
-    kinds.append((f"{CORES} actors, S3", CORES, f"s3://dupq/{preset}"))
+    texts, tiny, embedder = prepared(options, preset, folder)
+    there = copied(texts, f"s3://dupq/{preset}/texts")
+    kinds = [(f"{actors} actors, disk", actors, texts, str(folder)) for actors in (1, CORES, 2 * CORES)]
+    kinds.append((f"{CORES} actors, S3", CORES, there, f"s3://dupq/{preset}"))
     bare: list[float] = []
     start: list[float] = []
-    seconds: dict[str, list[float]] = {name: [] for name, _, _ in kinds}
+    seconds: dict[str, list[float]] = {name: [] for name, *_ in kinds}
+    outputs = []
     for turn in range(options.rounds):
-        bare.append(bare_seconds(work, [f"{folder}/texts/{name}" for name in names]))
-        start.append(pipeline_seconds(work, str(folder), "start", f"start {turn}", TINY, CORES))
-        for name, actors, where in kinds:
-            seconds[name].append(pipeline_seconds(work, where, "texts", f"{name} {turn}", names, actors))
-    check_bytes(
-        work, folder, names, [f"{where}/{name} {turn}" for name, _, where in kinds for turn in range(options.rounds)]
-    )
+        bare.append(bare_seconds(embedder, texts.files))
+        start.append(pipeline_seconds(embedder, tiny, f"{folder}/start {turn}", CORES))
+        for name, actors, source, where in kinds:
+            outputs.append(f"{where}/{name} {turn}")
+            seconds[name].append(pipeline_seconds(embedder, source, outputs[-1], actors))
+    check_bytes(embedder, texts, f"{folder}/alone", outputs)
     found: dict[str, Any] = {"bare_questions_per_second": round(options.questions / statistics.median(bare), 1)}
     found["start_seconds"] = round(statistics.median(start), 2)
     for name, taken in seconds.items():
@@ -99,8 +99,8 @@ def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str,
     return found
 
 
-def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[EncodeContext, list[str]]:
-    """An encoder and the files of texts: what is encoded, and the names of those in `texts`."""
+def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[Table, Table, Embedder]:
+    """The texts, a question of each core, and an encoder."""
     settings, sample = config.load(preset), long_questions(options.data, 4_919)
     vocabulary = vocabulary_of(sample.texts.to_pylist(), settings)
     vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions_of(settings))).astype(np.float32)
@@ -114,34 +114,37 @@ def prepared(options: argparse.Namespace, preset: str, folder: Path) -> tuple[En
         "benchmark",
     )
     rows = np.arange(options.questions)
-    names = [f"{first:09}.parquet" for first in range(0, options.questions, SHARD)]
-    for name, keys in zip(names, np.array_split(rows, len(names)), strict=True):
-        write_texts(f"{folder}/texts/{name}", sample.texts, keys)
-    for number, name in enumerate(TINY):
-        write_texts(f"{folder}/start/{name}", sample.texts, rows[number : number + 1])
-    files = Encoding(f"{folder}/texts", "", encoder, None, "", "")
-    return EncodeContext(files, ["a"], settings.encode.batch_size, gpu=False), names
+    shares = np.array_split(rows, -(-options.questions // SHARD))
+    texts = written(f"{folder}/texts", sample.texts, shares)
+    tiny = written(f"{folder}/start", sample.texts, [rows[core : core + 1] for core in range(CORES)])
+    return texts, tiny, Embedder(encoder, settings.encode.batch_size, gpu=False)
 
 
-def write_texts(uri: str, texts: pa.Array, keys: np.ndarray) -> None:
-    """A file of texts: those at `keys`, again and again."""
-    taken = texts.take(pa.array(keys % len(texts)))
-    table = pa.table([pa.array(keys), pa.array([""] * len(keys)), taken], schema=TEXTS)
-    storage.write_table(uri, table, TEXTS)
+def written(folder: str, texts: pa.Array, shares: list[np.ndarray]) -> Table:
+    """A table of texts: those at the keys of each share, again and again."""
+    made = Table(folder, TEXTS, len(shares))
+    for uri, keys in zip(made.files, shares, strict=True):
+        taken = texts.take(pa.array(keys % len(texts)))
+        table = pa.table([pa.array(keys), pa.array([""] * len(keys)), taken], schema=TEXTS)
+        storage.write_table(uri, table, TEXTS)
+    return made
 
 
-def copied(folder: Path, bucket: str, names: list[str]) -> None:
-    """The files of texts, put on S3."""
-    for name in names:
-        storage.write_bytes(f"{bucket}/texts/{name}", storage.read_bytes(f"{folder}/texts/{name}"))
+def copied(texts: Table, folder: str) -> Table:
+    """The same table on S3."""
+    there = dataclasses.replace(texts, folder=folder)
+    for uri, copy in zip(texts.files, there.files, strict=True):
+        storage.write_bytes(copy, storage.read_bytes(uri))
+    return there
 
 
-def bare_seconds(work: EncodeContext, places: list[str]) -> float:
+def bare_seconds(embedder: Embedder, places: list[str]) -> float:
     """The time of one process a core, from texts in memory to embeddings in memory."""
     context = multiprocessing.get_context("spawn")
     barrier, queue = context.Barrier(CORES + 1), context.Queue()
     processes = [
-        context.Process(target=encode_alone, args=(work, places[core::CORES], barrier, queue)) for core in range(CORES)
+        context.Process(target=encode_alone, args=(embedder, places[core::CORES], barrier, queue))
+        for core in range(CORES)
     ]
     for process in processes:
         process.start()
@@ -155,39 +158,39 @@ def bare_seconds(work: EncodeContext, places: list[str]) -> float:
     return seconds
 
 
-def encode_alone(work: EncodeContext, places: list[str], barrier: Any, queue: Any) -> None:
+def encode_alone(embedder: Embedder, places: list[str], barrier: Any, queue: Any) -> None:
     """A process of `bare_seconds`."""
     torch.set_num_threads(1)
-    tables, reader = [storage.read_table(place, TEXTS) for place in places], load(work.files.encoder)
+    tables, reader = [storage.read_table(place, TEXTS) for place in places], load(embedder.encoder)
     reader.encode(tables[0].slice(0, 10))
     barrier.wait()
     for table in tables:
-        reader.encode(table, work.batch_size)
+        reader.encode(table, embedder.batch_size)
     queue.put(None)
 
 
-def pipeline_seconds(work: EncodeContext, where: str, texts: str, output: str, names: list[str], actors: int) -> float:
+def pipeline_seconds(embedder: Embedder, texts: Table, output: str, actors: int) -> float:
     """The time of Ray Data, from its start to its last file."""
-    work = _between(work, f"{where}/{texts}", f"{where}/{output}")
     began = time.perf_counter()
-    pool = Pool(actors, 0.5 * min(1.0, CORES / actors), 0)
-    run_in_actors("encode", lambda: Embedder(work).encode_shard, names, pool)
+    encoded(embedder, texts, output, Pool(actors, 0.5 * min(1.0, CORES / actors), 0))
     return time.perf_counter() - began
 
 
-def _between(work: EncodeContext, texts: str, output: str) -> EncodeContext:
-    """The same work on other folders."""
-    return work._replace(files=dataclasses.replace(work.files, texts=texts, output=output))
+def encoded(embedder: Embedder, texts: Table, output: str, pool: Pool | None) -> Table:
+    """The embeddings, by actors or by one task after the other."""
+    crew = Crew([[number] for number in range(texts.partitions)], pool=pool)
+    encode = Run(output, "encode").map("embeddings", encode_texts, publish=True, crew=crew)
+    return encode(texts, None, None, embedder, ["a"], None)
 
 
-def check_bytes(work: EncodeContext, folder: Path, names: list[str], outputs: list[str]) -> None:
+def check_bytes(embedder: Embedder, texts: Table, alone: str, outputs: list[str]) -> None:
     """Stop with an error where a file is not that of one process that takes all steps."""
-    for name in (names[0], names[-1]):
-        encode_shards(_between(work, f"{folder}/texts", f"{folder}/alone"), [name])
-        expected = storage.read_bytes(f"{folder}/alone/{name}")
+    expected = encoded(embedder, texts, alone, None)
+    for number in (0, texts.partitions - 1):
         for output in outputs:
-            if storage.read_bytes(f"{output}/{name}") != expected:
-                raise SystemExit(f"{output}/{name} differs from that of one process")
+            uri = f"{output}/embeddings/part-{number:05d}.parquet"
+            if storage.read_bytes(uri) != storage.read_bytes(expected.file(number)):
+                raise SystemExit(f"{uri} differs from that of one process")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,22 +180,22 @@ def child(task: str, folder: str, name: str) -> None:
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.archive import question_shards
     from dupq.job.run import Run
-    from dupq.job.table import ReadWith, Shards
+    from dupq.job.table import Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.sections import TextSettings
-    from dupq.stages.earlier import texts_then
     from dupq.stages.terms import make_terms
-    from dupq.stages.texts import AT_ONCE, COLUMNS
+    from dupq.stages.texts import AT_ONCE
     from dupq.stages.texts import make_texts as tokenise
+    from dupq.tables import QUESTIONS
 
     archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)
     ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
     shards, sites = question_shards(str(archive / "questions"))
-    questions, steps = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE), Run(made, "texts")
-    start = time.monotonic()
-    texts = tokenise(steps, questions, ReadWith(texts_then, (None, questions), len(shards)), TextSettings())
+    questions = Shards(tuple(shards), tuple(sites.names), QUESTIONS, batch_rows=AT_ONCE)
+    steps, start = Run(made, "texts"), time.monotonic()
+    texts = tokenise.function(steps, questions, TextSettings())
     seconds = round(time.monotonic() - start, 2)
-    make_terms(Run(made, "terms"), texts, 1)
+    make_terms.function(Run(made, "terms"), texts, 1)
     return {"texts_s": seconds, "texts_task_peak_mb": round(steps.report.peak_memory_mb)}
 
 
@@ -214,7 +215,7 @@ def find(folder: Path, name: str, output: str) -> dict:
     """The stage, from texts to representatives."""
     from dupq.archive import partitions
     from dupq.job.run import Run
-    from dupq.job.table import Table
+    from dupq.job.table import Streamed, Table
     from dupq.settings.sections import NearDuplicateSettings
     from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
     from dupq.stages.texts import TextTables
@@ -223,21 +224,21 @@ def find(folder: Path, name: str, output: str) -> dict:
 
     work, settings = work_of(folder, name), NearDuplicateSettings()
     shards = len(list((work / "texts").glob("*.parquet")))
-    said = Table(str(work / "contents"), CONTENTS, shards)
-    texts = Table(str(work / "texts"), TEXTS, shards).only(*TEXTS.names)
-    made, questions = TextTables(texts, said), sum(len(texts.only("key").read(shard)) for shard in range(shards))
+    said, texts = Table(str(work / "contents"), CONTENTS, shards), Table(str(work / "texts"), TEXTS, shards)
+    questions = sum(map(len, Streamed(texts.only("key"))))
+    made = TextTables(replace(texts, rows=questions), said, (SITE,))
     first, second = (Run(output, "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, made, questions, settings, Sites([SITE]), partitions(questions))
+    signed = make_signatures.function(first, made, settings, Sites([SITE]), partitions(questions))
     rarities = Table(str(work / "terms" / "rarities"), RARITIES, 1)
-    verified, copies = find_near_duplicates(second, made, questions, signed, rarities, settings, "english")
+    found = find_near_duplicates.function(second, made, signed, rarities, settings, "english")
     return {
         "task_peak_mb": round(max(first.report.peak_memory_mb, second.report.peak_memory_mb)),
         "tasks": first.report.tasks + second.report.tasks,
         "exact_copies": first.report.counts["exact copies"],
-        "verified_pairs": verified.rows,
+        "verified_pairs": found.verified.rows,
         "under_the_threshold": second.report.counts["candidates under the threshold"],
         "oversized_buckets": sum(second.report.caps.values()),
-        "joined": copies.rows,
+        "joined": found.representatives.rows,
     }
 
 

@@ -46,18 +46,17 @@ from dupq.archive import Shard
 from dupq.job import cluster
 from dupq.job.records import RunFiles
 from dupq.job.run import Run
-from dupq.job.table import Each
-from dupq.job.tasks import Report, peak_mb, reset_peak
+from dupq.job.table import Table
+from dupq.job.tasks import peak_mb, reset_peak
 from dupq.neighbours.candidates import Nearest, empty_nearest, merge, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.products import Bfloat16Products, fastest_products
 from dupq.neighbours.tiles import Block, Found, Pairs, Search, block, search_tile
 from dupq.settings.sections import NeighbourSettings
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.search import changes
 from dupq.stages.search.blocks import SearchRequest, block_rows, bytes_per_question
-from dupq.stages.search.everything import stored_lists
-from dupq.tables import embeddings
+from dupq.stages.search.search import search as search_stage
+from dupq.tables import EMBEDDED, embeddings
 from dupq.text.keys import Sites
 
 THREADS = 2
@@ -265,23 +264,13 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
         taken = []
         for place, (files, shards) in enumerate(runs):
             start = time.perf_counter()
-            since = runs[1][0] if place == len(runs) - 1 else None
-            recorded(files, changes.search, shards, asked, since)
+            run = Run(files.uri)
+            run.previous = runs[1][0].uri if place == len(runs) - 1 else None
+            search_stage(run, Table(files.path("embeddings"), EMBEDDED, len(shards)), shards, asked)
             taken.append(time.perf_counter() - start)
         assert lists_of(runs[2][0]) == lists_of(runs[3][0])
     print(f"stage: {taken[2]:.1f} s for all, {taken[3]:.1f} s for what is new", flush=True)
     return taken[3] / taken[2]
-
-
-def recorded(files: RunFiles, find: Callable[..., None], *arguments: Any) -> None:
-    """Search as a job does, with the record by which a later run believes what was written."""
-
-    def search() -> Report:
-        run = Run(files.uri, "neighbours")
-        find(run, *arguments)
-        return run.report
-
-    Run(files.uri).stage("neighbours", search)
 
 
 def written(archive: Embeddings, files: RunFiles) -> tuple[RunFiles, list[Shard]]:
@@ -290,15 +279,15 @@ def written(archive: Embeddings, files: RunFiles) -> tuple[RunFiles, list[Shard]
         shards.append(Shard(number, "", "example.com"))
         table = embeddings_table(piece, Sites(["example.com"]))
         storage.write_table(
-            storage.join(files.embeddings, shards[-1].file), table, embeddings(piece.vectors.shape[1], False)
+            storage.join(files.path("embeddings"), shards[-1].file), table, embeddings(piece.vectors.shape[1], False)
         )
     return files, shards
 
 
 def lists_of(files: RunFiles) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for table in Each(stored_lists(files)).read():
-        keys, nearest = nearest_in(table, K)
+    for file in storage.list_files(files.nearest, ".parquet"):
+        keys, nearest = nearest_in(storage.read_table(file.uri), K)
         found.update({key: others.tobytes() for key, others in zip(keys.tolist(), nearest.others, strict=True)})
     return found
 

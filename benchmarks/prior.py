@@ -43,7 +43,7 @@ from dupq.encoders.sentence_models import WEIGHTS, default_reranker
 from dupq.evaluation.verdicts import last_verdicts
 from dupq.links import known_duplicates
 from dupq.runs.reader import open_run
-from dupq.tables import AROUND, COMPARED, SCORED
+from dupq.tables import COMPARED, SCORED, TITLE_CONTEXT
 from dupq.text.keys import MAXIMUM_ID, Sites, are_pairs_among, pair_indices, pairs_in
 
 _VERDICTS = Path(__file__).parent / "verdicts"
@@ -109,11 +109,11 @@ def read_site(uri: str) -> Site:
     run = open_run(uri)
     [name] = run.metrics["sites"]
     work = storage.join(run.uri, "work")
-    listed, around = (_table(storage.join(work, *path), schema) for path, schema in _EVIDENCE)
+    listed, title_context = (_table(storage.join(work, *path), schema) for path, schema in _EVIDENCE)
     compared = pa.concat_tables([listed, _table(storage.join(work, "rerank", "found_compared"), COMPARED)])
     scored = _table(storage.join(work, "rerank", "scored"), SCORED)  # in the order of both
     calibration = storage.read_json(storage.join(work, "calibration", "calibration.json"))
-    features = features_of(compared, around, np.array(calibration["reference"]), run.settings.neighbours.k)
+    features = features_of(compared, title_context, np.array(calibration["reference"]), run.settings.neighbours.k)
     pairs, links = pairs_in(compared), run.manifest["inputs"]["links"]
     known = known_duplicates(links, Sites([name])) if links else np.zeros((0, 2), np.int64)
     cosines = _aligned(pairs, scored)
@@ -123,7 +123,7 @@ def read_site(uri: str) -> Site:
     return _site(name, pairs & MAXIMUM_ID, features, cosines, usable, density, files, _FAR_PAIRS)
 
 
-_EVIDENCE = ((("pairs", "compared"), COMPARED), (("pairs", "around"), AROUND))
+_EVIDENCE = ((("pairs", "compared"), COMPARED), (("pairs", "around"), TITLE_CONTEXT))
 
 
 def _table(folder: str, schema: pa.Schema) -> pa.Table:
@@ -144,7 +144,7 @@ def read_titles(dump: Path) -> Site:
     compared = compare(list(titles), None, None, "english", 10, reranker)
     assert compared.read is not None
     evidence, pairs = compared.evidence, pairs_in(compared.evidence)
-    features = features_of(evidence, compared.around, compared.scale.reference, compared.scale.k)
+    features = features_of(evidence, compared.title_context, compared.scale.reference, compared.scale.k)
     cosines = cosines_of(compared.read, pairs).astype(np.float64)
     read = np.isfinite(cosines)
     keys = np.array(ids)[pairs]

@@ -23,16 +23,16 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.encoders.saved import read_measure
 from dupq.job import cluster
-from dupq.job.records import RunFiles
 from dupq.job.run import Run
-from dupq.job.table import Each
+from dupq.job.table import Streamed, Table
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, gathered
 from dupq.runs.reader import open_run
 from dupq.settings.sections import NeighbourSettings
 from dupq.stages.search.blocks import SearchRequest
-from dupq.stages.search.everything import find_neighbours, stored_lists
+from dupq.stages.search.everything import NearestTables, files_in_scope, find_nearest
+from dupq.tables import EMBEDDED
 from dupq.text.keys import Sites
 
 K, CHECKED = 10, 300
@@ -66,19 +66,20 @@ def main() -> None:
         Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def searched(run: str, folder: Path, measure: Measure) -> tuple[float, RunFiles, Report]:
-    """Seconds, files and report of the stage in a new folder that has the run's embeddings."""
+def searched(run: str, folder: Path, measure: Measure) -> tuple[float, NearestTables, Report]:
+    """Seconds, tables and report of the stage in a new folder that has the run's embeddings."""
     work = Path(tempfile.mkdtemp(dir=folder))
     (work / "embeddings").symlink_to(Path(run).resolve() / "embeddings")
-    files = RunFiles(str(work))
     shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
+    embedded = Table(str(work / "embeddings"), EMBEDDED, len(shards))
+    request = SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2)
     start = time.perf_counter()
-    steps = Run(files.uri, "neighbours")
-    find_neighbours(steps, shards, SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2))
-    return time.perf_counter() - start, files, steps.report
+    steps = Run(str(work), "neighbours")
+    found = find_nearest(steps, files_in_scope(embedded, shards, request), request, embedded)
+    return time.perf_counter() - start, found, steps.report
 
 
-def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
+def of_exact(run: str, tables: NearestTables, measure: Measure) -> float:
     """The share of the ten best scores of some questions that the exact search has, by float64 products."""
     archive = embeddings_in(run)
     chosen = np.random.default_rng(0).choice(len(archive.keys), min(CHECKED, len(archive.keys)), replace=False)
@@ -91,7 +92,7 @@ def of_exact(run: str, files: RunFiles, measure: Measure) -> float:
     scores[np.arange(len(chosen)), chosen] = -np.inf
     best = -np.sort(-scores, axis=1)[:, :K]
     found: dict[int, np.ndarray] = {}
-    for table in Each(stored_lists(files)).read():
+    for table in Streamed(tables.nearest):
         keys, nearest = nearest_in(table, K)
         found.update(zip(keys.tolist(), nearest.scores, strict=True))
     pairs = [(found[int(archive.keys[row])], wanted) for row, wanted in zip(chosen, best, strict=True)]

@@ -73,8 +73,9 @@ def descriptions(source: str) -> dict[str, dict[str, str]]:
     lines = source.splitlines()
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            name = ast.unparse(target)
         elif isinstance(node, ast.FunctionDef):
             name = node.name
         else:

@@ -20,12 +20,11 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.storage import read_as
-from dupq.system import side_by_side
+from dupq.system import thread_map
 from dupq.tables import LINKS, QUESTIONS, conform
 from dupq.text.keys import MAXIMUM_ID, Sites
 
-UNFINISHED = "_parts"  # the folder, next to the tables, of sites whose ingest is not finished
-BEGUN = "begun.json"  # in a site's folder there
+UNFINISHED = "_parts"  # the folder, next to the tables, that has a folder of each site whose ingest is not finished
 _log = logging.getLogger(__name__)
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
 _LARGEST_TEXT = 1 << 31  # bytes of a column in a file: Arrow counts them by int32
@@ -86,7 +85,7 @@ def table_files(table: str) -> list[storage.File]:
     files = {file.uri: file for file in listed}
     sites = {file.uri: only or _site_of(file.relative.partition("/")[0]) for file in listed}
     unnamed = list(dict.fromkeys(site for site in sites.values() if site and site not in records))
-    begun = side_by_side(lambda site: storage.exists(storage.join(archive, UNFINISHED, site, BEGUN)), unnamed)
+    begun = thread_map(lambda site: storage.exists(storage.join(archive, UNFINISHED, site)), unnamed)
     for site in itertools.compress(unnamed, begun):
         raise DupqError(f"{archive}: the ingest of {site} was cut off, or is at work; run it again to its end")
     kept = {uri for uri, site in sites.items() if site not in records}
@@ -112,7 +111,7 @@ def _records(archive: str, only: str = "") -> dict[str, SiteRecord]:
     """Return the records of all sites of an archive, or that of the site `only`, if it has one."""
     listed = storage.list_files(storage.join(archive, "ingest"), ".json")
     uris = {site: file.uri for file in listed if (site := file.relative.removesuffix(".json")) and only in ("", site)}
-    return dict(zip(uris, side_by_side(read_record, uris.values()), strict=True))
+    return dict(zip(uris, thread_map(read_record, uris.values()), strict=True))
 
 
 class Shard(NamedTuple):
@@ -169,7 +168,7 @@ def check_sites(sites: Sequence[str], known: Collection[str]) -> None:
 
 def pinned(shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with their present versions: reading one after it changed raises DupqError."""
-    versions = side_by_side(storage.version, [shard.uri for shard in shards])
+    versions = thread_map(storage.version, [shard.uri for shard in shards])
     return [shard._replace(version=version) for shard, version in zip(shards, versions, strict=True)]
 
 
@@ -241,7 +240,7 @@ def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     else:
         _, files = above_sites(uri)
         paths = [(file.uri, storage.join(path, file.relative)) for file in files]
-    checksums = side_by_side(storage.checksum, [source for source, _ in paths])
+    checksums = thread_map(storage.checksum, [source for source, _ in paths])
     return [Input(*of_file, checksum) for of_file, checksum in zip(paths, checksums, strict=True)]
 
 
@@ -251,7 +250,7 @@ def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
     The shards are given, as a second listing may differ if an ingest ends in between.
     """
     uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
-    checksums = side_by_side(storage.checksum, uris)
+    checksums = thread_map(storage.checksum, uris)
     return [[uri.removeprefix(folder), checksum] for uri, checksum in zip(uris, checksums, strict=True)]
 
 
@@ -289,7 +288,7 @@ def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) 
     Raises DupqError that names the file that is damaged, lacks a column, or has an empty value or a wrong id.
     """
     expected = pa.schema([schema.field(name) for name in columns])
-    return sum(side_by_side(lambda uri: _check_file(uri, expected), uris))
+    return sum(thread_map(lambda uri: _check_file(uri, expected), uris))
 
 
 def _check_file(uri: str, expected: pa.Schema) -> int:

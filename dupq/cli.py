@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from dupq import __version__, commands
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError, StorageError
-from dupq.job import ends
+from dupq.job import supervisor
 
 _log = logging.getLogger("dupq.cli")  # also as `python -m dupq.cli`
 _MOST_GPUS = 10_000
@@ -63,7 +63,7 @@ class Command(NamedTuple):
 
 def command() -> None:
     """Run `dupq` with the arguments of the process, and end the process."""
-    with ends.guarded(), ends.handle_signals():
+    with supervisor.guarded(), supervisor.handle_signals():
         main()
 
 
@@ -73,7 +73,7 @@ def job(name: str, script_version: str) -> None:
     `script_version` is the version of dupq that the script belongs to: `ray submit` copies only the script, so the
     package installed on the cluster may have another version.
     """
-    with ends.guarded(), ends.handle_signals():
+    with supervisor.guarded(), supervisor.handle_signals():
         if script_version != __version__:
             from dupq.job import progress
 
@@ -119,15 +119,15 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     progress.show_as(getattr(arguments, "log", "plain"))
-    ends.on_end(_say, _leave)
+    supervisor.on_end(_say, _leave)
     code = _run(arguments)
-    ends.finish()
+    supervisor.finish()
     if code:
         progress.end(progress.current.uri, "failed")
     with contextlib.suppress(DupqError):
         progress.write_run_log()
     if code == ClusterError.EXIT_CODE:
-        ends.leave(code)
+        supervisor.leave(code)
     sys.exit(code)
 
 
@@ -165,7 +165,7 @@ def _say(line: str, code: int) -> None:
     """Log why the job ends early."""
     from dupq.job import progress
 
-    if code in ends.CODES.values():
+    if code in supervisor.CODES.values():
         progress.progress_line(_log, line)
     else:
         _log.error(line)
@@ -175,7 +175,7 @@ def _leave(code: int) -> None:
     """Write the state of a job that ends early, and give up its leases, so that no reader and no other job waits."""
     from dupq.job import lease, progress
 
-    progress.end(progress.current.uri, "cut off" if code in ends.CODES.values() else "failed")
+    progress.end(progress.current.uri, "cut off" if code in supervisor.CODES.values() else "failed")
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         progress.write_run_log()

@@ -16,7 +16,7 @@ from dupq.clusters.components import Represent, components, represented
 from dupq.encoders.saved import PARTS
 from dupq.errors import DupqError
 from dupq.settings.sections import TrainingSettings
-from dupq.system import side_by_side
+from dupq.system import thread_map
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, LINKS
 from dupq.text.keys import (
     Sites,
@@ -49,7 +49,7 @@ def duplicate_links(links: str, sites: Sites) -> np.ndarray:
         return np.stack(ends, axis=1)
 
     files = [(uri, site) for uri, site in link_files(links) if site in sites.names]
-    return np.concatenate([np.zeros((0, 2), np.int64), *side_by_side(pairs_of, files)])
+    return np.concatenate([np.zeros((0, 2), np.int64), *thread_map(pairs_of, files)])
 
 
 def known_duplicates(links: str, sites: Sites) -> np.ndarray:
@@ -207,7 +207,7 @@ def sets_in(table: pa.Table) -> Split:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDuplicates:
     """The known and labelled pairs of the archive's questions (int64, shape (m, 2), left < right)."""
 
     links: np.ndarray  # duplicates, by links and by labels
@@ -218,7 +218,7 @@ class Known:
 
 def known_pairs(
     linked: np.ndarray, labelled: tuple[np.ndarray, np.ndarray], keys: np.ndarray, settings: TrainingSettings
-) -> Known:
+) -> KnownDuplicates:
     """Return the known pairs of the questions `keys` (ascending), and their split.
 
     `linked` and `labelled` (duplicates, others) are int64 keys of shape (m, 2), left < right. A pair that is labelled 0
@@ -234,4 +234,4 @@ def known_pairs(
         "pairs of files not in the archive": sum(len(pairs) - len(pairs_among(keys, pairs)) for pairs in labelled),
         "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
     }
-    return Known(links, split, wrong[~contradicted & of_training], counts)
+    return KnownDuplicates(links, split, wrong[~contradicted & of_training], counts)

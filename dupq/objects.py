@@ -37,7 +37,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from dupq.errors import DupqError, SettingError, StorageError
-from dupq.system import side_by_side
+from dupq.system import thread_map
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -362,7 +362,7 @@ def delete(uri: str) -> None:
 
 def delete_below(uri: str) -> None:
     """Remove all objects below the folder `uri`, one request each, as some servers have no bulk delete."""
-    side_by_side(lambda entry: delete(f"{uri}/{entry[0]}"), listed(uri), _DELETES_AT_ONCE)
+    thread_map(lambda entry: delete(f"{uri}/{entry[0]}"), listed(uri), _DELETES_AT_ONCE)
 
 
 def open_object(uri: str) -> pa.PythonFile:

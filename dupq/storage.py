@@ -416,17 +416,20 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
         )
 
 
-def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write a Parquet file like `write_table`, with each of `groups` as a row group; memory: one of them, and in an
-    object store the file.
+def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> int:
+    """Write a Parquet file like `write_table`, with each of `groups` as a row group, and return the number of rows.
 
-    Texts have neither a dictionary nor statistics, which cost time and save nothing.
+    Memory: a group, and in an object store the file. Texts have neither a dictionary nor statistics, which cost time
+    and save nothing.
     """
+    rows = 0
     short = [_leaf(field) for field in schema if field.name not in ("title", "body_html")]
     options = {"use_dictionary": short, "write_statistics": short}
     with open_output(uri) as sink, pq.ParquetWriter(sink, schema, compression="zstd", **options) as writer:
         for group in groups:
             writer.write_table(conform(group, schema, uri), row_group_size=max(1, len(group)))
+            rows += len(group)
+    return rows
 
 
 @contextlib.contextmanager

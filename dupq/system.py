@@ -84,18 +84,16 @@ def usable(name: str) -> "torch.device":
     return torch.device(name)
 
 
-def side_by_side(
-    function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
-) -> list[_Result]:
+def thread_map(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS) -> list[_Result]:
     """Return the result of `function` for each item, in their order, from threads that wait for storage together.
 
     Raises the error of the first item that has one. Files that `function` writes are recorded as those of this thread.
     """
-    return list(ahead(function, items, threads))
+    return list(prefetch(function, items, threads))
 
 
-def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item], most: int = 4) -> Iterator[_Result]:
-    """Yield the same as `side_by_side`, one by one, with at most `most` results that wait to be used."""
+def prefetch(function: Callable[[_Item], _Result], items: Iterable[_Item], most: int = 4) -> Iterator[_Result]:
+    """Yield the same as `thread_map`, one by one, with at most `most` results that wait to be used."""
     with ThreadPoolExecutor(most) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -140,14 +138,14 @@ class Written(TypedDict):
     rows: int | None  # of a table
 
 
-# The open recorders of a thread and of those that `ahead` starts for it. Others, which write progress or a heartbeat,
-# begin with none.
+# The open recorders of a thread and of those that `prefetch` starts for it. Others, which write progress or a
+# heartbeat, begin with none.
 _recorders: ContextVar[tuple[dict[str, Written], ...]] = ContextVar("recorders", default=())
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[dict[str, Written]]:
-    """Record by URI the files that this thread, also by `ahead`, writes and does not delete again within the block."""
+    """Record by URI the files that this thread, also by `prefetch`, writes and does not delete again in the block."""
     written: dict[str, Written] = {}
     before = _recorders.set((*_recorders.get(), written))
     try:

@@ -5,9 +5,13 @@ tables. A question's key is `(site, question_id)`; in pairs the left key is the 
 milliseconds. Columns are required unless a comment says when they are null.
 """
 
+from typing import Any
+
 import pyarrow as pa
 
+from dupq import kinds
 from dupq.errors import DupqError
+from dupq.kinds import Schema, columns, open_schema
 
 EMBEDDING_TYPE = pa.float16()
 
@@ -16,14 +20,14 @@ def _required(name: str, data_type: pa.DataType) -> pa.Field:
     return pa.field(name, data_type, nullable=False)
 
 
-def _schema(*fields: pa.Field, **required: pa.DataType) -> pa.Schema:
+def _schema(*fields: pa.Field, **required: pa.DataType) -> Any:
     """Return the schema of `fields`, and of `required` columns after them."""
     return pa.schema([*fields, *(_required(name, data_type) for name, data_type in required.items())])
 
 
 _TIME = pa.timestamp("ms", tz="UTC")
 
-QUESTIONS = _schema(
+QUESTIONS: Schema[kinds.Question] = _schema(
     _required("question_id", pa.int64()),  # its id on the site
     _required("title", pa.string()),  # plain text; "" where the dump has none
     _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
@@ -38,7 +42,7 @@ QUESTIONS = _schema(
     pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
 )
 
-ANSWERS = _schema(
+ANSWERS: Schema[kinds.Answer] = _schema(
     _required("answer_id", pa.int64()),  # its id on the site
     _required("question_id", pa.int64()),  # what it answers
     _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
@@ -46,28 +50,28 @@ ANSWERS = _schema(
     _required("is_accepted", pa.bool_()),  # by the author of the question, if that is in the dump
 )
 
-LINKS = _schema(
+LINKS: Schema[kinds.Link] = _schema(
     _required("question_id", pa.int64()),  # the question with the link; of a duplicate the closed one
     _required("related_id", pa.int64()),  # the question it links to; of a duplicate the original
     _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
     pa.field("creation_date", _TIME),  # of the link; null: the dump has none
 )
 
-IDS = _schema(
+IDS: Schema[kinds.Id] = _schema(
     _required("question_id", pa.int64()),  # the question's number in all other tables
     _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
     _required("source", pa.string()),  # the table's file, and the member inside an archive
     _required("position", pa.int64()),  # the row there, from 1; in CSV the line
 )
 
-REJECTS = _schema(
+REJECTS: Schema[kinds.Reject] = _schema(
     _required("source", pa.string()),  # the file, and the member inside an archive
     _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, or line of a CSV file
     _required("reason", pa.string()),  # why it was rejected
     _required("excerpt", pa.string()),  # the first 200 characters of the row
 )
 
-PAIRS = _schema(
+PAIRS: Schema[kinds.Pair] = _schema(
     _required("site_left", pa.string()),  # of the question with the smaller key
     _required("question_id_left", pa.int64()),  # its id
     _required("site_right", pa.string()),  # of the other question
@@ -91,7 +95,7 @@ PAIRS = _schema(
 )
 
 # The likeliest pairs of a run that are in different clusters and that people have neither linked nor judged.
-WORKLIST = _schema(
+WORKLIST: Schema[kinds.Work] = _schema(
     _required("rank", pa.int64()),  # 1: the likeliest
     _required("site_left", pa.string()),  # of the question with the smaller key
     _required("question_id_left", pa.int64()),  # its id
@@ -108,7 +112,7 @@ WORKLIST = _schema(
     _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
 )
 
-CLUSTERS = _schema(
+CLUSTERS: Schema[kinds.Clustered] = _schema(
     _required("site", pa.string()),  # of the question
     _required("question_id", pa.int64()),  # its id
     _required("cluster_id", pa.string()),  # kept from run to run with --previous: dupq/clusters/identity.py
@@ -122,7 +126,7 @@ CLUSTERS = _schema(
 )
 
 # What became of clusters since the earlier run: new, gone, grown, shrunk, changed, merged or split.
-CHANGED_CLUSTERS = _schema(
+CHANGED_CLUSTERS: Schema[kinds.ChangedCluster] = _schema(
     _required("kind", pa.string()),  # new, gone, grown, shrunk, changed, merged or split
     pa.field("cluster_id", pa.string()),  # in this run; null: gone
     pa.field("previous_cluster_id", pa.string()),  # in the earlier run; null: new
@@ -131,7 +135,7 @@ CHANGED_CLUSTERS = _schema(
     _required("shared", pa.int64()),  # questions in both
 )
 
-CLUSTER_STATS = _schema(
+CLUSTER_STATS: Schema[kinds.ClusterStats] = _schema(
     _required("cluster_id", pa.string()),  # as in clusters
     _required("size", pa.int64()),  # questions
     _required("edges", pa.int64()),  # joined pairs
@@ -142,7 +146,7 @@ CLUSTER_STATS = _schema(
 )
 
 
-def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
+def embeddings(dimensions: int, is_lexical: bool) -> Schema[kinds.Embedded]:
     """Return the schema of a run's `embeddings/`: a float16 vector of `dimensions` for each encoded question.
 
     With `is_lexical` there is a bag of words too: the ids of the words and their weights.
@@ -161,10 +165,13 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
     )
 
 
+# The columns that all tables of embeddings have.
+EMBEDDED: Schema[kinds.Embedded] = open_schema(columns(embeddings(1, False), "site", "question_id", "fingerprint"))
+
 # Tables in a run's work folder. Keys are packed (dupq/text/keys.py).
 
 # Title and text are tokens joined by single spaces; the text is title and body.
-TEXTS = _schema(key=pa.int64(), title=pa.string(), text=pa.string())
+TEXTS: Schema[kinds.Text] = _schema(key=pa.int64(), title=pa.string(), text=pa.string())
 
 # Terms are hashes of stems, ascending, and how often each occurs; marks are hashes too (dupq/clusters/evidence.py).
 _LISTS = _schema(
@@ -174,12 +181,12 @@ _LISTS = _schema(
     text_counts=pa.list_(pa.uint8()),
     marks=pa.list_(pa.int32()),
 )
-QUESTION_TEXTS = _schema(*TEXTS, *_LISTS)  # the marks are without the asker's
+QUESTION_TEXTS: Schema[kinds.QuestionText] = _schema(*TEXTS, *_LISTS)  # the marks are without the asker's
 
 # Hashes of questions' contents (dupq/text/questions.py): a later run reuses what has not changed.
-CONTENT_HASHES = _schema(key=pa.int64(), high=pa.int64(), low=pa.int64())
+CONTENT_HASHES: Schema[kinds.ContentHash] = _schema(key=pa.int64(), high=pa.int64(), low=pa.int64())
 
-CONTENTS = _schema(
+CONTENTS: Schema[kinds.Content] = _schema(
     *CONTENT_HASHES,
     _required("signs", pa.string()),  # of the title: near_duplicates/asking.py
     _required("tags", pa.list_(pa.int32())),  # hashes
@@ -187,29 +194,35 @@ CONTENTS = _schema(
 )
 
 
-def keyed_vectors(dimensions: int) -> pa.Schema:
+def keyed_vectors(dimensions: int) -> Schema[kinds.KeyedVector]:
     """Return the schema of a reranker's vectors of questions by key, which have length 1."""
     return _schema(key=pa.int64(), vector=pa.list_(EMBEDDING_TYPE, dimensions))
 
 
-KEY_PAIRS = _schema(left=pa.int64(), right=pa.int64())
+KEYED_VECTORS: Schema[kinds.KeyedVector] = open_schema(columns(keyed_vectors(1), "key"))
+
+
+# A row for each question, by its packed key.
+KEYS: Schema[kinds.Key] = _schema(key=pa.int64())
+
+KEY_PAIRS: Schema[kinds.KeyPair] = _schema(left=pa.int64(), right=pa.int64())
 
 # Pairs of representatives that join at any probability, and why: known_link or verdict.
-JOINED_PAIRS = _schema(*KEY_PAIRS, source=pa.string())
+JOINED_PAIRS: Schema[kinds.JoinedPair] = _schema(*KEY_PAIRS, source=pa.string())
 
-VERIFIED = _schema(*KEY_PAIRS, source=pa.string(), jaccard=pa.float32())
+VERIFIED: Schema[kinds.Verified] = _schema(*KEY_PAIRS, source=pa.string(), jaccard=pa.float32())
 
 # Each question in a verified pair, with the question that represents it in the encoder's stages.
-REPRESENTATIVES = _schema(key=pa.int64(), representative=pa.int64())
+REPRESENTATIVES: Schema[kinds.Representative] = _schema(key=pa.int64(), representative=pa.int64())
 
-NEIGHBOURS = _schema(
+NEIGHBOURS: Schema[kinds.Neighbour] = _schema(
     *_schema(query=pa.int64(), neighbour=pa.int64(), similarity=pa.float32()),
     pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
     _required("lift", pa.float32()),  # clusters/evidence.py; 0 without a rank
 )
 
 # Candidate pairs, with each side's rank among the other's neighbours: clusters/evidence.py, Listing.
-CANDIDATES = _schema(
+CANDIDATES: Schema[kinds.Candidate] = _schema(
     *_schema(*KEY_PAIRS, similarity=pa.float32()),
     *_schema(rank_left=pa.int32(), lift_left=pa.float32(), rank_right=pa.int32(), lift_right=pa.float32()),
 )
@@ -229,19 +242,19 @@ _SHARED = (
         "cites",
     ),
 )
-COMPARED = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
+COMPARED: Schema[kinds.Compared] = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 
-# How alike a question's title is to those of its neighbours: clusters/evidence.py, `around`.
-AROUND = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
+# How alike a question's title is to those of its neighbours: clusters/evidence.py, `title_context`.
+TITLE_CONTEXT: Schema[kinds.TitleContext] = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
 
 # Candidate pairs of a site by probability: the upper bits of the float32, which keep the order, and how many there are.
-ODDS = _schema(site=pa.int32(), bits=pa.uint32(), pairs=pa.int64())
+ODDS: Schema[kinds.Odds] = _schema(site=pa.int32(), bits=pa.uint32(), pairs=pa.int64())
 
 # The least probability of the pairs of a site whose questions a reranker reads.
-CUTS = _schema(site=pa.int32(), probability=pa.float32())
+CUTS: Schema[kinds.Cut] = _schema(site=pa.int32(), probability=pa.float32())
 
 # Candidate pairs with their evidence and probability.
-SCORED = _schema(
+SCORED: Schema[kinds.Scored] = _schema(
     *_schema(*KEY_PAIRS, similarity=pa.float32()),
     pa.field("rank_left", pa.int32()),  # null: the left question does not list the right one
     pa.field("rank_right", pa.int32()),
@@ -252,23 +265,25 @@ SCORED = _schema(
 )
 
 # The nearest neighbours of each question, the best first by their exact scores, ties by key.
-NEAREST = _schema(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64()))
+NEAREST: Schema[kinds.Nearest] = _schema(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64()))
 
 # The blocks of the all-pairs search: the rows of embedding files that make up each, in order, and their site.
-BLOCKS = _schema(block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64())
+BLOCKS: Schema[kinds.BlockRows] = _schema(
+    block=pa.int32(), site=pa.string(), file=pa.string(), start=pa.int64(), stop=pa.int64()
+)
 
 # Rows of a tile's left block, and their number of pairs above the floor; twice that for a block with itself.
-ROW_RANGES = _schema(start=pa.int64(), stop=pa.int64(), pairs=pa.int64())
+ROW_RANGES: Schema[kinds.RowRange] = _schema(start=pa.int64(), stop=pa.int64(), pairs=pa.int64())
 
 # The questions of components, the group that a component is solved in, and whether all its pairs are scored.
 # A component is named by its smallest key.
-NODES = _schema(key=pa.int64(), component=pa.int64(), is_scored=pa.bool_(), group=pa.int64())
+NODES: Schema[kinds.Node] = _schema(key=pa.int64(), component=pa.int64(), is_scored=pa.bool_(), group=pa.int64())
 
 # The cluster of each question of a component, as the cluster's smallest key.
-LABELS = _schema(key=pa.int64(), cluster=pa.int64())
+LABELS: Schema[kinds.Label] = _schema(key=pa.int64(), cluster=pa.int64())
 
 # The questions of clusters of two and more.
-MEMBERS = _schema(
+MEMBERS: Schema[kinds.Member] = _schema(
     *LABELS,
     _required("id", pa.int64()),  # dupq/clusters/identity.py
     _required("canonical", pa.int64()),
@@ -277,23 +292,27 @@ MEMBERS = _schema(
 )
 
 
-def signatures(permutations: int) -> pa.Schema:
+def signatures(permutations: int) -> Schema[kinds.Signature]:
     """Return the schema of MinHash signatures, of the questions with a text that are not copies of another."""
     signature = pa.list_(pa.uint32(), permutations)
     return _schema(site=pa.string(), question_id=pa.int64(), signature=signature)
 
 
+# The columns that all tables of signatures have.
+SIGNATURES: Schema[kinds.Signature] = open_schema(columns(signatures(1), "site", "question_id"))
+
+
 # All terms of a question. Its marks have the asker's.
-TERMS = _schema(_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags"))
+TERMS: Schema[kinds.Terms] = _schema(_required("key", pa.int64()), *_LISTS, CONTENTS.field("tags"))
 
 # Representatives with known duplicates: the set (its smallest key), and its part: train, development or test.
-KNOWN_SETS = _schema(key=pa.int64(), duplicates=pa.int64(), part=pa.string())
+KNOWN_SETS: Schema[kinds.KnownSet] = _schema(key=pa.int64(), duplicates=pa.int64(), part=pa.string())
 
 # The questions that a run is calibrated on.
-SAMPLE = _schema(key=pa.int64(), is_linked=pa.bool_())
+SAMPLE: Schema[kinds.Sampled] = _schema(key=pa.int64(), is_linked=pa.bool_())
 
 # The sampled questions' pairs; `features` in the order of dupq.clusters.calibration.FEATURES.
-CALIBRATION_PAIRS = _schema(
+CALIBRATION_PAIRS: Schema[kinds.CalibrationPair] = _schema(
     *map(PAIRS.field, ("site_left", "question_id_left", "site_right", "question_id_right")),
     _required("similarity", pa.float32()),
     _required("is_linked", pa.bool_()),  # a known duplicate of the development part
@@ -307,7 +326,7 @@ CALIBRATION_PAIRS = _schema(
 )
 
 # A sample of pairs to be judged: dupq/evaluation/sampling.py.
-REVIEW = _schema(
+REVIEW: Schema[kinds.ReviewPair] = _schema(
     *_schema(*KEY_PAIRS, stratum=pa.int64(), joined=pa.bool_()),
     *_schema(pairs=pa.int64(), drawn=pa.int64()),  # of the run, in the stratum
     _required("probability", pa.float64()),  # mean of the stratum
@@ -315,27 +334,27 @@ REVIEW = _schema(
 )
 
 # The number of questions that have a term.
-TERM_COUNTS = _schema(term=pa.int32(), questions=pa.int64())
+TERM_COUNTS: Schema[kinds.TermCount] = _schema(term=pa.int32(), questions=pa.int64())
 
 # The weight of each term: the rarer, the higher. A row per bucket of the term hash.
-RARITIES = _schema(rarity=pa.float32())
+RARITIES: Schema[kinds.Rarity] = _schema(rarity=pa.float32())
 
 # Tables that tasks of near_duplicates write for one another, as Arrow files (dupq/job/table.py).
 
-KEYS = _schema(key=pa.int64())
-
 # A 128-bit hash, in two halves, of each text that is not empty.
-TEXT_HASHES = _schema(high=pa.uint64(), low=pa.uint64(), key=pa.int64())
+TEXT_HASHES: Schema[kinds.TextHash] = _schema(high=pa.uint64(), low=pa.uint64(), key=pa.int64())
 
 # The key of a band of a text, and the key of its next band, by which the texts of a bucket are ordered.
-BAND_KEYS = _schema(bucket=pa.uint64(), order=pa.uint64(), key=pa.int64())
+BAND_KEYS: Schema[kinds.BandKey] = _schema(bucket=pa.uint64(), order=pa.uint64(), key=pa.int64())
 
-SHINGLE_SETS = _schema(*KEYS, shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string())
+SHINGLE_SETS: Schema[kinds.ShingleSet] = _schema(
+    *KEYS, shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string()
+)
 
 # A shingle of a compared text, and a hash of the text's title.
-TITLED_SHINGLES = _schema(shingle=pa.uint64(), title=pa.uint64())
+TITLED_SHINGLES: Schema[kinds.TitledShingle] = _schema(shingle=pa.uint64(), title=pa.uint64())
 
-SHINGLES = _schema(shingle=pa.uint64())
+SHINGLES: Schema[kinds.Shingle] = _schema(shingle=pa.uint64())
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:

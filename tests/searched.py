@@ -1,6 +1,6 @@
 """A made archive, searched: its lists and pairs as Python has them, and by sorting all scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,18 @@ from dupq import storage
 from dupq.archive import Shard
 from dupq.job.records import RunFiles
 from dupq.job.run import Run
+from dupq.job.table import Shuffled, Table
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
 from dupq.settings.sections import NeighbourSettings
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.search import changes
-from dupq.stages.search.above_threshold import find_beyond_lists
-from dupq.stages.search.blocks import Questions, SearchRequest
-from dupq.stages.search.everything import directed_in, files_in_scope, plan_search, stored_lists
-from dupq.tables import NEAREST, embeddings
+from dupq.stages.search import search as door
+from dupq.stages.search.above_threshold import find_pairs_above
+from dupq.stages.search.blocks import Questions, SearchRequest, blocks_of
+from dupq.stages.search.everything import NearestTables, files_in_scope, plan_search
+from dupq.tables import BLOCKS, EMBEDDED, NEAREST, NEIGHBOURS, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = ["a.example.com", "b.example.com", "c.example.com"]
@@ -54,7 +55,7 @@ def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> 
             piece = archive.take(rows)
             schema = embeddings(piece.vectors.shape[1], piece.words is not None)
             storage.write_table(
-                storage.join(files.embeddings, shard.file), embeddings_table(piece, Sites(sites)), schema
+                storage.join(files.path("embeddings"), shard.file), embeddings_table(piece, Sites(sites)), schema
             )
             made.append(shard)
     return files, made
@@ -72,7 +73,7 @@ def search_request(
 def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[RunFiles, Report]:
     """The lists, and then the pairs above FLOOR that are in none of them."""
     files, made = write(archive, run, wanted.sites, shards)
-    report = recorded(files, lambda: searched(files, made, wanted))
+    report = recorded(files, made, wanted)
     beyond(files, wanted, FLOOR)
     return files, report
 
@@ -80,32 +81,35 @@ def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 
 def searched(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since: RunFiles | None = None) -> Report:
     """What the stage reports that makes the lists, since an earlier run or all of them."""
     run = Run(files.uri, "neighbours")
-    changes.search(run, shards, wanted, since)
+    run.previous = since and since.uri
+    door.search.function(run, embedded(files), shards, wanted)
     return run.report
 
 
-def beyond(files: RunFiles, wanted: SearchRequest, floor: float) -> Report:
+def recorded(files: RunFiles, shards: list[Shard], wanted: SearchRequest, since: RunFiles | None = None) -> Report:
+    """As `searched`, with the record by which a later run believes what the stage wrote."""
+    run = Run(files.uri)
+    run.previous = since and since.uri
+    door.search(run, embedded(files), shards, wanted)
+    return run.report
+
+
+def beyond(files: RunFiles, wanted: SearchRequest, floor: float | None) -> Report:
     """What the stage reports that makes the pairs above a floor that are in no list."""
-    run = Run(files.uri, "neighbours")
-    find_beyond_lists(run, stored_lists(files), wanted, floor)
+    run, nearest = Run(files.uri, "beyond_lists"), Table(files.nearest, NEAREST, len(storage.list_files(files.nearest)))
+    plan = Table(files.path("work", "neighbours", "plan"), BLOCKS, 1)
+    found = NearestTables(plan, nearest, Shuffled((), NEIGHBOURS, PARTS), embedded(files), tuple(wanted.sites))
+    find_pairs_above.function(run, found, wanted, floor)
     return run.report
 
 
-def recorded(files: RunFiles, search: Callable[[], Report]) -> Report:
-    """What `search` reports, with the record by which a later run believes what it wrote."""
-    reports = []
-
-    def find() -> Report:
-        reports.append(search())
-        return reports[0]
-
-    Run(files.uri).stage("neighbours", find)
-    return reports[0]
+def embedded(files: RunFiles) -> Table:
+    return Table(files.path("embeddings"), EMBEDDED, len(storage.list_files(files.path("embeddings"))))
 
 
 def planned_for(files: RunFiles, shards: list[Shard], wanted: SearchRequest) -> list[Questions]:
-    run = Run(files.uri, "neighbours")
-    return plan_search(run, files_in_scope(run, shards, wanted), wanted)
+    run, table = Run(files.uri, "neighbours"), embedded(files)
+    return blocks_of(plan_search(run, files_in_scope(table, shards, wanted), wanted, table), table, wanted)
 
 
 def lists(files: RunFiles) -> dict[int, tuple]:
@@ -124,11 +128,17 @@ def lists_in(uri: str) -> list[int]:
     return keys
 
 
+def rows_for_pairs(files: RunFiles) -> Shuffled:
+    """The rows of the lists, and of pairs that are in none."""
+    folders = files.path("work", "beyond_lists", "directed"), files.path("work", "neighbours", "directed")
+    return Shuffled(tuple(file.uri for folder in folders for file in storage.list_files(folder)), NEIGHBOURS, PARTS)
+
+
 def directed(files: RunFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
     """Each undirected pair with its similarity and better rank, as the pairs stage reads them."""
     found: dict[tuple[int, int], tuple[float, int | None]] = {}
     for part in range(PARTS):
-        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
+        for row in rows_for_pairs(files).read(part).to_pylist():
             pair = min(row["query"], row["neighbour"]), max(row["query"], row["neighbour"])
             ranks = [rank for rank in (row["rank"], found.get(pair, (0, None))[1]) if rank]
             found[pair] = row["similarity"], min(ranks, default=None)
@@ -139,7 +149,7 @@ def listings(files: RunFiles) -> dict[tuple[int, int], tuple[int, float]]:
     """How each query lists each neighbour: rank and lift; pairs that neither lists have none of these."""
     found = {}
     for part in range(PARTS):
-        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
+        for row in rows_for_pairs(files).read(part).to_pylist():
             if row["rank"] is None:
                 assert row["lift"] == 0
             else:
@@ -182,5 +192,5 @@ def slowly(
 
 
 def contents(files: RunFiles) -> dict[str, bytes]:
-    found = [file.uri for folder in (files.nearest, files.directed) for file in storage.list_files(folder)]
+    found = [*rows_for_pairs(files).files, *(file.uri for file in storage.list_files(files.nearest))]
     return {uri.removeprefix(files.uri): Path(uri).read_bytes() for uri in found}

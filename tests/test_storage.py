@@ -17,7 +17,7 @@ from obstore.store import MemoryStore
 
 from dupq import objects, storage, tables
 from dupq.errors import DupqError, StorageError
-from dupq.system import side_by_side
+from dupq.system import thread_map
 
 SCHEMA = tables.KEY_PAIRS
 
@@ -55,7 +55,7 @@ def test_a_process_that_was_forked_says_so_and_does_not_wait(s3: str) -> None:
 
 def test_more_objects_than_a_request_lists_are_all_listed(folder: str) -> None:
     names = [f"{number:04}" for number in range(1_010)]
-    side_by_side(lambda name: storage.write_bytes(storage.join(folder, name), b""), names)
+    thread_map(lambda name: storage.write_bytes(storage.join(folder, name), b""), names)
     assert [file.relative for file in storage.list_files(folder)] == sorted(storage.names_in(folder)) == names
 
 

@@ -16,9 +16,10 @@ from dupq.encoders.encoding import encode
 from dupq.encoders.saved import Fitness, SavedEncoder, save
 from dupq.job import cluster
 from dupq.job.gpus import Gpus
-from dupq.job.records import Encoding
+from dupq.job.run import Run
+from dupq.job.table import Table
 from dupq.settings.sections import EncodeSettings
-from dupq.stages.embeddings import encode_texts
+from dupq.stages.embeddings import ToEncode, embed
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import FIRST_WORD, Vocabulary
@@ -78,14 +79,14 @@ def _write_texts(folder: str, questions: list[np.ndarray], words: pa.Array) -> N
         columns = [pa.array(rows), pa.array([""] * len(rows)), pc.binary_join(listed, " ")]
         table = pa.table(columns, schema=TEXTS)
         for again in range(TIMES):
-            storage.write_table(f"{folder}/{again}{number:04}.parquet", table, TEXTS, {"rows_out": len(table)})
+            storage.write_table(f"{folder}/part-{TIMES * number + again:05}.parquet", table, TEXTS)
 
 
 def _stage_seconds(folder: str, name: str, gpus: Gpus) -> float:
-    where = f"{folder}/{name}"
-    job = Encoding(f"{folder}/texts", "", f"{folder}/encoder", None, f"{where}/as.json", f"{where}/embeddings")
+    run, files = Run(f"{folder}/{name}", "encode"), storage.list_files(f"{folder}/texts", ".parquet")
+    texts = Table(f"{folder}/texts", TEXTS, len(files))
     begun = time.perf_counter()
-    encode_texts(job, Sites(["a.example.com"]), EncodeSettings(), gpus)
+    embed.function(run, ToEncode(texts), f"{folder}/encoder", Sites(["a.example.com"]), EncodeSettings(), gpus)
     return time.perf_counter() - begun
 
 

@@ -14,11 +14,12 @@ from dupq.job import cluster
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.records import RunFiles
 from dupq.job.run import Run
+from dupq.job.table import Table
 from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import NeighbourSettings
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.search.blocks import SearchRequest
-from dupq.stages.search.everything import find_neighbours
+from dupq.stages.search.search import search
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 from on_gpu.made_up import archive
@@ -44,11 +45,11 @@ def figures(scale: Scale) -> Iterator[Figures]:
                 shards.append(Shard(number, "", _SITES[0]))
                 table, uri = embeddings_table(made.take(rows), Sites(_SITES)), shards[-1].file
                 schema = embeddings(made.vectors.shape[1], True)
-                storage.write_table(storage.join(files.embeddings, uri), table, schema, {"rows_out": len(rows)})
+                storage.write_table(storage.join(files.path("embeddings"), uri), table, schema, {"rows_out": len(rows)})
             start = time.perf_counter()
             request = SearchRequest(_SITES, NeighbourSettings(), _MEASURE, 4, gpus)
             run = Run(files.uri, "neighbours")
-            find_neighbours(run, shards, request)
+            search.function(run, Table(files.path("embeddings"), schema, SHARDS), shards, request)
             yield {f"{name}_seconds": time.perf_counter() - start, f"{name}_seconds_of": run.report.steps}
             written.append([path.read_bytes() for path in sorted(Path(files.nearest).glob("*.parquet"))])
         yield {"lists_wrong": sum(one != written[0] for one in written)}

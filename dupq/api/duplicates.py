@@ -26,8 +26,17 @@ from dupq.api.inputs import Texts, read_texts, share
 from dupq.clusters import reranking
 from dupq.clusters.calibration import OF_TITLES, features_of, read_prior
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import Scale, compared, decide, histogram_of, ranked, scored_table, undirected, unlisted
-from dupq.clusters.evidence import around, title_cosines
+from dupq.clusters.decision import (
+    PairScorer,
+    compared,
+    decide,
+    histogram_of,
+    ranked,
+    scored_table,
+    undirected,
+    unlisted,
+)
+from dupq.clusters.evidence import title_context, title_cosines
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
@@ -145,7 +154,7 @@ def find_duplicates(
     titles, bodies = inputs.titles, inputs.bodies
     chosen_encoder = _encoder(encoder, len(titles))
     comparison = compare(titles, bodies, chosen_encoder, language, k, _reranker(reranker, chosen_encoder))
-    scored = scored_table(comparison.evidence, comparison.around, comparison.scale, comparison.read)
+    scored = scored_table(comparison.evidence, comparison.title_context, comparison.scale, comparison.read)
     probabilities = scored["probability"].to_numpy()
     histogram = histogram_of(probabilities)
     chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
@@ -216,8 +225,8 @@ class Comparison:
 
     near: pa.Table  # near duplicates (VERIFIED)
     evidence: pa.Table  # of the pairs that the encoder found: COMPARED
-    around: pa.Table  # AROUND of their texts
-    scale: Scale
+    title_context: pa.Table  # TITLE_CONTEXT of their texts
+    scale: PairScorer
     score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
     encoder: TextEncoder | Encode  # the encoder that was used
     settings: Settings
@@ -266,9 +275,9 @@ def compare(
     nearest = search_tile(whole, whole, Search(measure, k))[0]
     directed = ranked(whole.keys, nearest, measure)
     queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
-    listed = around(queries, title_cosines(words.titles, queries, others, rarity))
+    listed = title_context(queries, title_cosines(words.titles, queries, others, rarity))
     best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
-    scale = Scale(prior.model, np.sort(best.astype(np.float64)), k)
+    scale = PairScorer(prior.model, np.sort(best.astype(np.float64)), k)
 
     def evidence_of(pairs: pa.Table) -> pa.Table:
         return compared(pairs, RowsByKey(every), words, rarity)

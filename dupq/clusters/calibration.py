@@ -194,8 +194,8 @@ class Calibrated(TypedDict):
     fitness: Mapping[str, object]  # of the encoder on this archive
 
 
-def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int) -> np.ndarray:
-    """Return the features (float64, (n, F)) of rows of COMPARED, given the rows of AROUND of their questions.
+def features_of(pairs: pa.Table, title_context: pa.Table, reference: np.ndarray, k: int) -> np.ndarray:
+    """Return the features (float64, (n, F)) of rows of COMPARED, given the rows of TITLE_CONTEXT of their questions.
 
     `reference` are the best scores of random questions, ascending; a question lists `k` others.
     """
@@ -206,7 +206,7 @@ def features_of(pairs: pa.Table, around: pa.Table, reference: np.ndarray, k: int
         np.maximum(of["lift_left"], of["lift_right"]),
         np.log(np.maximum(*ranks)),
         *(of[name] for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")),
-        title_leads(pairs, around),
+        title_leads(pairs, title_context),
         np.where(np.isnan(of["tags"]), _NO_TAGS, of["tags"]),
         of["title_swap"] * of["title_cosine"],
         of["other_numbers"],

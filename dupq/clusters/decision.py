@@ -44,7 +44,7 @@ _TAGS_SHOWN = 3
 _ALIKE = 0.5  # text_overlap from which texts are much alike
 
 
-class Scale(NamedTuple):
+class PairScorer(NamedTuple):
     """What turns evidence into a probability."""
 
     model: Model
@@ -80,17 +80,22 @@ def undirected(directed: pa.Table) -> pa.Table:
     return pa.table(columns, schema=CANDIDATES)
 
 
-def scale_of(calibration: Calibrated, k: int) -> Scale:
+def scorer_of_pairs(calibration: Calibrated, k: int) -> PairScorer:
     """Return the scale of a run from its calibration.json."""
-    return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
+    return PairScorer(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 
 
-def scored_table(pairs: pa.Table, around: pa.Table, scale: Scale, read: Embeddings | None = None) -> pa.Table:
-    """Score rows of COMPARED, given the rows of AROUND of their questions; returns rows of SCORED.
+def scored_table(
+    pairs: pa.Table, title_context: pa.Table, scale: PairScorer, read: Embeddings | None = None
+) -> pa.Table:
+    """Score rows of COMPARED, given the rows of TITLE_CONTEXT of their questions; returns rows of SCORED.
 
     `read` are a reranker's vectors of those questions that it has read, by ascending key.
     """
-    features, cosines = features_of(pairs, around, scale.reference, scale.k), np.full(len(pairs), np.nan, np.float32)
+    features, cosines = (
+        features_of(pairs, title_context, scale.reference, scale.k),
+        np.full(len(pairs), np.nan, np.float32),
+    )
     p = scale.model.probabilities_of(pairs, features)
     if read is not None and scale.reread is not None:
         cosines = cosines_of(read, pairs_in(pairs))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dupq.kernel_cache import numba, read_only
 from dupq.near_duplicates.shingles import Shingles, jaccard
-from dupq.tables import AROUND, TERMS
+from dupq.tables import TERMS, TITLE_CONTEXT
 from dupq.text.keys import RowsByKey, are_among
 from dupq.text.marks import (
     ASKER,
@@ -136,23 +136,24 @@ def _read_only(terms: Terms) -> Terms:
     return Terms(terms.offsets, read_only(terms.ids), read_only(terms.counts))
 
 
-def around(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
-    """Return how alike each question's title is to the titles of the questions that it lists (AROUND), by key.
+def title_context(keys: np.ndarray, cosines: np.ndarray) -> pa.Table:
+    """Return how alike each question's title is to the titles of the questions that it lists (TITLE_CONTEXT), by key.
 
     `keys` (int64, (m,)) has a question once for each that it lists, `cosines` (float32, (m,)) the cosines of both
     titles. They are summed in units of 1 / _COSINE_UNITS.
     """
     questions, rows = np.unique(keys, return_inverse=True)
     sums = np.bincount(rows, _whole(cosines), len(questions)).astype(np.int64)  # exact: far below 2^53
-    return pa.table([questions, sums, np.bincount(rows, minlength=len(questions))], schema=AROUND)
+    return pa.table([questions, sums, np.bincount(rows, minlength=len(questions))], schema=TITLE_CONTEXT)
 
 
-def title_leads(pairs: pa.Table, around: pa.Table) -> np.ndarray:
+def title_leads(pairs: pa.Table, title_context: pa.Table) -> np.ndarray:
     """Return how much more alike the titles of pairs are than the titles of either side and its other neighbours.
 
-    `pairs` are rows of COMPARED, `around` rows of AROUND; a question without one lists nobody. The result is float32.
+    `pairs` are rows of COMPARED, `title_context` rows of TITLE_CONTEXT; a question without one lists nobody. The result
+    is float32.
     """
-    keys, sums, counts = (np.append(column.to_numpy(), 0) for column in around.sort_by("key").columns)
+    keys, sums, counts = (np.append(column.to_numpy(), 0) for column in title_context.sort_by("key").columns)
     cosines, means = pairs["title_cosine"].to_numpy(), []
     for side in ("left", "right"):
         ends, is_listed = pairs[side].to_numpy(), pairs[f"rank_{side}"].to_numpy() > 0
@@ -220,7 +221,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
     owners = np.repeat(np.arange(count), np.diff(marks.offsets))
     counts = np.bincount(kinds * count + owners, minlength=KINDS * count).reshape(KINDS, count)
     mine, theirs = counts[:, left], counts[:, right]
-    common = _common_marks(marks.offsets, marks.ids, left, right)
+    common = _common_marks(marks.offsets, marks.ids, kinds, KINDS, left, right)
     apart = mine + theirs - 2 * common
     are_others = (mine > 0) & (theirs > 0) & (apart > 0)
 
@@ -245,15 +246,17 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
 
 
 @numba.njit(nogil=True, cache=True)
-def _common_marks(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return how many marks of each kind the questions of each pair have in common (int64, (kinds, m))."""
-    common = np.zeros((KINDS, len(left)), np.int64)
+def _common_marks(
+    offsets: np.ndarray, ids: np.ndarray, kinds: np.ndarray, count: int, left: np.ndarray, right: np.ndarray
+) -> np.ndarray:
+    """Return how many marks of each of `count` kinds the questions of each pair have in common (int64, (count, m))."""
+    common = np.zeros((count, len(left)), np.int64)
     for pair in range(len(left)):
         index, other = offsets[left[pair]], offsets[right[pair]]
         while index < offsets[left[pair] + 1] and other < offsets[right[pair] + 1]:
             mine, theirs = ids[index], ids[other]
             if mine == theirs:
-                common[mine >> HASH_BITS, pair] += 1
+                common[kinds[index], pair] += 1
             index += mine <= theirs
             other += theirs <= mine
     return common

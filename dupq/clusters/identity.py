@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.system import side_by_side
+from dupq.system import thread_map
 from dupq.tables import CHANGED_CLUSTERS, CLUSTERS
 from dupq.text.keys import Sites, are_among, distinct, without
 
@@ -85,7 +85,7 @@ def read_clusters(uri: str | None, sites: Sites) -> Clustering:
 
     none = np.zeros(0, np.int64)
     files = storage.list_files(uri, ".parquet") if uri is not None else []
-    return Clustering(*map(np.concatenate, zip((none, none), *side_by_side(of_file, files), strict=True)))
+    return Clustering(*map(np.concatenate, zip((none, none), *thread_map(of_file, files), strict=True)))
 
 
 def cluster_ids(now: Clustering, earlier: Clustering) -> np.ndarray:

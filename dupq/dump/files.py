@@ -13,7 +13,7 @@ from typing import Literal
 from dupq import storage
 from dupq.dump.posts import ATTRIBUTES, join_tags
 from dupq.errors import DupqError
-from dupq.system import side_by_side
+from dupq.system import thread_map
 from dupq.text.tokens import Markup, as_html
 
 Form = Literal["xml", "csv", "json", "parquet"]
@@ -132,7 +132,7 @@ def passed_over(files: Iterable[str], read: Collection[str]) -> dict[str, str]:
     """
     existing = set(files)
     unread = sorted(existing.difference(read))
-    reasons = dict(zip(unread, side_by_side(partial(_reason, existing=existing), unread), strict=True))
+    reasons = dict(zip(unread, thread_map(partial(_reason, existing=existing), unread), strict=True))
     first_of = {_joined_volumes(uri) or uri: uri for uri in reversed(unread)}
     return {
         uri: why for uri, why in reasons.items() if why is not None and first_of[_joined_volumes(uri) or uri] == uri

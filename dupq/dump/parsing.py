@@ -16,7 +16,7 @@ from dupq.dump.posts import ANSWER, FABRICATED_IDS, QUESTION, SCHEMAS, RawAttrib
 from dupq.dump.xml_files import BrokenRow, PlainRow, Row, excerpt
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.sections import IngestSettings
-from dupq.system import side_by_side
+from dupq.system import thread_map
 from dupq.tables import REJECTS
 
 UNIQUE = ("questions", "answers")  # tables in which only the last row of each key counts
@@ -155,7 +155,7 @@ def most_frequent(folder: str) -> str:
     """Describe the most frequent reason of the rejects in `folder`: its count and its first row; "" without rejects."""
     files = [file.uri for file in storage.list_files(folder, ".parquet")]
     counts = Counter[str]()
-    for reasons in side_by_side(lambda uri: pc.value_counts(storage.read_table(uri, REJECTS, ["reason"])[0]), files):
+    for reasons in thread_map(lambda uri: pc.value_counts(storage.read_table(uri, REJECTS, ["reason"])[0]), files):
         counts.update({counted["values"]: counted["counts"] for counted in reasons.to_pylist()})
     if not counts:
         return ""

@@ -18,7 +18,7 @@ from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml_files import SEGMENT_SIZE, BrokenRow, Row, segment_rows, segments
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
-from dupq.system import side_by_side
+from dupq.system import thread_map
 
 _SEGMENTS_PER_RANGE = 4
 _BATCH_ROWS = 20_000  # of tables that are not XML
@@ -81,7 +81,7 @@ def _range_count(member: Member) -> int:
 def check_columns(site: DumpSite, columns: Columns) -> None:
     """Raise DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told."""
     if site.is_table:
-        with_ids = side_by_side(partial(check_table, columns=columns), site.posts)
+        with_ids = thread_map(partial(check_table, columns=columns), site.posts)
         if any(with_ids) and not all(with_ids):
             without = site.posts[with_ids.index(False)].source
             raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")

@@ -16,7 +16,7 @@ from dupq.dump.files import OTHER_TABLES, DumpSite, Member, dump_table, is_table
 from dupq.dump.streams import names_in_zip, read_header
 from dupq.errors import DupqError, SettingError
 from dupq.local_files import LOST
-from dupq.system import side_by_side
+from dupq.system import thread_map
 
 _TableName = Literal["posts", "links"]
 
@@ -80,7 +80,7 @@ def find_sites(
     }
     named = {uri for uri, files in searched.items() if files == [uri]}  # for which the links next to them count too
     files = sorted({file for files in searched.values() for file in files}.union(*map(_links_next_to, named)))
-    dumps = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
+    dumps = dict(zip(files, thread_map(lambda file: _tables_in(file, file in named), files), strict=True))
     by_site: dict[str, list[_SiteTable]] = {}
     failures: dict[str, DupqError] = {}
     for table in itertools.chain.from_iterable(dumps.values()):

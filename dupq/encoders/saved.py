@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 
 import numpy as np
 import pyarrow as pa
@@ -254,6 +254,13 @@ def weights(network: "torch.nn.Module") -> bytes:
 
 def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
     """Write an encoder to the folder `uri` and return its fingerprint; `run_id` is that of its training."""
+    description = save_parts(uri, encoder, run_id)
+    storage.write_json(storage.join(uri, "encoder.json"), description)
+    return description["fingerprint"]
+
+
+def save_parts(uri: str, encoder: SavedEncoder, run_id: str) -> Description:
+    """Write the weights and the words of an encoder to the folder `uri`, and return its description."""
     model, words = weights(encoder.network), encoder.vocabulary.to_bytes()
     description = {
         "format": FORMAT,
@@ -262,14 +269,19 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
         "pair_threshold": encoder.pair_threshold,
         "fitness": encoder.fitness,
     }
-    fingerprint = _fingerprint(model, words, description)
     storage.write_bytes(storage.join(uri, "model.safetensors"), model)
     storage.write_bytes(storage.join(uri, "vocabulary.txt"), words)
-    storage.write_json(
-        storage.join(uri, "encoder.json"),
-        {**description, "fingerprint": fingerprint, "metrics": encoder.metrics, "run_id": run_id},
-    )
-    return fingerprint
+    rest = {"fingerprint": _fingerprint(model, words, description), "metrics": encoder.metrics, "run_id": run_id}
+    return cast(Description, description | rest)
+
+
+def read_network(uri: str, vocabulary: Vocabulary, settings: Settings) -> "Encoder":
+    """Return the network of a file of weights."""
+    from dupq.encoders.encoding import rebuild
+
+    network = rebuild(settings.encoder, read_weights(storage.read_bytes(uri), uri), uri)
+    network.set_vocabulary(vocabulary.words)
+    return network
 
 
 def load(uri: str) -> SavedEncoder:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dupq.clusters.components import components
 from dupq.evaluation import measures
-from dupq.evaluation.measures import TABLES, Known, Labelled, Ranker, Scorer
+from dupq.evaluation.measures import TABLES, Labelled, LinkMetrics, Ranker, Scorer
 from dupq.links import Split, split_by_seen, split_links
 from dupq.settings.config import Settings
 from dupq.settings.sections import EvaluationSettings
@@ -82,7 +82,7 @@ def measure_known(
     settings: Settings,
     others: np.ndarray | None = None,
     tables: Collection[str] = tuple(TABLES),
-) -> Known | None:
+) -> LinkMetrics | None:
     """Measure all systems on duplicate links (int64, shape (m, 2)) for `tables`. Return None without links.
 
     `keys` (int64, ascending) are the archive's; systems that rank it are measured on `retrieval` too. The links are
@@ -95,7 +95,7 @@ def measure_known(
     split = split_by_use(links, seen, settings)
     seen_questions = np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
     left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
-    known: Known = {"left_out": left_out}
+    known: LinkMetrics = {"left_out": left_out}
     if "retrieval" in tables:
         rankers = {name: system for name, system in systems.items() if isinstance(system, Ranker)}
         known |= retrieval(rankers, split, len(keys), settings.evaluation)
@@ -129,7 +129,7 @@ def split_by_use(links: np.ndarray, seen: Seen | None, settings: Settings) -> Sp
 
 def retrieval(
     rankers: Mapping[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
-) -> Known:
+) -> LinkMetrics:
     """Return accuracy, recall and MAP of each system, for every test question against the whole archive.
 
     Relevant are the other questions of its set of known duplicates.

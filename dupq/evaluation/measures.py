@@ -140,7 +140,7 @@ class Labelled(TypedDict):
     systems: dict[str, dict[str, float]]
 
 
-class Known(TypedDict, total=False):
+class LinkMetrics(TypedDict, total=False):
     """Measures of each system, by its name."""
 
     left_out: dict[str, int]
@@ -157,7 +157,7 @@ class Known(TypedDict, total=False):
 _LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
 
 
-def retrieval_table(known: Known) -> str:
+def retrieval_table(known: LinkMetrics) -> str:
     """Return a row per system: Accuracy@1, @5, @10, MAP and recall@k in per cent; then the 95 % intervals, if known."""
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
     cut = max((int(measures["map_cut"]) for measures in known["retrieval"].values()), default=0)
@@ -175,7 +175,7 @@ def retrieval_table(known: Known) -> str:
     return "\n".join(lines)
 
 
-def pairs_table(known: Known) -> str:
+def pairs_table(known: LinkMetrics) -> str:
     """Return a row per system: accuracy on balanced pairs, and the measures on labelled ones, if any; in per cent."""
     measures = dict(known["balanced_pairs"])
     head = f"{measures.pop('pairs')} test pairs, half of them linked, half random"
@@ -187,7 +187,7 @@ def pairs_table(known: Known) -> str:
     return "\n".join(rows)
 
 
-def left_out(known: Known) -> str:
+def left_out(known: LinkMetrics) -> str:
     """Return one or two lines on what was left out of the measurement and why."""
     seen = known["left_out"]
     lines = [
@@ -215,7 +215,7 @@ def _rows(systems: dict[str, dict[str, float]], columns: dict[str, str]) -> list
     return rows
 
 
-TABLES: dict[str, Callable[[Known], str]] = {"pairs": pairs_table, "retrieval": retrieval_table}
+TABLES: dict[str, Callable[[LinkMetrics], str]] = {"pairs": pairs_table, "retrieval": retrieval_table}
 
 
 def not_measured(metrics: Mapping[str, Any], has_links: bool) -> dict[str, str]:

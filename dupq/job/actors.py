@@ -1,13 +1,15 @@
-"""Calls of a function through Ray Data, which feeds them to a pool of actors that each hold it, with an encoder.
+"""Calls of a step by processes that hold something costly, such as an encoder: tasks for several partitions each, or a
+pool of actors, which Ray Data feeds.
 
-A row of Ray Data is one call. An actor with a GPU runs several at once: others have tasks read and write while one
-computes.
+A row of Ray Data is one call. A process with a GPU runs several calls at once: others have tasks on CPUs read and write
+while one computes.
 """
 
 import gc
 import json
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,13 +20,34 @@ from dupq.errors import DupqError
 from dupq.job import cluster
 from dupq.job.gpus import end_gpu_processes, enough_memory
 from dupq.job.progress import Line
-from dupq.job.step import Counts
-from dupq.job.tasks import Outcome, Report, enter, recorded, summarise
+from dupq.job.step import (
+    AnyStep,
+    Counts,
+    Destination,
+    Output,
+    Parts,
+    call_step,
+    file_of,
+    read_inputs,
+    unless_finished,
+    write_result,
+)
+from dupq.job.tasks import RETRIES, Outcome, Report, enter, recorded, result_or_lost, run_tasks, start, summarise
+from dupq.system import note, prefetch
 
 _log = logging.getLogger(__name__)
 Work = Callable[[str], Counts]
 _RESTARTS = 1  # of an actor that died
 _CALLS_AT_ONCE = 16  # of an actor with a GPU: most of them wait for tasks on CPUs
+
+
+class Crew(NamedTuple):
+    """Who calls a step: a task for each group of partitions, or a pool of actors."""
+
+    groups: Sequence[Sequence[int]]
+    at_once: int = 1  # calls of a task
+    gpus: int = 0  # a task has one, and that many run at a time
+    pool: "Pool | None" = None
 
 
 class Pool(NamedTuple):
@@ -33,6 +56,83 @@ class Pool(NamedTuple):
     actors: int
     cpus: float
     gpus: int
+
+
+def run_by(
+    crew: Crew,
+    name: str,
+    step: AnyStep,
+    inputs: tuple[object, ...],
+    second: Destination | None,
+    made: Destination,
+) -> Report:
+    """Call a step for all partitions of a crew's groups; what actors that died left, tasks do."""
+    on_gpu = bool(crew.gpus or (crew.pool and crew.pool.gpus))
+    call = call_in_parts if on_gpu and step.parts is not None else call_step
+    if crew.pool is not None:
+
+        def hold() -> Work:
+            return lambda partition: call(int(partition), step, inputs, second, made)
+
+        report = run_in_actors(name, hold, [str(number) for group in crew.groups for number in group], crew.pool)
+        if report is not None:
+            return report
+    calls = [(call, group, crew.at_once, step, inputs, second, made) for group in crew.groups]
+    names = [f"{file_of(made, group[0])}{_more(len(group) - 1)}" for group in crew.groups]
+    return run_tasks(name, _call_each, calls, gpus=crew.gpus, names=names)
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count else ""
+
+
+def _call_each(call: Callable[..., Counts], group: Sequence[int], at_once: int, *arguments: object) -> Counts:
+    """Call a step for several partitions, some at once; return the sums of what they counted."""
+    total = Counter[str]()
+    for counts in prefetch(lambda partition: call(partition, *arguments), group, at_once):
+        total.update(counts)
+    return dict(total)
+
+
+def call_in_parts(
+    partition: int,
+    step: AnyStep,
+    inputs: tuple[object, ...],
+    second: Destination | None,
+    output: Output,
+) -> Counts:
+    """As `call_step`, but have tasks on CPUs do all but the computing, while other calls compute in this process.
+
+    A process's threads alone would feed a GPU with a tenth of what it computes. What the tasks prepare and what is
+    computed pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
+    """
+    assert step.parts is not None
+    parts, what = step.parts, f"{step.name}: {file_of(output, partition)}"
+
+    def make() -> Counts:
+        prepared = start(_prepare, partition, parts, inputs, retries=RETRIES)
+        computed = parts.compute(result_or_lost(prepared, what))
+        written = start(recorded, _finish, partition, parts, prepared, computed, second, output, retries=RETRIES)
+        counts, _, files = result_or_lost(written, what)
+        note(files)
+        return counts
+
+    return unless_finished(file_of(output, partition), make)
+
+
+def _prepare(partition: int, parts: Parts, inputs: tuple[object, ...]) -> object:
+    return parts.prepare(*read_inputs(partition, inputs))
+
+
+def _finish(
+    partition: int,
+    parts: Parts,
+    prepared: object,
+    computed: object,
+    second: Destination | None,
+    output: Output,
+) -> Counts:
+    return write_result(partition, parts.finish(prepared, computed), second, output)
 
 
 def run_in_actors(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool) -> Report | None:

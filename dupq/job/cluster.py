@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dupq
 from dupq.errors import ClusterError, SettingError
-from dupq.job import ends, progress
+from dupq.job import progress, supervisor
 from dupq.local_files import can_write, own_folder
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def connect(address: str | None = None) -> None:
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    ends.keep_handlers()
+    supervisor.keep_handlers()
     if os.path.expanduser("~") == "~":  # a user without a name, as in containers; some libraries need a home
         os.environ["HOME"] = tempfile.gettempdir()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -305,7 +305,7 @@ def _watch(address: str, node: Any) -> None:
             answered = time.monotonic()
         elif time.monotonic() - answered >= _PATIENCE_SECONDS:
             trouble = trouble or f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s"
-    ends.fail(f"{trouble}; run the same command again to go on", ClusterError.EXIT_CODE)
+    supervisor.fail(f"{trouble}; run the same command again to go on", ClusterError.EXIT_CODE)
 
 
 @cache

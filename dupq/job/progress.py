@@ -256,13 +256,15 @@ _UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 class Line:
     """Shows a step's progress: a line redrawn on a terminal, else a line per minute."""
 
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int, is_shown: bool = True) -> None:
         """Start the clock for `total` tasks."""
-        self._label, self._total = label, total
+        self._label, self._total, self._is_shown = label, total, is_shown
         self._start = self._last_shown = time.monotonic()
 
     def show(self, done: int, memory_mb: float = 0.0) -> None:
         """Show how many tasks are done; `memory_mb` is the peak of the largest one so far, 0 if unknown."""
+        if not self._is_shown:
+            return
         tell(self._label, done, self._total)
         now = time.monotonic()
         is_live = isinstance(_shown.formatter, _Plain) and _is_terminal(sys.stderr)

@@ -9,50 +9,15 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypeAlias
+from typing import Annotated, Any, NotRequired, TypeAlias
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import StorageError
 from dupq.storage import Time, read_or_none
-from dupq.system import Written, side_by_side
-
-# The version of each stage's algorithm, part of a run's identity: other answers make another run.
-#
-# Raise a stage's number when its answer changes, and say so in CHANGELOG.md. A comment, a name or the report's template
-# changes no answer. tests/golden/ fails if an answer changed and its number did not.
-
-INGEST_VERSIONS = {"ingest": 3}
-TRAINING_VERSIONS = {
-    "inputs": 1,
-    "texts": 3,
-    "answer_texts": 3,
-    "pairs": 1,
-    "prepare": 3,
-    "teach": 1,
-    "fit": 5,
-    "save": 2,
-}
-DEDUP_VERSIONS = {
-    "inputs": 1,
-    "texts": 7,
-    "signatures": 3,
-    "near_duplicates": 3,
-    "fitness": 1,
-    "encode": 2,
-    "terms": 3,
-    "neighbours": 6,
-    "calibrate": 10,
-    "beyond_lists": 1,
-    "pairs": 5,
-    "partition": 3,
-    "clusters": 6,
-    "evaluate": 12,
-    "review": 4,
-}
-RERANKER_VERSIONS = {"rerank": 1}  # the additional stage of a run with a reranker
-EVALUATION_VERSIONS = {"inputs": 1, "texts": 3, "encode": DEDUP_VERSIONS["encode"]}
+from dupq.system import Written, thread_map
 
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
 Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
@@ -74,6 +39,14 @@ class StageRecord(TypedDict):
     steps: NotRequired[dict[str, float]]  # seconds of each step that tasks ran; versions before 2026-11-28 have none
     outputs: dict[str, Written]  # by path below the run
     dropped: str | None  # a folder below the run that no later stage needs and that was removed
+    made: Any  # the stage's answer, as dupq/job/stage.py writes it
+    made_as: dict[str, Any]  # what a later run compares before it takes over some of it
+
+
+class Pointer(TypedDict):
+    """latest.json."""
+
+    run_id: Annotated[str, Field(pattern=r"^[^/\s]+$")]  # the name of a folder next to it
 
 
 class Success(TypedDict):
@@ -177,14 +150,10 @@ def recover(run: str) -> dict[str, StageRecord]:
             del finished[name]
 
 
-def is_intact(run: str, name: str, uris: Sequence[str]) -> bool:
-    """Return whether a stage of an earlier run finished and all its files at `uris` (files, folders) are unchanged."""
-    record = read_or_none(record_of(run, name), StageRecord)
-    if record is None:
-        return False
+def is_intact(run: str, record: StageRecord, kept: Sequence[str]) -> bool:
+    """Return whether all files of a stage of `run` are unchanged that are among `kept` or in these folders."""
     outputs: dict[str, Written] = {}
-    for uri in uris:
-        path = uri.removeprefix(f"{run}/")
+    for path in kept:
         below = {name: file for name, file in record["outputs"].items() if f"{name}/".startswith(f"{path}/")}
         if not below:
             return False
@@ -197,12 +166,18 @@ def read_success(run: str) -> Success | None:
     return read_or_none(storage.join(run, "_SUCCESS"), Success)
 
 
+def latest_run(runs: str) -> str | None:
+    """Return the run that latest.json in a folder of runs names; None if that file is missing or damaged."""
+    pointer = read_or_none(storage.join(runs, "latest.json"), Pointer)
+    return storage.join(runs, pointer["run_id"]) if pointer else None
+
+
 def damaged(run: str, outputs: dict[str, Written]) -> dict[str, bool]:
     """Return the paths of `outputs`, below `run`, that have changed, and whether a file is there at all."""
     sizes = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in sizes for path, output in outputs.items() if sizes.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    checksums = zip(others, side_by_side(_checksum, [storage.join(run, path) for path in others]), strict=True)
+    checksums = zip(others, thread_map(_checksum, [storage.join(run, path) for path in others]), strict=True)
     return lost | {path: True for path, checksum in checksums if checksum != outputs[path]["checksum"]}
 
 
@@ -227,45 +202,23 @@ class _Below:
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """The inputs and outputs of an encoding, as URIs."""
-
-    texts: str  # a folder
-    contents: str  # the folder of the content hashes of the questions; read only if there is an earlier run
-    encoder: str
-    representatives: str | None  # the file of questions that others represent; None encodes all
-    made_as: str  # the file that records what the embeddings were made by
-    output: str  # a folder
-
-
-@dataclass(frozen=True)
 class RunFiles:
-    """The files of a run that more than one stage, or a later run, reads by path."""
+    """The files of a finished run's work that readers of runs use."""
 
     uri: str  # of the run
     texts = _Below("work", "texts")  # tokens, terms and marks of the questions; a file per shard
-    texts_made_as = _Below("work", "texts_made_as.json")  # what they were made by
     contents = _Below("work", "contents")  # hashes, tags and askers, and signs of titles; a file per shard
     signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that are not copies
-    representatives = _Below("work", "representatives", _ONE)  # of verified pairs, and which question represents them
     rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
     calibration = _Below("work", "calibration", "calibration.json")  # the model of a probability
-    embeddings = _Below("embeddings")  # a file per shard of questions
-    encoded_as = _Below("work", "encoded_as.json")  # what they were made by
     nearest = _Below("work", "neighbours", "nearest")  # each question's list
-    directed = _Below("work", "neighbours", "directed")  # the rows for `pairs`
     reread = _Below("work", "rerank", "model.json")  # the model of a probability by a reranker's cosine
-    request = _Below("work", "neighbours", "asked.json")  # the search request; written when it is answered
+    read_contents = _Below("work", "rerank", "contents")  # the hashes of questions that a reranker has read
+    read_vectors = _Below("work", "rerank", "vectors")  # and their vectors
 
     def path(self, *names: str) -> str:
         """Return the URI of a file or folder of the run."""
         return storage.join(self.uri, *names)
-
-    @property
-    def reranker(self) -> tuple[str, str, str]:
-        """The URIs of what a reranker's vectors were made by, of the hashes of their questions, and of the vectors."""
-        folder = self.path("work", "rerank")
-        return f"{folder}/made_as.json", f"{folder}/contents", f"{folder}/vectors"
 
 
 @dataclass(frozen=True)
@@ -274,9 +227,6 @@ class TrainingFiles:
 
     work: str  # URI of the training
     taught_as = _Below("taught_as.json")  # which teachers encoded questions, and on what
-    weights = _Below("best.safetensors")  # the network at its best epoch
-    curve = _Below("learning_curve.json")  # what each epoch gave
-    encoder = _Below("encoder")  # the folder of the saved encoder, before it is published
 
     def path(self, *names: str) -> str:
         """Return the URI of a file or folder of the training."""

@@ -19,48 +19,61 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, overload
 
-import pyarrow as pa
-
-from dupq import __version__, storage
-from dupq.archive import Input, Shard
+from dupq import __version__, kinds, storage
+from dupq.archive import Input as InputFile
+from dupq.archive import Shard
 from dupq.job import lease, progress, records
+from dupq.job.actors import Crew, run_by
 from dupq.job.cluster import versions
 from dupq.job.lease import Lease
-from dupq.job.records import StageRecord, Success, read_success
-from dupq.job.step import Step, as_is, call_step, copy_input
-from dupq.job.table import Partitioned, PerTask, Shards, Shuffled, Table, Whole
+from dupq.job.records import StageRecord, Success, latest_run, read_success
+from dupq.job.step import (
+    AnyStep,
+    Destination,
+    Direct,
+    Given,
+    Made,
+    Routed,
+    Row,
+    Step,
+    StepResult,
+    as_is,
+    call_step,
+    copy_input,
+)
+from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, recorded_in
 from dupq.job.tasks import Report, run_tasks
-from dupq.runs.reader import latest_run
+from dupq.kinds import Schema, is_open
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in, so they may differ from what was written
-T = TypeVar("T")
-_Kind = TypeVar("_Kind", Table, Shuffled)
+_OF_STAGES = ("made", "made_as")  # entries of a record that are for stages only
 
 
 class Run:
     """One run's folder, its stages, and the tables that they make."""
 
-    def __init__(self, uri: str, stage: str = "", is_done: bool = False) -> None:
-        """Make the tables of one stage without a record; if it `is_done`, name them and call no step.
+    def __init__(self, uri: str, stage: str = "", part_of: str = "") -> None:
+        """Make the tables of one stage without a record. `Run.open` opens a whole run.
 
-        `Run.open` opens a whole run.
+        `part_of` says in errors what the tables belong to; then the job shows its progress itself.
         """
-        self.uri = uri
+        self.uri, self._part_of = uri, part_of
         self.run_id = storage.name(uri)
         self.records: list[StageRecord] = []  # of the stages that are finished
         self._inputs: Mapping[str, object] = {}
-        self._copied: Mapping[str, Sequence[Input]] = {}
+        self._copied: Mapping[str, Sequence[InputFile]] = {}
+        self.previous: str | None = None  # the URI of the earlier run that this one builds on
         self._settings = Settings()
-        self._algorithms: Mapping[str, int] = {}
+        self.algorithms: Mapping[str, int] = {}
         self._finished_before: dict[str, StageRecord] | None = None  # None: not read yet
         self._lease: Lease | None = None
         self._described: dict[str, Written] = {}
-        self._begin(stage, is_done)
+        self._begin(stage)
 
     @staticmethod
     def open(
@@ -69,7 +82,7 @@ class Run:
         made_from: Mapping[str, object],
         settings: Settings,
         algorithms: Mapping[str, int],
-        copied: Mapping[str, Sequence[Input]] = MappingProxyType({}),
+        copied: Mapping[str, Sequence[InputFile]] = MappingProxyType({}),
     ) -> "Run":
         """Return the run below `output` for these inputs and settings, whether new or begun before.
 
@@ -85,7 +98,7 @@ class Run:
         }
         run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
         run = Run(storage.join(storage.absolute(output), run_id))
-        run._inputs, run._copied, run._settings, run._algorithms = inputs, copied, settings, algorithms
+        run._inputs, run._copied, run._settings, run.algorithms = inputs, copied, settings, algorithms
         return run
 
     def path(self, *names: str) -> str:
@@ -96,10 +109,12 @@ class Run:
         """Return the URI of the copy of an input; None if the job has no such input."""
         return self.path("work", "inputs", name) if name in self._copied else None
 
-    def copy_inputs(self) -> Report:
+    def copy_inputs(self) -> None:
         """Copy the inputs that are read more than once. Raises DupqError if one changed since the run was opened."""
         files = [file for files in self._copied.values() for file in files]
-        return run_tasks("inputs", copy_input, [(file, self.path("work", "inputs", file.path)) for file in files])
+        report = run_tasks("inputs", copy_input, [(file, self.path("work", "inputs", file.path)) for file in files])
+        self.report.add(report)
+        self.report.rows_out = report.rows_out
 
     @property
     def finished(self) -> bool:
@@ -133,10 +148,10 @@ class Run:
             yield
         self._lease = None
 
-    def stage(self, name: str, work: Callable[[], Report], dropped: str | None = None) -> StageRecord:
-        """Call `work` unless an earlier attempt finished the stage; return its record.
+    def finish(self, name: str, folder: str, work: Callable[[], object], dropped: str | None) -> StageRecord:
+        """Call `work`, which returns a stage's answer as JSON, unless an earlier attempt finished the stage.
 
-        The folder `dropped`, which no later stage needs, is removed.
+        Its tables go to `folder`, and the folder `dropped`, which no later stage needs, is removed (below the run).
         """
         if self._finished_before is None:
             self._finished_before = records.recover(self.uri)
@@ -146,18 +161,20 @@ class Run:
             record, how = self._finished_before.get(name), "finished before"
             if record is None:
                 self._finished_before = {}  # later stages may have been made from what is made again now
+                self._begin(folder)
                 record = self._do_stage(name, work, dropped)
                 how = f"{record['seconds']:.1f} s"
             self.records.append(record)
             _log_stage(record, how)
             if dropped:
-                storage.delete_folder(dropped)
+                storage.delete_folder(self.path(dropped))
             return record
 
-    def _do_stage(self, name: str, work: Callable[[], Report], dropped: str | None) -> StageRecord:
+    def _do_stage(self, name: str, work: Callable[[], object], dropped: str | None) -> StageRecord:
         start = time.monotonic()
         with recording() as written:
-            report = work()
+            made = work()
+        report = self.report
         record = StageRecord(
             name=name,
             seconds=round(time.monotonic() - start, 2),
@@ -169,7 +186,9 @@ class Run:
             caps=report.caps,
             steps={step: round(seconds, 2) for step, seconds in report.steps.items()},
             outputs=self._outputs(written, dropped),
-            dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
+            dropped=dropped,
+            made=made,
+            made_as=self.made_as,
         )
         storage.write_json(records.record_of(self.uri, name), record)
         return record
@@ -178,50 +197,24 @@ class Run:
         """Return the written files by path below the run, without dropped ones and those that people edit."""
         run = f"{self.uri}/"
         inside = {uri.removeprefix(run): file for uri, file in written.items() if uri.startswith(run)}
-        left_out = (f"{dropped.removeprefix(run)}/",) if dropped else ()
+        left_out = (f"{dropped}/",) if dropped else ()
         return {path: file for path, file in inside.items() if path not in EDITED and not path.startswith(left_out)}
 
-    def make(
-        self, stage: str, make: Callable[..., T], *inputs: object, folder: str | None = None, dropped: str | None = None
-    ) -> T:
-        """Return the tables of a stage, `make(run, *inputs)`; of a finished stage they are only named.
-
-        `folder` is the name that several stages share for their tables, by default the stage's own. The folder
-        `dropped` of the run, which no later stage needs, is removed.
-        """
-        made = self.do(stage, make, *inputs, folder=folder, dropped=dropped)
-        if made:
-            return made[0]
-        self._begin(folder or stage, is_done=True)
-        return make(self, *inputs)
-
-    def do(
-        self, stage: str, make: Callable[..., T], *inputs: object, folder: str | None = None, dropped: str | None = None
-    ) -> list[T]:
-        """Return the result of `make(run, *inputs)` in a list; empty, without a call, if the stage is finished."""
-        made: list[T] = []
-
-        def work() -> Report:
-            self._begin(folder or stage)
-            made.append(make(self, *inputs))
-            return self.report
-
-        self.stage(stage, work, dropped=dropped and self.path(dropped))
-        return made
-
-    def _begin(self, stage: str, is_done: bool = False) -> None:
+    def _begin(self, stage: str) -> None:
         """Direct the verbs below to the stage's folder, and count their tasks in a new `report`."""
-        self.folder, self.is_done, self.report = self.path("work", stage), is_done, Report()
+        self.folder, self.report, self.made_as = self.path("work", stage), Report(), dict[str, Any]()
 
     def describe(self) -> None:
         """Write config.json and manifest.json: the settings, the inputs, and the record of each stage so far."""
         manifest = {
             "run_id": self.run_id,
             "dupq": __version__,
-            "algorithms": self._algorithms,
+            "algorithms": self.algorithms,
             "versions": versions(),
             "inputs": self._inputs,
-            "stages": self.records,
+            "stages": [
+                {name: value for name, value in record.items() if name not in _OF_STAGES} for record in self.records
+            ],
         }
         with recording() as written:
             storage.write_json(self.path("config.json"), to_dict(self._settings))
@@ -257,133 +250,210 @@ class Run:
         return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
 
     def table(
-        self, name: str, schema: pa.Schema | None, partitions: int = 1, publish: bool = False, keep: bool = False
-    ) -> Table:
+        self, name: str, schema: Schema[Row] | None, partitions: int = 1, publish: bool = False, keep: bool = False
+    ) -> Table[Row]:
         """Return the table of this name: below the run if people read it (`publish`), below `work` if it outlives the
         stage (`keep`), else in the stage's folder.
         """
         folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
-        return Table(storage.join(folder, name), schema, partitions)
+        return Table(storage.join(folder, name), schema, partitions, keeps_counts=not publish)
 
     def shuffled(
         self,
         name: str,
-        schema: pa.Schema | None,
+        schema: Schema[Row] | None,
         writers: int,
         partitions: int,
         by: str | None = None,
         to: str | None = None,
-        keys: Shuffled | None = None,
-    ) -> Shuffled:
-        """Return the table of this name whose rows `writers` tasks send to partitions."""
+        keys: Shuffled[object] | None = None,
+    ) -> Routed[Row]:
+        """Return the table of this name whose rows `writers` tasks send to partitions; see `Routed`."""
         files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
-        return Shuffled(tuple(files), schema, partitions, 0, by, to, keys)
+        return Routed(Shuffled(tuple(files), schema, partitions), by, to, keys)
+
+    # The verbs. Each takes a name, a step and how to call it, and returns a function of the step's inputs, which mypy
+    # checks. A call reads its partition of each table, its own value of what is `zipped`, and all other inputs as they
+    # are. If no input has partitions, there is one call.
 
     def map(
         self,
         name: str,
-        step: Step,
-        *inputs: object,
-        into: pa.Schema | None,
-        second: Table | Shuffled | None = None,
+        step: Step[Direct, Given, object, Row],
+        schema: Schema[Row] | None = None,
+        second: Destination | None = None,
         publish: bool = False,
         keep: bool = False,
         gpus: int = 0,
-    ) -> Table:
+        crew: Crew | None = None,
+    ) -> Callable[Given, Table[Row]]:
         """Call `step` for each partition of the inputs; its second table goes to `second`.
 
-        A call gets its partition of each table, its own value of each `PerTask`, and all other inputs as they are
-        (`Whole` and `Each` give a whole table). If no input has partitions, there is one call. `into` None takes the
-        schema of what the step returns. With `gpus`, each call has one, and that many run at a time.
+        `schema` is that of the rows if the step's own is open. With `gpus`, each call has one, and that many run at a
+        time. A `crew` says otherwise who calls the step.
         """
-        made = self.table(name, into, _partitions_of(inputs), publish, keep)
-        return self._make(name, step, inputs, second, made, gpus)
 
-    def gather(self, name: str, step: Step, *inputs: object, into: pa.Schema) -> Table:
-        """Do the same as `map`, with all rows in one partition, so that many tasks can read them whole."""
-        return self.map(name, as_is, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
+            inputs = step.bound(*args, **kwargs)
+            made = self.table(name, step.schema(schema), partitions_of(inputs), publish, keep)
+            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, crew))
 
-    def record(self, name: str, step: Step, *inputs: object, second: Table | None = None) -> Any:
-        """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
-        return storage.read_json(self.write(name, step, *inputs, file=f"{name}.json", second=second))
-
-    def write(self, name: str, step: Step, *inputs: object, file: str, second: Table | None = None) -> str:
-        """Return the URI of `file`, which holds the bytes, or the dict as JSON, that `step` makes in one call.
-
-        The step's count `rows_out` is added to the stage's.
-        """
-        uri = storage.join(self.folder, file)
-        self.report.rows_out += self._run(name, [(0, step, inputs, second, uri)])
-        return uri
+        return call
 
     def shuffle(
         self,
         name: str,
-        step: Step,
-        *inputs: object,
-        into: pa.Schema | None,
+        step: Step[Direct, Given, object, Row],
         partitions: int,
         by: str | None = None,
         to: str | None = None,
-        keys: Shuffled | None = None,
-        second: Table | Shuffled | None = None,
-        gpus: int = 0,
-    ) -> Shuffled:
+        keys: Shuffled[object] | None = None,
+        schema: Schema[Row] | None = None,
+        second: Destination | None = None,
+    ) -> Callable[Given, Shuffled[Row]]:
         """As `map`, with each row in the partition of its key in the column `by`, or of the number in the column `to`.
 
-        With `keys`, a row goes to each task that made `keys` and asks for its `key`, as for `look_up`. Columns that
-        `into` lacks are left out.
+        With `keys`, a row goes to each task that made `keys` and asks for its `key`, as for `look_up`. Columns that the
+        schema lacks are left out.
         """
-        made = self.shuffled(name, into, _partitions_of(inputs), partitions, by, to, keys)
-        return self._make(name, step, inputs, second, made, gpus)
 
-    def look_up(self, name: str, table: Table | Shuffled, keys: Shuffled) -> Shuffled:
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Shuffled[Row]:
+            inputs = step.bound(*args, **kwargs)
+            made = self.shuffled(name, step.schema(schema), partitions_of(inputs), partitions, by, to, keys)
+            return replace(made.table, rows=self._make(name, step, inputs, second, made))
+
+        return call
+
+    def gather(self, name: str, step: Step[Direct, Given, object, Row]) -> Callable[Given, Table[Row]]:
+        """As `map`, with all rows in one partition, so that many tasks can read them whole."""
+
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
+            made = self.map(f"{name}_by_partition", step)(*args, **kwargs)
+            return self.map(name, as_is, made.schema)(Broadcast(made))
+
+        return call
+
+    def spread(
+        self,
+        name: str,
+        table: Input[Row],
+        partitions: int,
+        by: str | None = None,
+        to: str | None = None,
+        keys: Shuffled[object] | None = None,
+    ) -> Shuffled[Row]:
+        """Send the rows of a table to partitions, as `shuffle` does."""
+        return self.shuffle(name, as_is, partitions, by, to, keys, table.rows_schema)(table)
+
+    def look_up(self, name: str, table: Table[Row] | Shuffled[Row], keys: Shuffled[kinds.Key]) -> Shuffled[Row]:
         """Return, for each file of `keys`, the rows of `table` with one of its keys. Both are partitioned by `key`.
 
         So partition n of the answer is what the n-th task that made `keys` asked for.
         """
-        return self.shuffle(name, as_is, table, into=table.read_schema, partitions=len(keys.files), keys=keys)
+        return self.spread(name, table, len(keys.files), keys=keys)
 
-    def discard_stale(self, made_by: Mapping[str, object], *names: str) -> None:
-        """Remove the tables `names` if an earlier attempt made them by anything but `made_by` (JSON)."""
-        uri = storage.join(self.folder, "made_by.json")
+    @overload
+    def record(
+        self, name: str, step: Step[Direct, Given, StepResult[Made], kinds.Json], second: Table[object] | None = None
+    ) -> Callable[Given, Made]: ...
+    @overload
+    def record(
+        self, name: str, step: Step[Direct, Given, Made, kinds.Json], second: Table[object] | None = None
+    ) -> Callable[Given, Made]: ...
+    def record(self, name: str, step: AnyStep, second: Table[object] | None = None) -> Callable[..., Any]:
+        """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
+        write = self.write(f"{name}.json", step, second)
+        return lambda *args, **kwargs: recorded_in(write(*args, **kwargs))
+
+    def write(
+        self,
+        file: str,
+        step: Step[Direct, Given, object, kinds.Json],
+        second: Table[object] | None = None,
+        publish: bool = False,
+        gpus: int = 0,
+    ) -> Callable[Given, str]:
+        """Return the URI of `file`, which holds the bytes, or the dict as JSON, that `step` makes in one call.
+
+        The step's count `rows_out` is added to the stage's. A file that people read (`publish`) is copied from the
+        stage's folder to the run's; a sheet that is there stays as it is, as it may be filled in. With `gpus`, the call
+        has one.
+        """
+
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> str:
+            uri, public = storage.join(self.folder, file), self.path(file)
+            _check_second(step, second)
+            calls = [(0, step, step.bound(*args, **kwargs), second, uri)]
+            self.report.rows_out += self._run(file.partition(".")[0], calls, gpus)
+            if publish and not (file in EDITED and storage.exists(public)):
+                storage.write_bytes(public, storage.read_bytes(uri))
+            return public if publish else uri
+
+        return call
+
+    def discard_stale(self, made_by: Mapping[str, object], *names: str | Table[object]) -> None:
+        """Remove tables, or files and folders of the stage, if an earlier attempt made them by anything but `made_by`.
+
+        `made_by` is JSON, and kept with the stage's tables, in a file that is named after the first of `names`. Without
+        `names` all of the stage is removed.
+        """
+        outputs = [name.folder if isinstance(name, Table) else storage.join(self.folder, name) for name in names]
+        outputs = outputs or [self.folder]
+        uri = storage.join(self.folder, f"{storage.name(outputs[0]).partition('.')[0]}_made_by.json")
         if not storage.exists(uri) or storage.read_json(uri) != made_by:
-            for name in names:
-                storage.delete_folder(storage.join(self.folder, name))
+            for output in outputs:
+                storage.delete_folder(output)
+                storage.delete(output)
             storage.write_json(uri, dict(made_by))
 
     def _make(
         self,
         name: str,
-        step: Step,
+        step: AnyStep,
         inputs: tuple[object, ...],
-        second: Table | Shuffled | None,
-        made: _Kind,
+        second: Destination | None,
+        made: Destination,
         gpus: int = 0,
-    ) -> _Kind:
+        crew: Crew | None = None,
+    ) -> int:
+        """Run a task per partition, or as the crew says; return the number of rows made."""
+        _check_second(step, second)
+        if crew is not None:
+            report = run_by(crew, name, step, inputs, second, made)
+            self.report.add(report)
+            return report.rows_out
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())
         calls: list[tuple[object, ...]] = []
-        for number in range(_partitions_of(inputs)):  # only its own of `PerTask`: calls stay small if tasks are many
-            own = tuple(value.inputs[number] if isinstance(value, PerTask) else value for value in inputs)
-            calls.append((number, step, own, second, made, shards[number] if shards else None))
-        return replace(made, rows=self._run(name, calls, gpus))
+        for number in range(partitions_of(inputs)):
+            # only its own value of `Zipped`: calls stay small if tasks are many
+            own = tuple(value.values[number] if isinstance(value, Zipped) else value for value in inputs)
+            calls.append((number, step, own, second, made))
+        return self._run(name, calls, gpus, shards)
 
-    def _run(self, name: str, calls: Sequence[tuple[object, ...]], gpus: int = 0) -> int:
+    def _run(self, name: str, calls: Sequence[tuple[object, ...]], gpus: int = 0, shards: Sequence[Shard] = ()) -> int:
         """Run a task per call of `call_step`, add its counts to the report, and return the number of rows made."""
-        if self.is_done:
-            return 0
-        report = run_tasks(name, call_step, calls, gpus=gpus)
+        report = run_tasks(name, call_step, calls, gpus=gpus, shards=shards, part_of=self._part_of)
         self.report.add(report)
         return report.rows_out
 
 
-def _partitions_of(inputs: tuple[object, ...]) -> int:
-    return next((value.partitions for value in inputs if isinstance(value, Partitioned | PerTask)), 1)
+def partitions_of(inputs: tuple[object, ...]) -> int:
+    """Return the number of calls for these inputs of a step."""
+    return next((value.partitions for value in inputs if isinstance(value, Input) and value.is_partitioned), 1)
+
+
+def _check_second(step: AnyStep, second: Destination | None) -> None:
+    """Raise TypeError if a step's second table has another schema than what it is written to."""
+    if second is None:
+        return
+    schema = second.table.schema if isinstance(second, Routed) else second.schema
+    if step.second is None or (schema != step.second and not is_open(step.second)):
+        raise TypeError(f"{step.name}: its second table has another schema than {schema.names if schema else schema}")
 
 
 def _log_stage(record: StageRecord, how: str) -> None:
     """Log a stage's line. In JSON it lacks the files: there are thousands, and run.log is rewritten each time."""
-    fields = {name: value for name, value in record.items() if name not in ("outputs", "dropped")}
+    fields = {name: value for name, value in record.items() if name not in ("outputs", "dropped", *_OF_STAGES)}
     bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
     _log.info(
         f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "

@@ -1,40 +1,199 @@
-"""One call of a step: read its inputs, call it, write the rows that it returns, and mark them as finished.
+"""Steps: what they declare, and one call of a step: read its inputs, call it, write its rows, mark them as finished.
 
-A step is a plain function: tables in, a table out, or `Counted`. A mark lies beside the main output and holds what was
-counted and each file that was written, with size and checksum. It is written last. A rerun skips an output whose mark
-is there and whose files are unchanged; otherwise it makes the output again, to the same bytes. Names of marks begin
-with an underscore, which readers of tables pass over.
+A step is a plain function, tables in, a table out, or an iterator of its row groups, or `StepResult`. `@step` declares
+the columns that it reads and the schema that it makes. The runner compares them with what it is given before the first
+task of a call (`Step.bound`), and a task reads no other columns. mypy checks the same call,
+`Run.map("compared", compare)(pairs, texts)`.
+
+A mark lies next to the main output and holds what was counted and each file that was written, with size and checksum.
+It is written last. A rerun skips an output whose mark is there and whose files are unchanged; otherwise it makes the
+output again, to the same bytes. Names of marks begin with an underscore, which readers of tables pass over.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from dupq import storage
-from dupq.archive import Input, Shard, partition_of
-from dupq.job.table import Partitioned, Readable, Shuffled, Table, one_batch, write_batches
+from dupq import archive, storage
+from dupq.job.table import Input, Shuffled, Table, Zipped, one_batch, write_batches
+from dupq.kinds import ANY, Schema, is_open, is_streamed
 from dupq.storage import read_or_none
-from dupq.system import Written, forget, note, recording
+from dupq.system import Written, forget, note, recording, thread_map
 from dupq.text.keys import indices_among
 
 Counts = dict[str, int]
-Step = Callable[..., "pa.Table | dict[str, object] | bytes | Counted"]
+CAP, NUMBER = "cap: ", "number: "  # begin the names of caps and numbers in marks
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+Row = TypeVar("Row")
+Result = TypeVar("Result", covariant=True)
+Made = TypeVar("Made")
+Direct = ParamSpec("Direct")  # the parameters of a step as a plain function
+Given = ParamSpec("Given")  # as the runner's verbs take them
+Rest = ParamSpec("Rest")  # those that are not declared tables
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+T: TypeAlias = pa.Table
 
 
-class Counted(NamedTuple):
-    """The result of a step that counts something besides its rows, or makes a second table."""
+class StepResult(NamedTuple, Generic[Made]):
+    """The result of a step that counts something besides its rows, or makes a second table.
 
-    table: pa.Table  # a dict if `Run.record` calls the step; a dict or bytes if `Run.write` does
-    counts: Mapping[str, int] = MappingProxyType({})
+    The names of counts and caps are read by people only. Numbers are for the stage: `run.report.numbers`.
+    """
+
+    table: Made  # a pa.Table; a dict or bytes if the step makes JSON
+    counts: Mapping[str, int] = _NOTHING
     second: pa.Table | None = None
+    caps: Mapping[str, int] = _NOTHING  # how often a limit left something out
+    numbers: Mapping[str, int] = _NOTHING
+
+    @property
+    def all_counts(self) -> Counts:
+        """Everything that was counted, as marks store it."""
+        caps = {f"{CAP}{name}": count for name, count in self.caps.items()}
+        return {**self.counts, **caps, **{f"{NUMBER}{name}": count for name, count in self.numbers.items()}}
 
 
+class Parts(NamedTuple):
+    """A step in three parts, of which the second computes on a device that the process of the call holds.
+
+    With `prepare`, which has the step's parameters, the step is `finish(prepared, compute(prepared))`. Where the device
+    is a GPU, tasks on CPUs call the first and the last part.
+    """
+
+    prepare: Callable[..., Any]
+    compute: Callable[[Any], Any]
+    finish: Callable[[Any, Any], Any]
+
+
+class Step(Generic[Direct, Given, Result, Row]):
+    """A function of tables, the schemas that it reads and makes, and that of its second table."""
+
+    def __init__(
+        self,
+        function: Callable[Direct, Result],
+        reads: tuple[pa.Schema, ...],
+        makes: pa.Schema,
+        second: pa.Schema | None,
+    ) -> None:
+        """Take over the function's name and docstring."""
+        functools.update_wrapper(self, function)
+        self.function, self.reads, self.makes, self.second = function, reads, makes, second
+        self.name: str = function.__name__
+        self.parts: Parts | None = None
+
+    def __call__(self, *args: Direct.args, **kwargs: Direct.kwargs) -> Result:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        """Return the step's name in its module: tasks import it."""
+        return self.name
+
+    def schema(self, whole: Schema[Row] | None) -> Schema[Row] | None:
+        """Return the schema of the rows that the step makes; None if only what it returns tells it."""
+        return whole if whole is not None else None if is_open(self.makes) else self.makes
+
+    def bound(self, *args: object, **kwargs: object) -> tuple[object, ...]:
+        """Return the arguments of a call in their order, each table with the columns that the step reads.
+
+        Raises TypeError, in the driver and before any task, for a call that does not fit the step's declaration.
+        """
+        try:
+            call = inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        call.apply_defaults()
+        values = list(call.args)
+        for index, (name, schema) in enumerate(zip(call.arguments, self.reads, strict=False)):
+            values[index] = self._read_as(schema, values[index], f"{self.name}: {name}")
+        counts = {value.partitions for value in values if isinstance(value, Input) and value.is_partitioned}
+        if len(counts) > 1:
+            raise TypeError(f"{self.name}: inputs of {', '.join(map(str, sorted(counts)))} partitions")
+        return tuple(values)
+
+    def _read_as(self, schema: pa.Schema, value: object, place: str) -> object:
+        if value is None or (isinstance(value, Zipped) and not value.values):
+            return value  # the function's own types say where an input may be missing; without values there is no task
+        if not isinstance(value, Input):
+            raise TypeError(f"{place} is a {type(value).__name__}; a table expected, with {', '.join(schema.names)}")
+        if value.is_streamed != is_streamed(schema):
+            reads = "iterates over it (Streamed)" if is_streamed(schema) else "reads a table"
+            raise TypeError(f"{place} is a {type(value).__name__}; the step {reads}")
+        given = value.rows_schema
+        if given is None:
+            return value
+        for field in schema:
+            if field.name not in given.names:
+                raise TypeError(f"{place} has no column {field.name}; it has {', '.join(given.names)}")
+            if given.field(field.name).type != field.type:
+                raise TypeError(f"{place}: {field.name} is {given.field(field.name).type}; {field.type} expected")
+        return value if is_open(schema) else value.only(*schema.names)
+
+
+AnyStep: TypeAlias = Step[..., ..., Any, Any]
+
+
+@overload
+def step(
+    *, makes: Schema[Row], second: pa.Schema | None = None
+) -> Callable[[Callable[Rest, Result]], Step[Rest, Rest, Result, Row]]: ...
+@overload
+def step(
+    a: Schema[A], /, *, makes: Schema[Row], second: pa.Schema | None = None
+) -> Callable[
+    [Callable[Concatenate[T, Rest], Result]],
+    Step[Concatenate[T, Rest], Concatenate[Input[A], Rest], Result, Row],
+]: ...
+@overload
+def step(
+    a: Schema[A], b: Schema[B], /, *, makes: Schema[Row], second: pa.Schema | None = None
+) -> Callable[
+    [Callable[Concatenate[T, T, Rest], Result]],
+    Step[Concatenate[T, T, Rest], Concatenate[Input[A], Input[B], Rest], Result, Row],
+]: ...
+@overload
+def step(
+    a: Schema[A], b: Schema[B], c: Schema[C], /, *, makes: Schema[Row], second: pa.Schema | None = None
+) -> Callable[
+    [Callable[Concatenate[T, T, T, Rest], Result]],
+    Step[Concatenate[T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Rest], Result, Row],
+]: ...
+@overload
+def step(
+    a: Schema[A],
+    b: Schema[B],
+    c: Schema[C],
+    d: Schema[D],
+    /,
+    *rest: Schema[Any],
+    makes: Schema[Row],
+    second: pa.Schema | None = None,
+) -> Callable[
+    [Callable[Concatenate[T, T, T, T, Rest], Result]],
+    Step[Concatenate[T, T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Input[D], Rest], Result, Row],
+]: ...
+def step(*reads: pa.Schema, makes: pa.Schema, second: pa.Schema | None = None) -> Callable[..., Any]:
+    """Declare the schemas of a function's first parameters, of the table that it returns, and of its second one.
+
+    A schema may be `streamed`, of some `columns`, or open (dupq/kinds.py). If `makes` is open, the verb is given the
+    whole schema; it is JSON for a step that returns a dict. mypy compares the kinds of the first four inputs, and the
+    runner the columns of all.
+    """
+    return lambda function: Step(function, reads, makes, second)
+
+
+@step(ANY, makes=ANY)
 def as_is(table: pa.Table) -> pa.Table:
-    """Return the table: a step for `shuffle` and `gather`, which move rows without changing them."""
+    """Return the table: a step for verbs that move rows without changing them."""
     return table
 
 
@@ -58,6 +217,12 @@ def finished(output: str) -> Mark | None:
     return mark if all(storage.is_unchanged(uri, written) for uri, written in mark["files"].items()) else None
 
 
+def unfinished(table: Table[object]) -> list[int]:
+    """Return the partitions of a table without a mark."""
+    are_marked = thread_map(lambda uri: storage.exists(mark_of(uri)), table.files)
+    return [number for number, is_marked in enumerate(are_marked) if not is_marked]
+
+
 def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     """Return the counts of `output`: from its mark if it is finished, else from `make`, which writes it."""
     before = finished(output)
@@ -73,7 +238,7 @@ def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     return counts
 
 
-def copy_input(file: Input, copy: str) -> Counts:
+def copy_input(file: archive.Input, copy: str) -> Counts:
     """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
 
     def make() -> Counts:
@@ -85,60 +250,93 @@ def copy_input(file: Input, copy: str) -> Counts:
     return unless_finished(copy, make)
 
 
+class Routed(NamedTuple, Generic[Row]):
+    """A shuffled table, and where its rows go.
+
+    That is the partition of their key in the column `by`, the number in their column `to`, or each file of `keys` that
+    holds their `key`.
+    """
+
+    table: Shuffled[Row]
+    by: str | None = None
+    to: str | None = None
+    keys: Shuffled[object] | None = None
+
+
+Destination: TypeAlias = Table[Any] | Routed[Any]
+Output = Destination | str  # the URI of a file for a dict (as JSON) or bytes
+
+
 def call_step(
     partition: int,
-    step: Step,
+    step: AnyStep,
     inputs: tuple[object, ...],
-    second: Table | Shuffled | None,
-    output: Table | Shuffled | str,
-    _shard: Shard | None = None,
+    second: Destination | None,
+    output: Output,
 ) -> Counts:
     """Write what `step` makes of a partition of its inputs, unless an earlier attempt did; return what it counted.
 
-    `output` is the table that the rows go to, or the URI of a file for a dict (as JSON) or bytes; `second` is the table
-    for `Counted.second`. The shard names the task in errors.
+    `second` is the table for `StepResult.second`.
     """
 
     def make() -> Counts:
-        result = step(*(_read(value, partition) for value in inputs))
-        made = result if isinstance(result, Counted) else Counted(result)
-        if second is not None:
-            _write(second, partition, made.second)
-        if isinstance(output, str):
-            content = made.table
-            storage.write_bytes(output, content if isinstance(content, bytes) else storage.json_bytes(content))
-            return dict(made.counts)
-        _write(output, partition, made.table, made.counts)
-        return {"rows_out": len(made.table), **made.counts}
+        return write_result(partition, step(*read_inputs(partition, inputs)), second, output)
 
-    return unless_finished(output if isinstance(output, str) else output.file(partition), make)
+    return unless_finished(file_of(output, partition), make)
 
 
-def _read(value: object, partition: int) -> object:
-    if isinstance(value, Partitioned):
-        return value.read(partition)
-    return value.read() if isinstance(value, Readable) else value
+def read_inputs(partition: int, inputs: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments of a step in the call for a partition."""
+    return tuple(value.read(partition) if isinstance(value, Input) else value for value in inputs)
 
 
-def _write(output: Table | Shuffled, writer: int, table: pa.Table, counts: Mapping[str, int] | None = None) -> None:
-    """Write the file of one writer: of a shuffled table a record batch per partition, in its schema's columns."""
+def write_result(partition: int, result: object, second: Destination | None, output: Output) -> Counts:
+    """Write what a step returned; return what it counted."""
+    made = result if isinstance(result, StepResult) else StepResult(result)
+    if second is not None:
+        _write(second, partition, made.second)
+    if isinstance(output, str):
+        content = made.table
+        storage.write_bytes(output, content if isinstance(content, bytes) else storage.json_bytes(content))
+        return made.all_counts
+    return {"rows_out": _write(output, partition, made.table, made.all_counts), **made.all_counts}
+
+
+def file_of(output: Output, partition: int) -> str:
+    """Return the URI of the file that the call for a partition writes."""
+    if isinstance(output, str):
+        return output
+    return output.table.file(partition) if isinstance(output, Routed) else output.file(partition)
+
+
+def _write(output: Destination, writer: int, table: pa.Table, counts: Mapping[str, int] | None = None) -> int:
+    """Write the file of one writer: of a shuffled table a record batch per partition, in its schema's columns.
+
+    Returns the number of rows of `table`, which may be an iterator of row groups if the output is a `Table`.
+    """
+    if isinstance(output, Table) and not isinstance(table, pa.Table):
+        return storage.write_row_groups(output.file(writer), table, output.schema)
     if isinstance(output, Table):
-        storage.write_table(output.file(writer), table, output.schema or table.schema, dict(counts or {}))
-        return
-    rows = table if output.schema is None else table.select(output.schema.names).cast(output.schema)
+        kept = dict(counts or {}) if output.keeps_counts else {}
+        storage.write_table(output.file(writer), table, output.schema or table.schema, kept)
+        return len(table)
+    schema = output.table.schema
+    rows = table if schema is None else table.select(schema.names).cast(schema)
     rows = rows.replace_schema_metadata(None).combine_chunks()
     batches = (one_batch(rows.take(pa.array(indices))) for indices in _rows_by_partition(output, writer, table))
-    write_batches(output.file(writer), batches, rows.schema)
+    write_batches(output.table.file(writer), batches, rows.schema)
+    return len(table)
 
 
-def _rows_by_partition(output: Shuffled, writer: int, table: pa.Table) -> Iterator[np.ndarray]:
+def _rows_by_partition(output: Routed[object], writer: int, table: pa.Table) -> Iterator[np.ndarray]:
     """Yield the indices of the rows of each partition."""
+    count = output.table.partitions
     if output.keys is None:
         by = output.by
-        partitions = partition_of(table[by].to_numpy(), output.partitions) if by else table[output.to].to_numpy()
+        partitions = archive.partition_of(table[by].to_numpy(), count) if by else table[output.to].to_numpy()
         order = np.argsort(partitions, kind="stable")
-        bounds = np.searchsorted(partitions[order], np.arange(output.partitions + 1))
-        yield from (order[bounds[number] : bounds[number + 1]] for number in range(output.partitions))
+        bounds = np.searchsorted(partitions[order], np.arange(count + 1))
+        yield from (order[bounds[number] : bounds[number + 1]] for number in range(count))
         return
     keys = table["key"].to_numpy()
     order = np.argsort(keys, kind="stable")

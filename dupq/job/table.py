@@ -1,22 +1,33 @@
-"""Tables in partitions, and how much of one a task reads: a partition, all of it, or partition after partition.
+"""Tables in partitions, and the inputs of steps: how much of a table a task reads.
 
 No other module builds the path of a table that one stage hands to another. A partition of a `Table` is a Parquet file.
 A `Shuffled` table is written by tasks for tasks: an Arrow file per writer, with a record batch per reader. A reader
 takes its batch of each file and nothing else (on S3 by range requests), so that no row is read twice.
+
+The input of a step is a table, of which each task reads a partition; `Broadcast`, which each task reads whole;
+`Streamed`, whose partitions each task iterates over; or `zipped`: each task has a value of its own. All other values
+are passed on as they are.
 """
 
-from collections.abc import Callable, Iterator
+import base64
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import storage, tables
 from dupq.archive import Shard, read_shard_batches
-from dupq.system import ahead, side_by_side
-from dupq.tables import QUESTIONS
+from dupq.kinds import Schema, Stream
+from dupq.system import prefetch, thread_map
 from dupq.text.keys import Sites
 
+Row = TypeVar("Row")
+Kind = TypeVar("Kind", covariant=True)
+Value = TypeVar("Value")
 _FILES_AT_ONCE = 16  # of a shuffled table, that one reader opens together
 
 
@@ -47,76 +58,174 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batch
 
 
+class Input(Generic[Kind]):
+    """Rows of one kind that a step reads."""
+
+    partitions: int  # the number of tasks, if each reads a partition
+    is_partitioned = True  # else all tasks read the same
+    is_streamed = False  # whether the step iterates over them
+
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the rows that a task reads; None if it is only known when they are read."""
+        return None
+
+    def only(self, *columns: str) -> Self:
+        """Return the same input, of which only these columns are read."""
+        return self
+
+    def read(self, partition: int = 0) -> object:
+        """Return what the task of a partition reads."""
+        return self
+
+
+class Stored(Input[Kind]):
+    """Rows or a file that a stage made. The stage's record describes it, with paths below the run."""
+
+    def described(self, run: str) -> dict[str, object]:
+        """Return all attributes as JSON. Raises ValueError for a path that is not below the run."""
+        values: dict[str, object] = {}
+        for name, value in vars(self).items():
+            if name in _PATHS:
+                values[name] = _moved(value, lambda path: path[path.index(f"{run}/") + len(run) + 1 :])
+            else:
+                is_schema = isinstance(value, pa.Schema)
+                values[name] = _encoded(value) if is_schema else value
+        return values
+
+    @classmethod
+    def of_description(cls, values: dict[str, Any], run: str) -> Self:
+        """Return what `described` describes, below the folder of the run."""
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values |= {name: _moved(values[name], lambda path: storage.join(run, path)) for name in _PATHS & values.keys()}
+        if values.get("schema") is not None:
+            values["schema"] = _decoded(values["schema"])
+        return cls(**values)
+
+
+_PATHS = {"folder", "files", "uri"}  # attributes
+
+
+_NAMED = {name: schema for name, schema in vars(tables).items() if isinstance(schema, pa.Schema)}
+
+
+def _encoded(schema: pa.Schema) -> str:
+    """Return the name of a schema of dupq/tables.py, or the schema in letters."""
+    named = (name for name, own in _NAMED.items() if own.equals(schema, check_metadata=True))
+    return next(named, None) or base64.b64encode(zlib.compress(schema.serialize(), 9)).decode()
+
+
+def _decoded(schema: str) -> pa.Schema:
+    if schema in _NAMED:
+        return _NAMED[schema]
+    return pa.ipc.read_schema(pa.py_buffer(zlib.decompress(base64.b64decode(schema))))
+
+
+def _moved(paths: str | tuple[str, ...], move: Callable[[str], str]) -> str | tuple[str, ...]:
+    return move(paths) if isinstance(paths, str) else tuple(map(move, paths))
+
+
 @dataclass(frozen=True)
-class Table:
+class File(Stored[Any]):
+    """A file or folder that a stage wrote."""
+
+    uri: str
+
+
+class Recorded(dict[str, Any]):
+    """A dict that a step made, and the JSON file that keeps it: a stage's record names the file."""
+
+    uri: str
+
+
+def recorded_in(uri: str) -> Any:
+    """Return the content of a JSON file, a dict as `Recorded`."""
+    content = storage.read_json(uri)
+    if not isinstance(content, dict):
+        return content
+    recorded = Recorded(content)
+    recorded.uri = uri
+    return recorded
+
+
+@dataclass(frozen=True)
+class Table(Stored[Kind]):
     """Rows of one schema, in a Parquet file per partition."""
 
     folder: str
     schema: pa.Schema | None  # None: that of its files
     partitions: int
     columns: tuple[str, ...] | None = None  # None: all
-    rows: int = field(default=0, compare=False)  # of all partitions, if a stage of this attempt made or found them
+    rows: int = field(default=0, compare=False)  # of all partitions
+    keeps_counts: bool = field(default=True, compare=False)  # with each partition; not where people read the table
+
+    @property
+    def files(self) -> list[str]:
+        """The URIs of all partitions."""
+        return [self.file(partition) for partition in range(self.partitions)]
 
     def file(self, partition: int) -> str:
         """Return the URI of a partition."""
         return storage.join(self.folder, f"part-{partition:05d}.parquet")
 
-    def read(self, partition: int) -> pa.Table:
-        """Return the rows of a partition."""
-        return storage.read_table(self.file(partition), self.schema, [*self.columns] if self.columns else None)
-
     def counts(self, partition: int) -> dict[str, int]:
         """Return the counts of the step that made a partition."""
         return storage.read_counts(self.file(partition))
 
-    def only(self, *columns: str) -> "Table":
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the rows that `read` returns."""
+        return _some(self.schema, self.columns)
+
+    def only(self, *columns: str) -> Self:
         """Return the same table, of which only these columns are read."""
         return replace(self, columns=columns)
 
-    @property
-    def read_schema(self) -> pa.Schema:
-        """The schema of the rows that `read` returns."""
-        schema = pa.schema([]) if self.schema is None else self.schema
-        return pa.schema([schema.field(name) for name in self.columns]) if self.columns else schema
+    def read(self, partition: int = 0) -> pa.Table:
+        """Return the rows of a partition."""
+        return storage.read_table(self.file(partition), self.schema, [*self.columns] if self.columns else None)
+
+
+def _some(schema: pa.Schema | None, columns: tuple[str, ...] | None) -> pa.Schema | None:
+    return schema if schema is None or columns is None else pa.schema([schema.field(name) for name in columns])
 
 
 @dataclass(frozen=True)
-class Shuffled:
-    """Rows in an Arrow file per writer, with a record batch per partition.
-
-    The partition of a row is that of its key in the column `by`, or the number in its column `to`, or each file of
-    `keys` that holds its `key`.
-    """
+class Shuffled(Stored[Kind]):
+    """Rows in an Arrow file per writer, with a record batch per partition."""
 
     files: tuple[str, ...]
     schema: pa.Schema | None  # None: that of its files
     partitions: int
+    columns: tuple[str, ...] | None = None  # None: all
     rows: int = field(default=0, compare=False)
-    by: str | None = field(default=None, compare=False)
-    to: str | None = field(default=None, compare=False)
-    keys: "Shuffled | None" = field(default=None, compare=False)
 
     def file(self, writer: int) -> str:
         """Return the URI of the file of a writer."""
         return self.files[writer]
 
-    def read(self, partition: int) -> pa.Table:
-        """Return the rows of a partition, in the order of the files."""
-        batches = [batch.replace_schema_metadata(None) for batch in self.batches(partition)]
-        return pa.Table.from_batches(batches, self.schema)
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the rows that `read` returns."""
+        return _some(self.schema, self.columns)
+
+    def only(self, *columns: str) -> Self:
+        """Return the same table, of whose rows only these columns are kept."""
+        return replace(self, columns=columns)
 
     def batches(self, partition: int) -> list[pa.RecordBatch]:
         """Return the rows of a partition, a batch per file. Raises DupqError for a missing or damaged file."""
-        return side_by_side(lambda uri: _read_batch(uri, partition), self.files)
+        return thread_map(lambda uri: _read_batch(uri, partition), self.files)
 
-    @property
-    def read_schema(self) -> pa.Schema:
-        """The schema of the rows that `read` returns."""
-        return pa.schema([]) if self.schema is None else self.schema
+    def read(self, partition: int = 0) -> pa.Table:
+        """Return the rows of a partition, in the order of the files."""
+        batches = [batch.replace_schema_metadata(None) for batch in self.batches(partition)]
+        table = pa.Table.from_batches(batches, self.schema)
+        return table.select([*self.columns]) if self.columns else table
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Input[Stream[Kind]]):
     """Columns of a run's questions, a shard per partition, read in batches of at most `batch_rows` rows.
 
     The columns `key` and `site` are added. Raises DupqError at the end of a shard that has changed since the run was
@@ -125,148 +234,217 @@ class Shards:
 
     shards: tuple[Shard, ...]
     sites: tuple[str, ...]  # of the run, in the order of keys
-    columns: tuple[str, ...]  # with the column named by `id`
+    schema: Schema[Kind]
+    columns: tuple[str, ...] = ()  # that are read
     batch_rows: int = 65_536
-    schema: pa.Schema = QUESTIONS
     id: str = "question_id"
+    is_streamed = True
 
     @property
-    def partitions(self) -> int:
+    def partitions(self) -> int:  # type: ignore[override]
         """The number of shards."""
         return len(self.shards)
 
-    def read(self, partition: int) -> Iterator[pa.RecordBatch]:
+    @property
+    def rows_schema(self) -> pa.Schema:
+        """The schema of the rows, with `key` and `site`."""
+        return pa.schema([pa.field("key", pa.int64(), False), pa.field("site", pa.string(), False), *self.schema])
+
+    def only(self, *columns: str) -> Self:
+        """Return the same questions, of which only these columns are read."""
+        return replace(self, columns=tuple(name for name in columns if name not in ("key", "site")))
+
+    def read(self, partition: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard."""
         shard, sites = self.shards[partition], Sites([*self.sites])
-        for batch in read_shard_batches(shard, self.schema, [*self.columns], self.batch_rows):
+        columns = list(dict.fromkeys([self.id, *self.columns]))
+        for batch in read_shard_batches(shard, self.schema, columns, self.batch_rows):
             keys = sites.pack(shard.site, batch[self.id].to_numpy(), shard.uri)
             site = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int32)), pa.array([shard.site]))
             yield batch.append_column("key", pa.array(keys)).append_column("site", site)
 
 
 @dataclass(frozen=True)
-class Files:
-    """Parquet files that no stage of this run made, one per partition."""
+class Computed(Input[Kind]):
+    """Rows that each task computes or reads from elsewhere: `function(*arguments, partition)`."""
 
-    uris: tuple[str, ...]
-    schema: pa.Schema | None  # None: that of the files
-    columns: tuple[str, ...] | None = None  # None: all
-
-    @property
-    def partitions(self) -> int:
-        """The number of files."""
-        return len(self.uris)
-
-    def read(self, partition: int) -> pa.Table:
-        """Return the rows of a file."""
-        return storage.read_table(self.uris[partition], self.schema, [*self.columns] if self.columns else None)
-
-
-@dataclass(frozen=True)
-class ReadWith:
-    """Rows that a function reads from elsewhere: `function(*arguments, partition)`."""
-
-    function: Callable[..., pa.Table]
+    function: Callable[..., Any]
     arguments: tuple[object, ...]
     partitions: int = 1
 
-    def read(self, partition: int) -> pa.Table:
-        """Return what the function reads for a partition."""
+    def read(self, partition: int = 0) -> object:
+        """Return what the function gives for a partition."""
         return self.function(*self.arguments, partition)
 
 
-def subdivided(table: Table, count: int) -> ReadWith:
+def subdivided(table: Table[Row], count: int) -> Computed[Row]:
     """Return a table with each partition divided into `count` smaller ones, for steps that take long per row."""
-    return ReadWith(_read_subdivision, (table, count), table.partitions * count)
+    return Computed(_read_subdivision, (table, count), table.partitions * count)
 
 
-def _read_subdivision(table: Table, count: int, partition: int) -> pa.Table:
+def _read_subdivision(table: Table[Row], count: int, partition: int) -> pa.Table:
     rows, number = table.read(partition // count), partition % count
     begin, end = (len(rows) * bound // count for bound in (number, number + 1))
     return rows.slice(begin, end - begin)
 
 
-def in_batches(table: Shuffled) -> ReadWith:
-    """Return a table over whose partitions a step can iterate repeatedly (`BatchesOf`), with few batches in memory."""
-    return ReadWith(BatchesOf, (table,), table.partitions)
-
-
 @dataclass(frozen=True)
-class BatchesOf:
-    """The batches of a partition, in the order of their writers."""
+class _Of(Input[Kind]):
+    """An input that reads a table in a way of its own."""
 
-    table: Shuffled
-    partition: int
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield a batch per writer."""
-        return ahead(lambda uri: _read_batch(uri, self.partition), self.table.files, _FILES_AT_ONCE)
-
-
-Partitioned = Table | Shuffled | Shards | Files | ReadWith
-
-
-@dataclass(frozen=True)
-class PerTask:
-    """A different input for each task: `inputs[n]` for partition n."""
-
-    inputs: tuple[object, ...]
+    table: Input[object]
+    is_partitioned = False
 
     @property
-    def partitions(self) -> int:
-        """The number of tasks."""
-        return len(self.inputs)
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the table's rows."""
+        return self.table.rows_schema
 
-
-class Readable:
-    """An input that is the same for every task, and that the task reads before it calls its step."""
-
-    def read(self) -> object:
-        """Return the argument of the step."""
-        raise NotImplementedError
+    def only(self, *columns: str) -> Self:
+        """Return the same input, of which only these columns are read."""
+        return replace(self, table=self.table.only(*columns))
 
 
 @dataclass(frozen=True)
-class Partition(Readable):
-    """One partition of a table."""
+class Partition(_Of[Kind]):
+    """One partition of a table, the same for every task."""
 
-    table: Partitioned
+    table: Input[Kind]
     number: int
 
-    def read(self) -> pa.Table | Iterator[pa.RecordBatch]:
+    def read(self, partition: int = 0) -> object:
         """Return its rows."""
         return self.table.read(self.number)
 
 
 @dataclass(frozen=True)
-class Partitions:
+class Broadcast(_Of[Kind]):
+    """A table that each task reads whole."""
+
+    table: Input[Kind]
+
+    def read(self, partition: int = 0) -> pa.Table:
+        """Return all rows, in the order of the partitions."""
+        none = [] if self.rows_schema is None else [self.rows_schema.empty_table()]
+        return pa.concat_tables([*none, *Streamed(self.table)])
+
+
+@dataclass(frozen=True)
+class Held(Broadcast[Kind]):
+    """As Broadcast; a process that reads the table keeps it for its next call of the step."""
+
+    def read(self, partition: int = 0) -> pa.Table:
+        """Return all rows, in the order of the partitions."""
+        assert isinstance(self.table, Table)
+        return _held(self.table, tuple(map(storage.version, self.table.files)))
+
+
+@functools.lru_cache(maxsize=1)
+def _held(table: Table[object], _versions: tuple[str, ...]) -> pa.Table:
+    return Broadcast(table).read()
+
+
+forget_held = _held.cache_clear
+
+
+@dataclass(frozen=True)
+class Streamed(_Of[Stream[Kind]]):
+    """A table that a step can iterate over repeatedly, with a few partitions in memory."""
+
+    table: Input[Kind]
+    is_streamed = True
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the rows of each partition."""
+        return prefetch(self.table.read, range(self.table.partitions))
+
+
+@dataclass(frozen=True)
+class InBatches(_Of[Stream[Kind]]):
+    """A table over whose partitions a step can iterate repeatedly, with few batches in memory."""
+
+    table: Shuffled[Kind]
+    partition: int = 0
+    is_partitioned = is_streamed = True
+
+    @property
+    def partitions(self) -> int:  # type: ignore[override]
+        """The number of partitions of the table."""
+        return self.table.partitions
+
+    def only(self, *columns: str) -> Self:
+        """Return the same batches, with all their columns."""
+        return self
+
+    def read(self, partition: int = 0) -> "InBatches[Kind]":
+        """Return the batches of a partition."""
+        return replace(self, partition=partition)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield a batch per writer, in their order."""
+        return prefetch(lambda uri: _read_batch(uri, self.partition), self.table.files, _FILES_AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Partitions(Input[Stream[Kind]]):
     """Several partitions, also of different tables, that a step iterates over, with a few of them in memory."""
 
-    partitions: tuple[Partition, ...]
+    some: tuple[Partition[Kind], ...]
+    is_partitioned = False
+    is_streamed = True
+
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the rows of the first."""
+        return self.some[0].rows_schema if self.some else None
+
+    def only(self, *columns: str) -> Self:
+        """Return the same partitions, of which only these columns are read."""
+        return replace(self, some=tuple(each.only(*columns) for each in self.some))
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield the rows of each."""
-        return ahead(Partition.read, self.partitions)
+        return prefetch(Partition.read, self.some)
 
 
 @dataclass(frozen=True)
-class Whole(Readable):
-    """A table that each task reads whole."""
+class Zipped(Input[object]):
+    """A value of its own for each task; see `zipped`."""
 
-    table: Table | Shuffled | ReadWith
+    values: tuple[Any, ...]
 
-    def read(self) -> pa.Table:
-        """Return all rows, in the order of the partitions."""
-        none = [] if isinstance(self.table, ReadWith) else [self.table.read_schema.empty_table()]
-        return pa.concat_tables([*none, *Each(self.table)])
+    @property
+    def partitions(self) -> int:  # type: ignore[override]
+        """The number of tasks."""
+        return len(self.values)
+
+    @property
+    def _first(self) -> Input[object]:
+        return self.values[0] if self.values and isinstance(self.values[0], Input) else Input()
+
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the first value, if it is a table."""
+        return self._first.rows_schema
+
+    @property
+    def is_streamed(self) -> bool:  # type: ignore[override]
+        """Whether the step iterates over its value."""
+        return self._first.is_streamed
+
+    def only(self, *columns: str) -> Self:
+        """Return the same values, of which only these columns are read."""
+        return replace(self, values=tuple(v.only(*columns) if isinstance(v, Input) else v for v in self.values))
+
+    def read(self, partition: int = 0) -> object:
+        """Return the value of a task; of an input, what it reads."""
+        value = self.values[partition]
+        return value.read() if isinstance(value, Input) else value
 
 
-@dataclass(frozen=True)
-class Each:
-    """A table that a step can iterate over repeatedly, with a few partitions in memory."""
+def zipped(values: Sequence[Value]) -> Value:
+    """Return an input of which task n gets `values[n]`; where these are inputs, what they read.
 
-    table: Partitioned
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        """Yield the rows of each partition; some tables yield an iterator of batches for each."""
-        return ahead(self.table.read, range(self.table.partitions))
+    To mypy it is one of the values, as it is to the step.
+    """
+    return cast(Value, Zipped(tuple(values)))

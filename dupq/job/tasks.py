@@ -2,17 +2,17 @@
 
 import contextlib
 import ctypes
-import inspect
+import itertools
 import logging
 import os
 import resource
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import ray
@@ -22,19 +22,19 @@ from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster
 from dupq.job.gpus import ended, has_gpu, start_on_gpu
 from dupq.job.progress import Line
-from dupq.job.step import Counts
+from dupq.job.step import CAP, NUMBER, Counts, Step
+from dupq.job.table import forget_held
 from dupq.system import Written, note, recording
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), files
-CAP = "cap: "  # begins the name of a count that says how often a limit left something out
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 _SECONDS_BETWEEN_LINES = 60
 _POLL_SECONDS = 5
 _AHEAD = 2  # tasks per CPU that are submitted to Ray, so that no CPU is idle
 
-_callbacks: list[Callable[[], None]] = []
+_callbacks: list[Callable[[], None]] = [forget_held]
 _step = ""  # of this process's last task
 
 
@@ -47,11 +47,11 @@ def at_next_step(free: Callable[[], None]) -> Callable[[], None]:
 def begin(work: Callable[..., object], *arguments: object) -> None:
     """Begin a task that calls `work(*arguments)`: call what `at_next_step` registered if it is of another step.
 
-    Steps are told apart by the names of `work` and of the functions among its arguments, since Ray may create a new
-    function object for each task.
+    Steps are told apart by the names of `work` and of the step among its arguments, since Ray may create new objects
+    for each task.
     """
     global _step
-    functions = (f"{value.__module__}.{value.__qualname__}" for value in arguments if inspect.isfunction(value))
+    functions = (f"{value.__module__}.{value.name}" for value in arguments if isinstance(value, Step))
     before, _step = _step, " ".join([f"{work.__module__}.{work.__qualname__}", *functions])
     if _step != before:
         for free in _callbacks:
@@ -93,6 +93,7 @@ class Report:
     peak_memory_mb: float = 0.0  # of the largest task
     counts: Counter[str] = field(default_factory=Counter)
     caps: Counter[str] = field(default_factory=Counter)  # limits that left something out
+    numbers: Counter[str] = field(default_factory=Counter)  # for the stage itself
     steps: dict[str, float] = field(default_factory=dict)  # seconds of each step whose tasks `run_tasks` ran
 
     def add(self, other: "Report") -> None:
@@ -102,6 +103,7 @@ class Report:
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
         self.counts.update(other.counts)
         self.caps.update(other.caps)
+        self.numbers.update(other.numbers)
         self.steps |= {name: self.steps.get(name, 0.0) + seconds for name, seconds in other.steps.items()}
 
 
@@ -111,10 +113,13 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
     for counts, _, written in outcomes:
         totals.update(counts)
         note(written)
-    caps = {name.removeprefix(CAP): totals.pop(name) for name in [*totals] if name.startswith(CAP)}
+    caps, numbers = (
+        Counter({name.removeprefix(prefix): totals.pop(name) for name in [*totals] if name.startswith(prefix)})
+        for prefix in (CAP, NUMBER)
+    )
     rows_in, rows_out = totals.pop("rows_in", 0), totals.pop("rows_out", 0)
     peak = max((peak for _, peak, _ in outcomes), default=0.0)
-    return Report(len(outcomes), rows_in, rows_out, peak, totals, Counter(caps))
+    return Report(len(outcomes), rows_in, rows_out, peak, totals, caps, numbers)
 
 
 @dataclass
@@ -131,14 +136,16 @@ def run_tasks(
     work: Callable[..., Counts],
     calls: Sequence[tuple[object, ...]],
     gpus: int = 0,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] = (),
+    shards: Sequence[Shard] = (),
+    part_of: str = "",
 ) -> Report:
     """Call `work` in parallel, once per tuple of arguments, and sum up the counts.
 
     The answer does not depend on their order. The first error of the code ends the stage. A task whose worker died is
     tried again after the others, alone on a node. With `gpus`, each call has one, and that many run at a time. `names`
-    identify the calls in errors, by default their shards. Raises ClusterError if the workers of a call die repeatedly,
-    or if no node is large enough.
+    or `shards`, one per call, identify the calls in errors; `part_of` does for the tasks of a larger whole, which shows
+    its own progress. Raises ClusterError if the workers of a call die repeatedly, or if no node is large enough.
     """
     began = time.monotonic()
     if cluster.is_in_process():
@@ -146,16 +153,22 @@ def run_tasks(
     else:
         if not cluster.may_grow():
             cluster.check_fits(label, 1, min(gpus, 1))
-        shards = [next((value for value in call if isinstance(value, Shard)), None) for call in calls]
-        names = names or [shard.uri if shard else f"task {n} of {len(calls)}" for n, shard in enumerate(shards, 1)]
-        tasks = [_Task(name, shard, call) for name, shard, call in zip(names, shards, calls, strict=True)]
-        outcomes = _run_on_ray(label, work, tasks, gpus)
+        names = (
+            names or [shard.uri for shard in shards] or [f"task {n} of {len(calls)}" for n, _ in enumerate(calls, 1)]
+        )
+        of_shards: Sequence[Shard | None] = shards or [None] * len(calls)
+        tasks = [
+            _Task(part_of or f"{label}: {name}", shard, call)
+            for name, shard, call in zip(names, of_shards, calls, strict=True)
+        ]
+        outcomes = _run_on_ray(label, work, tasks, gpus, Line(label, len(tasks), is_shown=not part_of))
     return replace(summarise(outcomes), steps={label: time.monotonic() - began})
 
 
-def _run_on_ray(label: str, work: Callable[..., Counts], tasks: Sequence[_Task], gpus: int) -> list[Outcome]:
+def _run_on_ray(
+    label: str, work: Callable[..., Counts], tasks: Sequence[_Task], gpus: int, line: Line
+) -> list[Outcome]:
     waiting, running, outcomes = deque(tasks), dict[ray.ObjectRef[Outcome], _Task](), list[Outcome]()
-    line = Line(label, len(tasks))
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
     window = gpus or (len(tasks) if cluster.may_grow() else _AHEAD * cluster.cpus())
     idle_seconds, largest_mb = 0, 0.0
@@ -185,7 +198,7 @@ def _run_on_ray(label: str, work: Callable[..., Counts], tasks: Sequence[_Task],
                 raise  # an error of the code would only be repeated
             except (ray.exceptions.RayError, MemoryError) as error:
                 ended(call, is_alive=False)
-                _try_again(label, task, min(gpus, 1), error)
+                _try_again(task, min(gpus, 1), error)
                 waiting.append(task)
             del running[call]
             line.show(len(outcomes), largest_mb)
@@ -203,15 +216,58 @@ def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     return counts, peak, written
 
 
-def _try_again(label: str, task: _Task, gpus: int, error: BaseException) -> None:
+def _try_again(task: _Task, gpus: int, error: BaseException) -> None:
     """Give a task whose worker died a node of its own for its next attempt; raise ClusterError after the last one."""
     task.deaths += 1
     if task.deaths > RETRIES or isinstance(error, ray.exceptions.LocalRayletDiedError):
-        raise lost(f"{label}: {task.name}", task.deaths, error, task.shard and task.shard.skip_as) from error
+        raise lost(task.name, task.deaths, error, task.shard and task.shard.skip_as) from error
     task.cpus = max(task.cpus, cluster.widest(gpus))
-    _log.warning(
-        f"{label}: {task.name}: {_reason(error)}; attempt {task.deaths + 1} of {RETRIES + 1} on {task.cpus:g} CPUs"
-    )
+    _log.warning(f"{task.name}: {_reason(error)}; attempt {task.deaths + 1} of {RETRIES + 1} on {task.cpus:g} CPUs")
+
+
+def run_task(what: str, report: Report, work: Callable[..., Result], *arguments: object) -> Result:
+    """Return the result of a task, and add its memory to `report`. Raises ClusterError about `what` if it was lost."""
+    return _received(what, report, start(measured, work, *arguments, retries=RETRIES))
+
+
+def stream_tasks(
+    names: Sequence[str],
+    report: Report,
+    work: Callable[..., Iterator[Result]],
+    calls: Sequence[tuple[object, ...]],
+    is_aborted: Callable[[], bool],
+) -> Generator[Result]:
+    """Yield what `work` yields for each tuple of arguments, in their order, while tasks go ahead with some calls.
+
+    As `run_task` otherwise, with a name per call. Whoever ends this early waits for the tasks, unless `is_aborted()`.
+    """
+    waiting, started = deque(zip(names, calls, strict=True)), deque[tuple[str, Any]]()
+    try:
+        while waiting or started:
+            while waiting and len(started) < _AHEAD * cluster.cpus():
+                name, call = waiting.popleft()
+                started.append((name, start_stream(_measured_each, work, *call, retries=RETRIES)))
+            name, stream = started[0]
+            for reference in stream:
+                yield _received(name, report, reference)
+            started.popleft()
+    finally:  # to the end of the streams: Ray can abort the driver when a stream is cancelled
+        rest = itertools.chain.from_iterable(stream for _, stream in started)
+        while not is_aborted() and next(rest, None) is not None:
+            pass
+
+
+def _measured_each(work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[tuple[Result, float]]:
+    """Yield each result of `work(*arguments)` with the peak memory (MB) so far."""
+    reset_peak()
+    for result in work(*arguments):
+        yield result, peak_mb()
+
+
+def _received(what: str, report: Report, reference: "ray.ObjectRef[tuple[Result, float]]") -> Result:
+    result, peak = result_or_lost(reference, what)
+    report.add(Report(peak_memory_mb=peak))
+    return result
 
 
 def lost(what: str, attempts: int, error: BaseException, skip_as: str | None = None) -> ClusterError:

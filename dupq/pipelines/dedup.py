@@ -21,23 +21,20 @@ Each stage makes tables from tables (dupq/job/run.py); the driver holds none of 
 """
 
 import contextlib
-import dataclasses
-import functools
 import logging
-import math
 
 from dupq.archive import partitions
-from dupq.clusters.decision import scale_of
+from dupq.clusters.decision import scorer_of_pairs
+from dupq.clusters.reranking import Reread
 from dupq.encoders.saved import read_measure, read_split
 from dupq.errors import LeaseError
 from dupq.evaluation.sampling import judged
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
 from dupq.job import progress
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
-from dupq.job.records import Encoding, RunFiles
 from dupq.job.run import Run
 from dupq.job.step import Counts
-from dupq.job.table import Shards, Table, Whole
+from dupq.job.table import Shards
 from dupq.job.tasks import run_tasks
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
@@ -46,26 +43,27 @@ from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.calibration import calibrate
 from dupq.stages.clusters import Decided
-from dupq.stages.earlier import earlier_texts, make_texts_since, texts_made_as
-from dupq.stages.embeddings import check_fitness, check_room_to_encode, encode_texts
-from dupq.stages.measures.links import Facts
-from dupq.stages.measures.of_run import measure_run
+from dupq.stages.embeddings import ToEncode, check_fitness, check_room_to_encode, embed
+from dupq.stages.inputs import contents_of, copy_inputs
+from dupq.stages.measures.of_run import MeasureInputs, measure_run
 from dupq.stages.measures.review import draw_review
 from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures
 from dupq.stages.pairs import score_pairs
-from dupq.stages.partition import Candidates, Known, decide
-from dupq.stages.rerank import COLUMNS as READ_COLUMNS
+from dupq.stages.partition import Candidates, RunKnowledge, decide
 from dupq.stages.rerank import Reading, rerank
-from dupq.stages.search.above_threshold import find_beyond_lists
+from dupq.stages.search.above_threshold import find_pairs_above, with_pairs_above
 from dupq.stages.search.blocks import SearchRequest
-from dupq.stages.search.changes import search
-from dupq.stages.search.everything import directed_in, stored_lists
+from dupq.stages.search.search import search
 from dupq.stages.terms import make_terms
-from dupq.stages.texts import AT_ONCE, COLUMNS
-from dupq.stages.worklist import Work, cluster
-from dupq.tables import CONTENT_HASHES, CONTENTS
+from dupq.stages.texts import AT_ONCE, make_texts, texts_made_as
+from dupq.stages.worklist import WorklistOptions, cluster
+from dupq.tables import QUESTIONS
 
 _log = logging.getLogger(__name__)
+STAGES = (
+    *(copy_inputs, make_texts, make_terms, make_signatures, find_near_duplicates, check_fitness, embed, search),
+    *(calibrate, find_pairs_above, score_pairs, rerank, decide, cluster, measure_run, draw_review),
+)  # their versions are part of a run's identity
 
 
 def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
@@ -74,16 +72,15 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     `checked` is what `job.check()` returned, if it was called before. The same job over the same data gives the same
     run, and resumes where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
-    opened = open_dedup(job, checked)
+    opened = open_dedup(job, checked, STAGES)
     run = opened.run
     if run.finished:
         _finish_again(opened)
         return run
     gpus = gpus_for(job.gpus)
-    if not run.has_record("encode"):
-        check_room_to_encode(opened.settings.encode, len(opened.shards), RunFiles(run.uri).encoded_as, gpus)
+    if not run.has_record(embed.name):
+        check_room_to_encode(opened.settings.encode, len(opened.shards), run.uri, gpus)
     with run.held(), until_the_end():
-        run.stage("inputs", opened.copy_inputs)
         _make_tables(opened, gpus)
         run.describe()
         run_tasks("report", _write_report, [(run.uri,)])
@@ -98,74 +95,71 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
 
 def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     run, job, settings, sites = opened.run, opened.job, opened.settings, opened.sites
-    encoder, truth, verdicts, links = map(run.copy_of, ("encoder", "truth", "verdicts", "links"))
-    assert encoder is not None
+    encoder, links = str(run.copy_of("encoder")), run.copy_of("links")
     links = None if settings.clusters.known_links == "ignore" else links
-    files, calibration = RunFiles(run.uri), settings.calibration.changed(prior=run.copy_of("prior") or "")
-    previous = None if job.previous is None else RunFiles(job.previous)
-    earlier = functools.cache(lambda: earlier_texts(previous, texts_made_as(settings.text)))
-    questions = Shards(opened.shards, tuple(sites.names), COLUMNS, AT_ONCE)
+    prior, k = run.copy_of("prior") or "", settings.neighbours.k
+    calibration, language = settings.calibration.changed(prior=prior), settings.text.language
+    questions = Shards(opened.shards, tuple(sites.names), QUESTIONS, batch_rows=AT_ONCE)
+    people = judged(opened.verdicts, sites, VERDICTS_FILE)
+    copy_inputs(run, opened.verdicts)
 
-    made = run.make("texts", make_texts_since, questions, files.texts_made_as, settings.text, len(job.skipped), earlier)
-    rows, texts = run.records[-1]["rows_out"], made.texts
+    texts = make_texts(run, questions, settings.text, len(job.skipped))
+    rows = texts.texts.rows
     check_rows(job.gates, rows, job.previous, run.uri)
-    partition_count, near, language = partitions(rows), settings.near_duplicates, settings.text.language
-    terms = run.make("terms", make_terms, made, partition_count)
+    count = partitions(rows)
+    terms = make_terms(run, texts, count)
 
-    people, groups = judged(opened.verdicts, sites, VERDICTS_FILE), groups_of(settings.neighbours, sites.names)
-    to_sign = made, rows, near, sites, partition_count, groups
-    signed = run.make("signatures", make_signatures, *to_sign, folder="near_duplicates")
-    to_compare = made, rows, signed, terms.rarities, near, language, people.of(DIFFERENT)
-    verified, copies = run.make("near_duplicates", find_near_duplicates, *to_compare, dropped="work/near_duplicates")
+    groups = groups_of(settings.neighbours, sites.names)
+    signed = make_signatures(run, texts, settings.near_duplicates, sites, count, groups)
+    near = find_near_duplicates(
+        run, texts, signed, terms.rarities, settings.near_duplicates, language, people.of(DIFFERENT)
+    )
 
-    fitness = run.make("fitness", check_fitness, texts, encoder, calibration)
-    outputs = files.representatives, files.encoded_as, files.embeddings
-    encoding = Encoding(files.texts, files.contents, encoder, *outputs)
-    encoded = run.stage("encode", lambda: encode_texts(encoding, sites, settings.encode, gpus, previous, earlier()))
+    fitness = check_fitness(run, texts.texts, encoder, calibration)
+    before = make_texts.answer_in(run.previous, texts_made_as(settings.text))
+    to_encode = ToEncode(texts.texts, texts.contents, near.representatives)
+    known_contents = None if before is None else contents_of(before.contents, before.sites)
+    embedded = embed(run, to_encode, encoder, sites, settings.encode, gpus, known_contents)
 
-    measure, k = read_measure(encoder), settings.neighbours.k
-    request = SearchRequest(sites.names, settings.neighbours, measure, partition_count, gpus)
-    run.do("neighbours", search, opened.shards, request, previous, dropped="work/neighbours/tiles")
-    lists = stored_lists(files)
+    measure = read_measure(encoder)
+    request = SearchRequest(sites.names, settings.neighbours, measure, count, gpus)
+    found = search(run, embedded.embeddings, opened.shards, request)
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
-    known = Known(sites, links, joins_links, people, Whole(copies), seen, job.previous)
-    to_sample = lists, dataclasses.replace(lists, columns=("key",)), terms, known, fitness, request, calibration
-    sampled, model = run.make("calibrate", calibrate, *to_sample, folder="calibration")
-    floor, scale = math.inf if model["floor"] is None else model["floor"], scale_of(model, k)
-    run.do(
-        "beyond_lists", find_beyond_lists, lists, request, floor, folder="neighbours", dropped="work/neighbours/beyond"
-    )
-    pairs = run.make("pairs", score_pairs, directed_in(files.directed, partition_count), terms, scale)
+    known = RunKnowledge(sites, links, joins_links, people, near.representatives, seen, run.previous)
+    fitted = calibrate(run, found.nearest, terms, known, fitness, measure, k, calibration)
+    above = find_pairs_above(run, found, request, fitted.model["floor"])
+    scale = scorer_of_pairs(fitted.model, k)
+    pairs = score_pairs(run, with_pairs_above(found.directed, above), terms, scale)
 
-    candidates = Candidates(pairs.scored, pairs.around, terms, Table(files.embeddings, None, questions.partitions))
+    candidates = Candidates(pairs.scored, pairs.title_context, terms, embedded.embeddings)
     if opened.reranker is not None:
-        reading = Reading(opened.reranker, settings.text.code, opened.read_sites, settings.reranker.read == "all")
-        shown = dataclasses.replace(questions, columns=READ_COLUMNS)
-        hashes = Table(files.contents, CONTENTS, questions.partitions).only(*CONTENT_HASHES.names)
-        to_read = pairs, candidates, scale, sampled, model, shown, hashes, request, reading, calibration.prior, previous
-        candidates, scale = run.make("rerank", rerank, *to_read)
+        reads_all = settings.reranker.read == "all"
+        reading = Reading(opened.reranker, settings.text.code, opened.read_sites, reads_all, prior)
+        reranked = rerank(run, pairs, candidates, fitted, questions, texts.contents, request, reading)
+        candidates = candidates._replace(scored=reranked.scored, read=reranked.read)
+        scale = scale._replace(reread=Reread(**reranked.model))
 
     target = settings.calibration.precision, settings.clusters.threshold
-    thresholds, labels, joined = run.make("partition", decide, candidates, target, texts, known, measure, scale)
-    decided = Decided(labels, candidates.scored, joined, verified, thresholds["chosen"]["threshold"])
+    decided = decide(run, candidates, target, texts.texts, known, measure, scale)
     share = (scale.reread or scale.model).linked_share
-    linked = share if model["development_links"] else 0.0  # unknown without such links
-    work = Work(settings.clusters.worklist, rows, k, language, linked)
-    tables, worklist = run.make("clusters", cluster, decided, known, texts, questions, terms.rarities, work)
+    linked = share if fitted.model["development_links"] else 0.0  # unknown without such links
+    options = WorklistOptions(settings.clusters.worklist, rows, k, language, linked)
+    threshold = decided.thresholds["chosen"]["threshold"]
+    decisions = Decided(decided.labels, candidates.scored, decided.joined, near.verified, threshold)
+    tables, worklist = cluster(run, decisions, known, texts.texts, questions, terms.rarities, options)
 
-    contradicting = joined.counts(0)["verdicts that others contradict"]
-    facts = Facts(
-        thresholds,
-        model,
-        error=model["error"] if scale.reread is None else scale.reread.error,
-        representatives=encoded["rows_out"],
-        contradictions=(opened.contradicted, contradicting) if opened.verdicts else None,
-        verdicts=verdicts,
-        truth=truth,
+    inputs = MeasureInputs(
+        decided.thresholds,
+        fitted.model,
+        error=fitted.model["error"] if scale.reread is None else scale.reread.error,
+        representatives=embedded.embeddings.rows,
+        contradictions=(opened.contradicted, decided.contradicting) if opened.verdicts else None,
+        verdicts=run.copy_of("verdicts"),
+        truth=run.copy_of("truth"),
     )
-    run.do("evaluate", measure_run, tables, worklist, known, texts, questions, facts, dropped="work/evaluate")
-    run.do("review", draw_review, tables.pairs, questions, sites, settings.calibration.review, run.run_id)
+    measure_run(run, tables, worklist, known, texts.texts, questions, inputs)
+    draw_review(run, tables.pairs, questions, sites, settings.calibration.review, run.run_id)
 
 
 def _write_report(run: str) -> Counts:

@@ -1,49 +1,51 @@
 """The ingest job: dumps → questions, answers, links, rejects.
 
-Tasks read a site's dump into small files, called partitions (`dupq/stages/ingest.py`); then other tasks write shards
-from them. Several sites are ingested at a time, each by a thread of the driver, which holds no texts.
+Several sites are ingested at a time, each by a thread of the driver, which holds no texts: tasks read the site's dump
+and write shards (`dupq/stages/ingest.py`).
 
 All this happens in `_parts/SITE`. When a site is whole and all its rows are accounted for, its shards move next to the
 earlier ones, under new names; then one write of the site's record, `ingest/SITE.json`, replaces the earlier shards by
 the new ones, and the earlier ones are deleted (`dupq/archive.py`). So a broken dump costs no tables, and no reader sees
 half a site. A rerun skips a site whose dump, settings and code are those of its record and whose tables are complete.
-An interrupted site is resumed: its partitions and shards are kept.
+An interrupted site is resumed: what was finished of it is kept.
 """
 
 import contextlib
 import hashlib
-import itertools
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-
-import ray
 
 from dupq import archive, storage
 from dupq.archive import all_counts
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import WITHOUT_ID, Account, check_rejects, most_frequent
-from dupq.dump.reading import FileRange, Ingest, file_ranges
+from dupq.dump.parsing import WITHOUT_ID, check_rejects, most_frequent
+from dupq.dump.reading import Ingest
 from dupq.dump.sites import Failure
 from dupq.errors import FAULT, DupqError, RejectsError
 from dupq.job import cluster, lease, progress
 from dupq.job.cluster import versions
+from dupq.job.lease import Lease
 from dupq.job.progress import Line
-from dupq.job.tasks import RETRIES, measured, result_or_lost, start, start_stream
+from dupq.job.run import Run
+from dupq.job.tasks import run_task
 from dupq.pipelines.arguments import Checked, IngestJob
-from dupq.stages import ingest as steps
-from dupq.stages.ingest import Partition, WrittenBatch
-from dupq.system import side_by_side
+from dupq.stages.ingest import (
+    SCHEMAS,
+    MadeFrom,
+    SiteRows,
+    SiteTable,
+    inputs_of,
+    make_shards,
+    read_site,
+    reject_repeated,
+)
+from dupq.system import thread_map
 from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
 _SITES = 16  # at once at least on a cluster that may grow, so that it does
-_AHEAD = 2  # ranges per CPU that are read ahead of their turn
-
-Result = TypeVar("Result")
 
 
 def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:
@@ -65,20 +67,24 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
         storage.write_json(storage.join(plan.output, "manifest.json"), manifest)
     counts = {site.site: all_sites[site.site] for site in sites}
     for site, counted in counts.items():
-        sums = {name: value for name, value in counted.items() if name != "files" and value}
-        shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
-        _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
-        if counted.get(WITHOUT_ID):
-            _log.warning(
-                f"{site}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
-                "the column with --id COLUMN"
-            )
-        if sums.keys() & {"rejects", "link_rejects"}:
-            folder = storage.join(plan.output, "rejects", f"site={site}")
-            _log.warning(f"{site}: rejected rows are left out{most_frequent(folder)}; {folder} has the reasons")
+        _log_counts(site, counted, storage.join(plan.output, "rejects", f"site={site}"))
     also = f"   files passed over {len(passed_over):,}" if passed_over else ""
     _log.info(f"archive: {plan.output}   peak memory of a task {peak:.0f} MB{also}")
     return counts
+
+
+def _log_counts(site: str, counted: Mapping[str, object], rejects: str) -> None:
+    """Log what was counted of a site, whose rejects are in a folder."""
+    sums = {name: value for name, value in counted.items() if name != "files" and value}
+    shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
+    _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
+    if WITHOUT_ID in sums:
+        _log.warning(
+            f"{site}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
+            "the column with --id COLUMN"
+        )
+    if sums.keys() & {"rejects", "link_rejects"}:
+        _log.warning(f"{site}: rejected rows are left out{most_frequent(rejects)}; {rejects} has the reasons")
 
 
 def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
@@ -91,7 +97,7 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), at_once)))
     errors, peak = list(failed), 0.0
     try:
-        futures = [(site.site, pool.submit(_SiteIngest(site, job, shared).run)) for site in sites]
+        futures = [(site.site, pool.submit(_ingest_site, site, job, shared)) for site in sites]
         for name, future in futures:
             try:
                 peak = max(peak, future.result())
@@ -107,18 +113,21 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         pool.shutdown(wait=False, cancel_futures=True)
         progress.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
-    if not errors:
-        return peak
-    count = len(sites) + len(failed)
-    if count == 1:
-        raise errors[0][1]
+    if errors:
+        raise _all_of(errors, len(sites) + len(failed))
+    return peak
+
+
+def _all_of(errors: Sequence[Failure], sites: int) -> DupqError:
+    """Return the error of a job in which some of so many sites failed, with a line for each."""
+    if sites == 1:
+        return errors[0][1]
     lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
     codes = {error.exit_code for _, error in errors}
-    head = f"{len(errors)} of {count} sites failed:"
+    head = f"{len(errors)} of {sites} sites failed:"
     if codes == {RejectsError.EXIT_CODE}:
-        head = f"--max-reject-share: {len(errors)} of {count} sites have more broken rows than it allows:"
-    message = "\n  ".join([head, *lines])
-    raise DupqError(message, *(codes if len(codes) == 1 else ()))
+        head = f"--max-reject-share: {len(errors)} of {sites} sites have more broken rows than it allows:"
+    return DupqError("\n  ".join([head, *lines]), *(codes if len(codes) == 1 else ()))
 
 
 def packed_bytes(site: DumpSite) -> int:
@@ -126,195 +135,115 @@ def packed_bytes(site: DumpSite) -> int:
     return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))
 
 
-class _SiteIngest:
-    """The ingest of one site, driven by one thread."""
+def _ingest_site(site: DumpSite, job: Ingest, shared: "_Shared") -> float:
+    """Ingest a site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
+    run = Run(storage.join(job.output, archive.UNFINISHED, site.site), "tables", part_of=f"ingest: {site.site}")
+    rows, record = SiteRows(site, job), archive.record_of(job.output, site.site)
+    with lease.held(storage.join(job.output, "ingest", "_at_work", site.site), record) as its_lease:
+        files = _SiteFiles(site.site, job, run.uri, its_lease)
+        made_from = run_task(f"ingest: {site.site}", run.report, inputs_of, site, job)
+        if not files.are_made_from(made_from):
+            run.discard_stale(made_from["parts"])
+            _read(run, site, job, rows, files, shared)
+            shards = make_shards(run, rows, job.settings.shard_rows)
+            if site.is_table:
+                rows.account.reject_repeated()
+            shared.check()
+            files.replace(shards, made_from, rows.account.totals())
+    shared.add(packed_bytes(site) - rows.packed_bytes)
+    return run.report.peak_memory_mb
 
-    def __init__(self, site: DumpSite, job: Ingest, shared: "_Shared") -> None:
-        self._site, self._job, self._shared = site, job, shared
-        members = [*site.posts, *site.links]
-        self._account = Account([member.source for member in members], len(site.links))
-        self._partitions: dict[str, list[Partition]] = {table: [] for table in job.tables(site)}
-        self._shards: dict[str, int] = {}  # the number of shards of each table that was written
-        self._rejects: set[str] = set()
-        self._record = archive.record_of(job.output, site.site)
-        self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
-        self._lease: lease.Lease  # which `run` holds
-        self._work = ""
-        self._repeated = 0  # rows of a table from elsewhere whose id a later row has
-        self._peak = 0.0
-        self._read = 0  # bytes of the site's files
 
-    def run(self) -> float:
-        """Ingest the site, unless an earlier run finished it, and return the peak memory (MB) of a task."""
-        leases = storage.join(self._job.output, "ingest", "_at_work")
-        with lease.held(storage.join(leases, self._site.site), self._record) as self._lease:
-            made_from = self._call(steps.inputs_of, self._site, self._job)
-            if not self._is_done(made_from):
-                self._work = steps.begin(self._unfinished, made_from["parts"])
-                self._write_tables()
-                self._publish(made_from)
-        self._shared.add(packed_bytes(self._site) - self._read)
-        return self._peak
+def _read(run: Run, site: DumpSite, job: Ingest, rows: SiteRows, files: "_SiteFiles", shared: "_Shared") -> None:
+    """Read a site and publish its rejects, even if it fails.
 
-    def _is_done(self, made_from: dict[str, object]) -> bool:
+    Raises DupqError if too many rows are rejected, or there is no question.
+    """
+    try:
+        with contextlib.closing(read_site(run, site, job, shared.stop.is_set)) as batches:
+            for batch in batches:
+                shared.add(batch.packed_bytes)
+                rows.add(batch)
+        if site.is_table:
+            reject_repeated(run, rows, site.site)
+    finally:
+        if not shared.stop.is_set():
+            files.replace_rejects(rows.rejects)
+    rows.account.check_rejects(job.settings, files.folder("rejects"), rows.repeated)
+    rows.account.check_questions(files.folder("rejects"))
+
+
+class _SiteFiles:
+    """The files of a site's tables in the archive, which one job at a time replaces."""
+
+    def __init__(self, site: str, job: Ingest, unfinished: str, its_lease: Lease) -> None:
+        """Use the lease that this job holds. `unfinished` is the folder of the tables until they are published."""
+        self._site, self._job, self._unfinished, self._lease = site, job, unfinished, its_lease
+        self._record = archive.record_of(job.output, site)
+
+    def folder(self, table: str) -> str:
+        """Return the folder of one of the site's tables."""
+        return storage.join(self._job.output, table, f"site={self._site}")
+
+    def are_made_from(self, made_from: MadeFrom) -> bool:
         """Return whether the site is finished. Raises DupqError if it has more rejects than the settings allow."""
         if not storage.exists(self._record):
             return False
-        record, files = archive.read_record(self._record), self._table_files()
+        record, files = archive.read_record(self._record), self._listed()
         sizes = {path: file.size for path, file in files.items()}
         if record["made_from"] != made_from or not record["tables"].items() <= sizes.items():
             return False
-        was_interrupted = storage.exists(storage.join(self._unfinished, archive.BEGUN))
-        if was_interrupted or len(sizes) > len(record["tables"]):
+        if storage.exists(self._unfinished) or len(sizes) > len(record["tables"]):  # it was interrupted
             self._clear({files[path].uri for path in record["tables"]})
         counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
-        check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
+        check_rejects(rows, rejects, self._job.settings, self.folder("rejects"))
         return True
 
-    def _write_tables(self) -> None:
-        """Write the shards of all tables. Raises DupqError if too many rows are rejected, or there is no question."""
-        try:
-            with contextlib.closing(self._read_batches()) as batches:
-                for file, batch in batches:
-                    self._account.add(file, batch.counts)
-                    if batch.rejects is not None:
-                        self._rejects.add(batch.rejects)
-                    for table, partition in batch.partitions.items():
-                        self._partitions[table].append(partition)
-            if self._site.is_table:
-                uri = steps.rejects_uri(self._work, "doubled")
-                self._repeated, first = self._call(steps.reject_repeated, self._partitions["ids"], uri)
-                if self._repeated:
-                    self._rejects.add(uri)
-                    rejected = f"{self._repeated:,} rows rejected, as a later row has their id; first at {first}"
-                    _log.warning(f"{self._site.site}: {rejected}")
-        finally:
-            self._publish_rejects()
-        self._account.check_rejects(self._job.settings, self._folder("rejects"), self._repeated)
-        self._account.check_questions(self._folder("rejects"))
-        self._write([table for table in self._partitions if table != "answers"])
-        if self._job.answers:  # the questions say which are accepted
-            accepted = storage.join(self._work, "accepted")
-            self._call(steps.write_accepted_ids, self._shard_uris(self._staged("questions"), "questions"), accepted)
-            self._write(["answers"], accepted)
-        if self._site.is_table:
-            self._account.reject_repeated()
-
-    def _read_batches(self) -> Generator[tuple[int, WrittenBatch]]:
-        """Yield the batches of all files in order, each with the index of its file; tasks read some ranges ahead."""
-        waiting, started = deque(file_ranges(self._site)), deque[tuple[FileRange, Any]]()
-        try:
-            while waiting or started:
-                while waiting and len(started) < _AHEAD * cluster.cpus():
-                    file_range = waiting.popleft()
-                    stream = start_stream(steps.read_range, file_range, self._job, self._work, retries=RETRIES)
-                    started.append((file_range, stream))
-                file_range, stream = started[0]
-                for reference in stream:
-                    batch: WrittenBatch = self._result(reference, file_range.member.source)
-                    self._read += batch.packed_bytes
-                    self._shared.add(batch.packed_bytes)
-                    yield file_range.file, batch
-                started.popleft()
-        finally:
-            # If the site failed, read the streams to the end: Ray can abort the driver when a stream is cancelled.
-            rest = itertools.chain.from_iterable(stream for _, stream in started)
-            while not self._shared.stop.is_set() and next(rest, None) is not None:
-                pass
-
-    def _publish_rejects(self) -> None:
-        """Publish the rejects, even if the site fails."""
-        if self._shared.stop.is_set():
-            return
+    def replace_rejects(self, rejects: Mapping[str, str]) -> None:
+        """Replace the site's rejects by these files (URIs by name)."""
         self._check_held()
-        folder = self._folder("rejects")
-        files = [storage.join(folder, storage.name(uri)) for uri in self._rejects]
-        for target, uri in zip(files, self._rejects, strict=True):
+        folder = self.folder("rejects")
+        files = [storage.join(folder, name) for name in rejects or ["part-none.parquet"]]
+        for target, uri in zip(files, rejects.values(), strict=False):
             storage.write_bytes(target, storage.read_bytes(uri))
-        if not files:  # a table without rows still needs a file
-            files = [storage.join(folder, "part-none.parquet")]
+        if not rejects:  # a table without rows still needs a file
             storage.write_table(files[0], REJECTS.empty_table(), REJECTS)
         storage.clear(folder, files)
 
-    def _write(self, tables: Sequence[str], accepted: str | None = None) -> None:
-        """Write the shards of `tables`."""
-        tasks = []
-        for table in tables:
-            shards = steps.plan_shards(self._ordered(table), self._job.settings.shard_rows)
-            self._shards[table] = len(shards)
-            for uri, ranges in zip(self._shard_uris(self._staged(table), table), shards, strict=True):
-                tasks.append(self._start(steps.write_shard, uri, ranges, table, accepted))
-        for task in tasks:
-            self._result(task)
-
-    def _ordered(self, table: str) -> list[Partition]:
-        """Return a table's partitions if they are in the order of their keys, else new ones."""
-        partitions = self._partitions[table]
-        if steps.are_ordered(partitions) and not (table == "ids" and self._repeated):
-            return partitions
-        ordered, dropped = self._call(steps.sort_partitions, partitions, table, self._work)
-        for file, rows in dropped.items() if table != "ids" else ():
-            self._account.leave_out(file, table, rows)
-        return ordered
-
-    def _publish(self, made_from: dict[str, object]) -> None:
+    def replace(self, shards: Mapping[str, SiteTable], made_from: MadeFrom, counts: dict[str, object]) -> None:
         """Replace the site's earlier shards by the new ones, and write its record."""
-        counts = self._account.totals()
         self._check_held()
-        suffix = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
-        files = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
-        for table in steps.SCHEMAS:
-            shards = self._shard_uris(self._folder(table), table, suffix)
-            moves = zip(self._shard_uris(self._staged(table), table), shards, strict=True)
-            side_by_side(lambda move: storage.move(*move), moves)
-            files.update(shards)
+        suffix = hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]  # distinguishes them from other inputs'
+        moves = {
+            storage.join(self.folder(table), f"part-{number:05d}-{suffix}.parquet"): uri
+            for table, made in shards.items()
+            for number, uri in enumerate(made.files)
+        }
+        thread_map(lambda target: storage.move(moves[target], target), moves)
+        files = {*moves, *(file.uri for file in storage.list_files(self.folder("rejects"), ".parquet"))}
         self._check_held()
-        sizes = {path: file.size for path, file in self._table_files().items() if file.uri in files}
+        sizes = {path: file.size for path, file in self._listed().items() if file.uri in files}
         storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
         self._clear(files)
 
     def _clear(self, files: Collection[str]) -> None:
         """Delete the shards that are not among `files`, which the site's record names, and all unfinished work."""
         self._check_held()
-        for table in steps.SCHEMAS:
-            storage.clear(self._folder(table), files)
+        for table in SCHEMAS:
+            storage.clear(self.folder(table), files)
         storage.delete_folder(self._unfinished)
+
+    def _listed(self) -> dict[str, storage.File]:
+        """Return the files of the site's tables, by TABLE/NAME."""
+        folders = [(table, self.folder(table)) for table in (*SCHEMAS, "rejects")]
+        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
+        return {f"{table}/{file.relative}": file for table, file in files}
 
     def _check_held(self) -> None:
         """Raise LeaseError if another run has taken over the site, even since the last heartbeat."""
         self._lease.beat()
         self._lease.check()
-
-    def _table_files(self) -> dict[str, storage.File]:
-        """Return the files of the site's tables, by TABLE/NAME."""
-        folders = [(table, self._folder(table)) for table in (*steps.SCHEMAS, "rejects")]
-        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
-        return {f"{table}/{file.relative}": file for table, file in files}
-
-    def _folder(self, table: str) -> str:
-        return storage.join(self._job.output, table, f"site={self._site.site}")
-
-    def _staged(self, table: str) -> str:
-        """Return the folder of a table's shards until all are written."""
-        return storage.join(self._work, f"shards-{self._job.settings.shard_rows}", table)
-
-    def _shard_uris(self, folder: str, table: str, suffix: str = "") -> list[str]:
-        return [steps.shard_uri(folder, number, suffix) for number in range(self._shards.get(table, 0))]
-
-    def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
-        return start(measured, work, *arguments, retries=RETRIES)
-
-    def _call(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return self._result(self._start(work, *arguments))
-
-    def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]", source: str | None = None) -> Result:
-        """Return the result of a task that reads `source`. Raises DupqError if the job was aborted meanwhile."""
-        if self._shared.stop.is_set():
-            raise DupqError("given up")
-        value, peak = result_or_lost(reference, f"ingest: {source or self._site.site}")
-        self._peak = max(self._peak, peak)
-        return value
 
 
 class _Shared:
@@ -327,8 +256,14 @@ class _Shared:
         self._read = 0
         self._lock = threading.Lock()
 
+    def check(self) -> None:
+        """Raise DupqError if the job was aborted."""
+        if self.stop.is_set():
+            raise DupqError("given up")
+
     def add(self, read: int) -> None:
-        """Show that `read` more bytes of the files are done."""
+        """Show that `read` more bytes of the files are done. Raises as `check`."""
+        self.check()
         with self._lock:
             self._read += read
             self._line.show(self._read >> 20)

@@ -6,11 +6,23 @@ shards are pinned, and the files that are read more than once are listed with th
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
 
 from dupq import storage
-from dupq.archive import Input, Shard, answer_shards, content_of, input_files, pinned, question_shards
+from dupq.archive import (
+    Input,
+    Shard,
+    answer_shards,
+    content_of,
+    input_files,
+    pinned,
+    question_shards,
+    read_shard_batches,
+)
 from dupq.encoders.saved import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.sentence_models import (
     DEFAULT,
@@ -23,21 +35,25 @@ from dupq.encoders.sentence_models import (
     reranker_at,
 )
 from dupq.errors import DupqError
-from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
-from dupq.job.records import DEDUP_VERSIONS, EVALUATION_VERSIONS, RERANKER_VERSIONS, TRAINING_VERSIONS
+from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.job.run import Run
-from dupq.job.tasks import Report
+from dupq.job.stage import Stage, versions_of
 from dupq.pipelines.arguments import NO_RERANKER, DedupJob, EvaluationJob, TrainingJob
-from dupq.pipelines.languages import language_of_shards, languages_of_sites
 from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import built_on, previous_run
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.stages.rerank import rerank
+from dupq.stages.texts import AT_ONCE
+from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
+from dupq.text.languages import language_of, share_in
 from dupq.training.start import base_fingerprint
 
 _log = logging.getLogger(__name__)
 _SITES_SHOWN = 3
+_SHARDS = 32  # whose titles tell an archive's language
+_LEAST_SHARE = 0.8  # of titles in one language; below it the archive is taken for one of several languages
 
 
 @dataclass(frozen=True)
@@ -60,15 +76,9 @@ class OpenedDedup(Opened):
     verdicts: list[Verdict]  # the last one on each pair
     contradicted: int  # verdicts that a later one on the same pair replaced
 
-    def copy_inputs(self) -> Report:
-        """Copy what is read more than once into the run, and write the verdicts. Raises as `Run.copy_inputs`."""
-        if self.verdicts:
-            storage.write_bytes(self.run.path(VERDICTS_FILE), format_verdicts(self.verdicts).encode())
-        return self.run.copy_inputs()
 
-
-def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
-    """Open the run of a nightly job. Raises DupqError if an input is missing or wrong."""
+def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[..., object]]) -> OpenedDedup:
+    """Open the run of a nightly job with these stages. Raises DupqError if an input is missing or wrong."""
     job = dataclasses.replace(job, encoder=encoder_at(job.encoder), previous=previous_run(job.previous))
     settings = checked or job.check()
     shards, sites = question_shards(job.questions, job.skipped)
@@ -90,13 +100,15 @@ def open_dedup(job: DedupJob, checked: Settings | None) -> OpenedDedup:
 
     def run_of(job: DedupJob) -> Run:
         earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
-        versions = DEDUP_VERSIONS | (RERANKER_VERSIONS if reranker else {})
+        versions = versions_of(*(stage for stage in stages if reranker or stage is not rerank))
         uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
         uris |= {"previous": job.previous, "verdicts": job.verdicts}
         inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}
         inputs |= {"reranker": reranker.name} if reranker else {}
         inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
-        return Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
+        run = Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
+        run.previous = job.previous
+        return run
 
     run = run_of(job)
     if job.previous is not None:
@@ -148,7 +160,7 @@ class OpenedTraining(Opened):
     language: str  # in words, with how it was determined
 
 
-def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
+def open_training(job: TrainingJob, checked: Settings | None, stages: Sequence[Stage[..., object]]) -> OpenedTraining:
     """Open the run of a training, in the archive's language. Raises DupqError if an input is missing or wrong."""
     settings = checked or job.check()
     shards, sites = question_shards(job.questions)
@@ -179,7 +191,7 @@ def open_training(job: TrainingJob, checked: Settings | None) -> OpenedTraining:
         model = str(settings.encoder.model_dump().get("model", ""))
         made_from["model"] = model_fingerprint(model_folder(model, f"encoder.model={model}"))
     work = storage.join(storage.absolute(job.output), "work")
-    run = Run.open(work, inputs, made_from, settings, TRAINING_VERSIONS, copied)
+    run = Run.open(work, inputs, made_from, settings, versions_of(*stages), copied)
     return OpenedTraining(run, settings, tuple(shards), sites, answers, language)
 
 
@@ -196,7 +208,7 @@ def _with_language(settings: Settings, shards: list[Shard], assignments: Sequenc
     return config.in_language(settings, language, assignments), in_words
 
 
-def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:
+def open_evaluation(job: EvaluationJob, checked: Settings | None, stages: Sequence[Stage[..., object]]) -> Opened:
     """Open the run of an evaluation, in the archive's language. Raises DupqError if an input is missing or wrong."""
     if job.encoder is not None:
         job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
@@ -212,7 +224,7 @@ def open_evaluation(job: EvaluationJob, checked: Settings | None) -> Opened:
     if settings.text.language == "auto":  # never with an encoder
         settings = config.in_language(settings, language_of_shards(shards)[0], job.assignments)
     work = storage.join(storage.absolute(job.output), "work")
-    run = Run.open(work, inputs, made_from, settings, EVALUATION_VERSIONS, copied)
+    run = Run.open(work, inputs, made_from, settings, versions_of(*stages), copied)
     return Opened(run, settings, tuple(shards), sites)
 
 
@@ -228,3 +240,28 @@ def _pinned_encoder(job: DedupJob | EvaluationJob, checked: Settings) -> list[In
 def _encoder_content(fingerprint: str, files: Sequence[Input]) -> list[str]:
     """Return what identifies an encoder's answers. Its description also holds measures and times."""
     return [fingerprint, next(file.checksum for file in files if file.path.endswith("split.parquet"))]
+
+
+def languages_of_sites(shards: Sequence[Shard]) -> dict[str, str]:
+    """Return the language of most titles of each site: from the first titles of its first shard."""
+    firsts = {shard.site: shard for shard in reversed(shards)}
+    return {site: language_of(_first_titles([shard])) for site, shard in firsts.items()}
+
+
+def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
+    """Return the language of the archive and a sentence on how it was found: from the first titles of up to 32 shards.
+
+    It is "other" if titles are in several languages, for the stems of one would be wrong for too many words.
+    """
+    titles = _first_titles(shards[:: -(-len(shards) // _SHARDS) or 1])
+    most = language_of(titles)
+    share = share_in(titles, most)
+    language = most if share >= _LEAST_SHARE else "other"
+    return language, f"{language}, detected: {share:.0%} of the titles are {most}"
+
+
+def _first_titles(shards: Iterable[Shard]) -> pa.Array:
+    titles = [pa.array([], pa.string())]
+    for shard in shards:
+        titles += [batch["title"] for batch in islice(read_shard_batches(shard, QUESTIONS, ["title"], AT_ONCE), 1)]
+    return pa.concat_arrays(titles)

@@ -7,7 +7,7 @@
     pairs         ──fit──▶        the network, by Ray Train
     network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 
-Each stage makes tables from tables (dupq/job/run.py), except `fit`, which writes checkpoints and weights.
+Each stage makes tables or files from tables (dupq/job/stage.py).
 `from_dump` runs ingest, train and dedup, one after the other in one process and on one Ray.
 """
 
@@ -16,20 +16,20 @@ import logging
 from dupq import storage
 from dupq.job import progress
 from dupq.job.gpus import gpus_for, until_the_end
-from dupq.job.records import TrainingFiles
 from dupq.job.run import Run
-from dupq.job.tasks import run_tasks
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
 from dupq.pipelines.opening import open_training
 from dupq.settings.config import Settings
+from dupq.stages.inputs import copy_inputs
 from dupq.stages.texts import make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import check_room_to_fit, fit
-from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
-from dupq.stages.training.save import publish, save_encoder
+from dupq.stages.training.prepare import gather_pairs, prepare
+from dupq.stages.training.save import publish, save
 from dupq.stages.training.teach import teach
 
 _log = logging.getLogger(__name__)
+STAGES = copy_inputs, make_distinct_texts, make_answer_texts, gather_pairs, prepare, teach, fit, save
 
 
 def train(job: TrainingJob, checked: Settings | None = None) -> Run:
@@ -39,35 +39,28 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     earlier attempt stopped. Raises DupqError if an input is missing or wrong, and ClusterError if the workers have no
     room.
     """
-    opened = open_training(job, checked)
+    opened = open_training(job, checked, STAGES)
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
-    files, gpus = TrainingFiles(run.uri), gpus_for(job.gpus)
+    gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
-        run.stage("inputs", run.copy_inputs)
-        texts = run.make("texts", make_distinct_texts, opened.shards, sites, settings.text)
-        answers = pairs = None
-        if opened.answers:
-            answers = run.make("answer_texts", make_answer_texts, opened.answers, sites, settings.text)
-        if job.pairs:
-            uris = tuple(str(run.copy_of(f"pairs-{number}")) for number in range(len(job.pairs)))
-            pairs = run.make("pairs", gather_pairs, uris, sites)
-        prepared = run.make("prepare", prepare, texts, answers, run.copy_of("links"), pairs, sites, settings)
-        questions, counts = run.records[-1]["rows_in"], run.records[-1]["counts"]
-        known = counts[PAIRS_TO_TRAIN_ON]
+        copy_inputs(run)
+        texts = make_distinct_texts(run, opened.shards, sites, settings.text)
+        answers = make_answer_texts(run, opened.answers, sites, settings.text) if opened.answers else None
+        pairs = gather_pairs(run, len(job.pairs), sites) if job.pairs else None
+        prepared = prepare(run, texts, answers, pairs, sites, settings)
         learns_from_pairs = settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
-        if learns_from_pairs and not known:
+        if learns_from_pairs and not prepared.pairs:
             _log.info(
-                f"{counts[SETS]} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
+                f"{prepared.sets} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
                 "that phase is left out, and nothing tells how many duplicates the encoder finds"
             )
-        taught = run.make("teach", teach, prepared, settings, gpus) if settings.teacher.encoder else []
-        run.stage("fit", lambda: fit(run.uri, prepared, taught, settings, job.workers, gpus, questions, known))
-        saved = prepared, files, sites.names, settings, questions, opened.language, run.run_id
-        run.stage("save", lambda: run_tasks("save", save_encoder, [saved]))
-        publish(files, storage.absolute(job.output))
+        taught = teach(run, prepared, settings, gpus) if settings.teacher.encoder else []
+        fitted = fit(run, prepared, taught, settings, job.workers, gpus)
+        encoder = save(run, prepared, fitted, sites, settings, opened.language)
+        publish(encoder.uri, storage.absolute(job.output))
         run.describe()
         run.mark()
         progress.end(run.uri, "finished")

@@ -17,8 +17,8 @@ from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.job.progress import Progress, is_alive, read_progress
-from dupq.job.records import TEACHERS, RunFiles, Success, TrainingFiles
-from dupq.runs.reader import built_on, latest_run
+from dupq.job.records import TEACHERS, RunFiles, Success, TrainingFiles, latest_run
+from dupq.runs.reader import built_on
 from dupq.storage import read_as, read_or_none
 
 YOUNG = timedelta(days=1)
@@ -285,12 +285,12 @@ def tidy(run: str, really: bool = True) -> int:
     """Remove the files of a finished run's work that nothing reads later; return the bytes. Without `really`, only
     count.
 
-    A later run with --previous reads the texts, the lists, a reranker's vectors and the records of how they were made;
-    `Run.at` reads the calibration and the rarities; look-ups with datasketch read the signatures.
+    A later run with --previous reads the texts, the lists and a reranker's vectors; `Run.at` reads the calibration and
+    the rarities; look-ups with datasketch read the signatures.
     """
     files = RunFiles(run)
-    kept = [files.texts, files.contents, files.texts_made_as, files.encoded_as, files.request, files.nearest]
-    kept += [files.calibration, files.rarities, files.signatures, *files.reranker, files.reread]
+    kept = [files.texts, files.contents, files.nearest, files.calibration, files.rarities, files.signatures]
+    kept += [files.read_contents, files.read_vectors, files.reread]
     return clear(files.path("work"), kept, really)
 
 

@@ -9,20 +9,18 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from markupsafe import Markup
-from pydantic import Field
-from typing_extensions import TypedDict
 
 from dupq import objects, storage, tables
 from dupq.archive import above_sites, check_files
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
-from dupq.job.records import Manifest, Metrics, damaged, read_success
+from dupq.job.records import Manifest, Metrics, Pointer, damaged, read_success
 from dupq.settings.config import Settings, from_dict, to_dict
 from dupq.storage import read_as, read_or_none
 from dupq.system import require
@@ -208,25 +206,13 @@ def in_memory(source: str, table: pa.Table) -> TableView:
     return TableView(source, table.schema, ds.dataset(table))
 
 
-class _Pointer(TypedDict):
-    """latest.json."""
-
-    run_id: Annotated[str, Field(pattern=r"^[^/\s]+$")]  # the name of a folder beside it
-
-
-def latest_run(runs: str) -> str | None:
-    """Return the run that latest.json in a folder of runs names; None if that file is missing or damaged."""
-    pointer = read_or_none(storage.join(runs, "latest.json"), _Pointer)
-    return storage.join(runs, pointer["run_id"]) if pointer else None
-
-
 def run_at(uri: str | os.PathLike[str]) -> str:
     """Return the folder `uri`, or that of the latest run if `uri` is a folder of runs."""
     folder = storage.absolute(uri)
     pointer = storage.join(folder, "latest.json")
     if not storage.exists(pointer):
         return folder
-    return storage.join(folder, read_as(pointer, _Pointer, "give the run's own folder")["run_id"])
+    return storage.join(folder, read_as(pointer, Pointer, "give the run's own folder")["run_id"])
 
 
 @dataclass(frozen=True)

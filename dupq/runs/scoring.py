@@ -18,15 +18,16 @@ from scipy.special import logit
 
 from dupq import storage, system
 from dupq.clusters.calibration import FEATURES, KINDS, features_of
-from dupq.clusters.decision import Scale, compared, scale_of, scored_table, unlisted
-from dupq.clusters.evidence import UNLISTED, Words, around, lifts_of
+from dupq.clusters.decision import PairScorer, compared, scored_table, scorer_of_pairs, unlisted
+from dupq.clusters.evidence import UNLISTED, Words, lifts_of, title_context
 from dupq.clusters.reranking import Reread, cosines_of
 from dupq.encoders.saved import read_measure
 from dupq.encoders.sentence_models import Reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError
-from dupq.job.records import RunFiles
+from dupq.job.records import RunFiles, StageRecord, record_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
 from dupq.runs.reader import SITE, Key, Run, may_be, stored
+from dupq.storage import read_or_none
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
 from dupq.text.marks import askers_of, marks_of, with_askers
@@ -112,7 +113,7 @@ class Scorer:
         """Use at least those `pairs` of the run that contain a question to be scored."""
         layout = RunFiles(run.uri)
         self._calibration, self._rarities, self._reread = layout.calibration, layout.rarities, layout.reread
-        self._made_as, _, self._vectors = layout.reranker
+        self._vectors = layout.read_vectors
         self._run, self._sites, self.pairs = run, sites, pairs
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
@@ -204,9 +205,9 @@ class Scorer:
         """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
         evidence, are_there = self._compared(candidates, new)
         probabilities = np.full(len(candidates), np.nan, np.float32)
-        scale, around = self._scale(), self._around(evidence)
+        scale, title_context = self._scale(), self._around(evidence)
         read = None if scale.reread is None else self._read(evidence, new)
-        probabilities[are_there] = scored_table(evidence, around, scale, read)["probability"]
+        probabilities[are_there] = scored_table(evidence, title_context, scale, read)["probability"]
         return probabilities
 
     def _read(self, evidence: pa.Table, new: pa.Table | None = None) -> Embeddings:
@@ -231,21 +232,22 @@ class Scorer:
         except DupqError as error:
             _log.warning(f"new texts are not read by a reranker: {error}")
             return None
-        if reranker.fingerprint != storage.read_json(self._made_as)["model"]:
+        record = read_or_none(record_of(self._run.uri, "rerank"), StageRecord)
+        if record is None or reranker.fingerprint != record["made_as"].get("model"):
             _log.warning(f"new texts are not read by a reranker: {name} is another model here than in {self._run.uri}")
             return None
         return reranker
 
     def _around(self, evidence: pa.Table) -> pa.Table:
-        """Return AROUND of the questions in rows of COMPARED, and of the new texts (negative keys) that list others."""
+        """Return TITLE_CONTEXT of the questions in rows of COMPARED, and of new texts (negative keys) with lists."""
         (rows, sides), ends = self.pairs.listed, pairs_in(evidence)
         queries, cosines = self.pairs.keys[rows, sides], self.pairs.title_cosines[rows]
         is_in, is_new = np.isin(queries, ends), (ends[:, 0] < 0) & (evidence["rank_left"].to_numpy() != UNLISTED)
         keys = np.concatenate([queries[is_in], ends[is_new, 0]])
-        return around(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
+        return title_context(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
-    def _scale(self) -> Scale:
-        scale = scale_of(storage.read_json(self._calibration), self._k)
+    def _scale(self) -> PairScorer:
+        scale = scorer_of_pairs(storage.read_json(self._calibration), self._k)
         if not storage.exists(self._reread):
             return scale
         return scale._replace(reread=Reread(**storage.read_json(self._reread)))

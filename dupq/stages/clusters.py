@@ -1,4 +1,4 @@
-"""scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes; and the worklist.
+"""scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
 
     members     the questions of clusters, with ids and canonical questions
     changes     since an earlier run
@@ -7,33 +7,44 @@
     statistics  how well its pairs hold each cluster together; all in one table: cluster_stats
     clusters    every question, singletons too
 
-    settled     which clusters known links connect
-    likeliest   the likeliest pairs of a partition between different clusters; those of all partitions: chosen
-    titles      titles and tags of their questions
-    worklist    the table, for people to judge; and worklist.tsv, to be filled in
-
 Near duplicates are joined through their representatives. Memory: the pairs of a partition, or of some 50,000 questions
 in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for one with a known link.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage, tables
+from dupq import kinds, storage
 from dupq.archive import partitions
 from dupq.clusters.components import are_together, clusters_in, with_represented
 from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
 from dupq.job.run import Run
-from dupq.job.step import Counted, as_is
-from dupq.job.table import ReadWith, Shards, Table, Whole
-from dupq.links import duplicate_links, links_table
+from dupq.job.step import StepResult, step
+from dupq.job.table import Broadcast, Shards, Table
+from dupq.kinds import Schema, columns, streamed
+from dupq.links import duplicate_links
 from dupq.runs.reader import read_metrics
-from dupq.stages.partition import Known
+from dupq.stages.partition import RunKnowledge
+from dupq.tables import (
+    CHANGED_CLUSTERS,
+    CLUSTER_STATS,
+    CLUSTERS,
+    JOINED_PAIRS,
+    KEY_PAIRS,
+    KEYS,
+    LABELS,
+    MEMBERS,
+    PAIRS,
+    QUESTIONS,
+    REPRESENTATIVES,
+    SCORED,
+    VERIFIED,
+)
 from dupq.text.keys import (
     Sites,
     are_among,
@@ -47,66 +58,76 @@ from dupq.text.keys import (
     without,
 )
 
-CRITERIA = ("question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
-_CRITERIA = pa.schema([tables.TEXTS.field("key"), *(tables.QUESTIONS.field(name) for name in CRITERIA[1:])])
+Criteria = NewType("Criteria", kinds.Key)
+Edge = NewType("Edge", kinds.KeyPair)
+Figures = NewType("Figures", object)
+
+_OF_QUESTIONS = columns(QUESTIONS, "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
+_CRITERIA: Schema[Criteria] = pa.schema([*KEYS, *_OF_QUESTIONS])
+_CLUSTER = pa.field("cluster", pa.int64(), False)
+_EDGES: Schema[Edge] = pa.schema([_CLUSTER, *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
+_FIGURES: Schema[Figures] = pa.schema([_CLUSTER, *CLUSTER_STATS])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
-_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
+_EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
 
 
 @dataclass(frozen=True)
 class Decided:
     """The decisions that clusters are made of."""
 
-    labels: Table  # LABELS of representatives
-    scored: Table  # SCORED
-    joined: Table  # JOINED_PAIRS
-    verified: Table | ReadWith  # VERIFIED, in the partitions of `scored`
+    labels: Table[kinds.Label]  # of representatives
+    scored: Table[kinds.Scored]
+    joined: Table[kinds.JoinedPair]
+    verified: Table[kinds.Verified]  # in the partitions of `scored`
     threshold: float  # probability from which pairs joined
 
 
-class Clustered(NamedTuple):
+class ClusterTables(NamedTuple):
     """The tables that describe clusters."""
 
-    pairs: Table  # PAIRS
-    members: Table  # MEMBERS
-    clusters: Table  # CLUSTERS
-    stats: Table  # CLUSTER_STATS
+    pairs: Table[kinds.Pair]
+    members: Table[kinds.Member]
+    clusters: Table[kinds.Clustered]
+    stats: Table[kinds.ClusterStats]
 
 
-def make_clusters(run: Run, decided: Decided, known: Known, texts: Table, questions: Shards) -> Clustered:
+def make_clusters(
+    run: Run, decided: Decided, known: RunKnowledge, texts: Table[kinds.QuestionText], questions: Shards[kinds.Question]
+) -> ClusterTables:
     """Make the pairs, clusters, cluster_stats and changes tables."""
-    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)
-    links, previous = known.links, known.previous
-    labels, copies = Whole(decided.labels), known.representatives
-    criteria = Whole(run.map("criteria", criteria_of, questions, labels, copies, into=_CRITERIA))
-    sources = labels, copies, criteria, links, previous, names
-    members = run.map("members", members_of, *sources, into=tables.MEMBERS, second=alone)
-    if previous is not None:
-        now = Whole(members.only("key", "id"))
-        run.map("changes", changes_since, now, previous, names, into=tables.CHANGED_CLUSTERS, publish=True)
-    linked = None
-    if links is not None:
-        linked = run.shuffle("known", links_table, links, names, into=tables.KEY_PAIRS, by="left", partitions=count)
-    joined = run.shuffle("joined", as_is, decided.joined, into=tables.JOINED_PAIRS, by="left", partitions=count)
-    owners, near, likely = Whole(members.only("key", "cluster", "id", "size")), decided.verified, decided.scored
-    pairs = run.map("pairs", pairs_table, near, likely, joined, linked, owners, names, into=tables.PAIRS, publish=True)
+    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
+    near, likely, threshold = decided.verified, decided.scored, decided.threshold
+    labels, copies = Broadcast(decided.labels), Broadcast(known.representatives)
+    criteria = Broadcast(run.map("criteria", criteria_of)(questions, labels, copies))
+    members = run.map("members", members_of, second=alone)(labels, copies, criteria, known.links, known.previous, names)
+    owners = Broadcast(members)
+    if known.previous is not None:
+        run.map("changes", changes_since, publish=True)(owners, known.previous, names)
+    linked = None if known.links is None else run.spread("known", known.pairs, count, by="left")
+    joined = run.spread("joined", decided.joined, count, by="left")
+    pairs = run.map("pairs", pairs_table, publish=True)(near, likely, joined, owners, names, linked)
 
-    inside = joined, near, likely.only("left", "right", "probability"), owners, decided.threshold
-    edges = run.shuffle("edges", edges_of, *inside, into=_EDGES, by="cluster", partitions=partitions(members.rows))
-    figures = run.map("statistics", figures_of, edges, owners, names, into=_FIGURES)
-    stats = run.map("cluster_stats", by_cluster, Whole(figures), into=tables.CLUSTER_STATS, publish=True)
+    parts = partitions(members.rows)
+    edges = run.shuffle("edges", edges_of, parts, by="cluster")(joined, near, likely, owners, threshold)
+    figures = run.map("statistics", figures_of)(edges, owners, names)
+    stats = run.map("cluster_stats", by_cluster, publish=True)(Broadcast(figures))
 
-    own = Whole(members.only("key", "id", "canonical", "reason", "size"))
-    inputs = texts.only("key"), own, Whole(alone), names, decided.threshold
-    clusters = run.map("clusters", clusters_of, *inputs, into=tables.CLUSTERS, publish=True)
+    clusters = run.map("clusters", clusters_of, publish=True)(texts, owners, Broadcast(alone), names, threshold)
     run.report.rows_in, run.report.rows_out = pairs.rows, clusters.rows
-    return Clustered(pairs, members, clusters, stats)
+    return ClusterTables(pairs, members, clusters, stats)
 
 
+@step(streamed(_OF_QUESTIONS), KEYS, KEYS, makes=_CRITERIA)
+def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, representatives: pa.Table) -> pa.Table:
+    """Return the criteria of those questions of a shard that may be in clusters."""
+    return rows_among(questions, sorted_keys([labels, representatives]), _CRITERIA)
+
+
+@step(LABELS, REPRESENTATIVES, _CRITERIA, makes=MEMBERS, second=KEYS)
 def members_of(
     labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
-) -> Counted:
+) -> StepResult[pa.Table]:
     """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
 
     Memory: about 160 bytes a question in clusters.
@@ -117,14 +138,109 @@ def members_of(
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=tables.MEMBERS)
-    alone = pa.table([without(distinct(ids), keys)], schema=tables.KEYS)
-    return Counted(members, {"clusters": len(sizes)}, alone)
+    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=MEMBERS)
+    alone = pa.table([without(distinct(ids), keys)], schema=KEYS)
+    return StepResult(members, {"clusters": len(sizes)}, alone)
 
 
-def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, representatives: pa.Table) -> pa.Table:
-    """Return the criteria of those questions of a shard that may be in clusters."""
-    return rows_among(questions, sorted_keys([labels, representatives]), _CRITERIA)
+@step(columns(MEMBERS, "key", "id"), makes=CHANGED_CLUSTERS)
+def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
+    """Return what became of the clusters of the earlier run at `previous` (CHANGED_CLUSTERS)."""
+    return changes(*with_earlier(members, previous, site_names))
+
+
+@step(VERIFIED, SCORED, JOINED_PAIRS, LABELS, makes=PAIRS)
+def pairs_table(
+    verified: pa.Table, scored: pa.Table, joined: pa.Table, members: pa.Table, names: list[str], known: pa.Table | None
+) -> pa.Table:
+    """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
+    joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
+    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
+    by_source = [
+        verified.append_column("probability", verified["jaccard"]),
+        scored.append_column("source", pa.array(["encoder"] * len(scored), pa.string())).append_column("rank", better),
+        joined.append_column("probability", pa.array(np.ones(len(joined), np.float32))),
+    ]
+    table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
+    table = table.sort_by([("left", "ascending"), ("right", "ascending")])
+    sites, pairs, is_known = Sites(names), pairs_in(table), pa.nulls(len(table), pa.bool_())
+    if known is not None:
+        listed = pa.array(are_pairs_among(pairs_in(known), pairs))
+        is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())
+    are_joined = pa.array(are_together(pairs, members))
+    evidence = [table[field.name] for field in _EVIDENCE]
+    ends = *sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])
+    rows = pa.table([*ends, *evidence, are_joined, is_known], schema=PAIRS)
+    is_near = pc.is_in(rows["source"], pa.array(_NEAR))
+    return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
+
+
+@step(
+    KEY_PAIRS,
+    columns(VERIFIED, "left", "right", "jaccard"),
+    columns(SCORED, "left", "right", "probability"),
+    LABELS,
+    makes=_EDGES,
+)
+def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
+    """Return the pairs of a partition inside clusters, each once; a link counts before its own probability."""
+    scored = scored.filter(pc.greater_equal(scored["probability"], pa.scalar(threshold, pa.float32())))
+    pairs = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
+    p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
+    edges, first = np.unique(pairs, axis=0, return_index=True)
+    ends = clusters_in(edges, members).T
+    inside = (ends[0] == ends[1]) & are_among(members["key"].to_numpy(), edges[:, 0])
+    return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
+
+
+@step(_EDGES, columns(MEMBERS, "key", "cluster", "id", "size"), makes=_FIGURES)
+def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
+    """Return the statistics of a partition's clusters, in any order of the edges. Memory: about 1 kB an edge."""
+    import networkx as nx  # importing it takes .2 s, and no other task needs it
+
+    edges = edges.sort_by([("left", "ascending"), ("right", "ascending")])  # in which probabilities are summed up
+    figures = [("probability", "count"), ("probability", "min"), ("probability", "mean")]
+    grouped = edges.group_by("cluster", use_threads=False).aggregate(figures).sort_by("cluster")
+    clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
+    bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
+    bridge_counts = np.bincount(np.searchsorted(clusters, clusters_in(bridges, members)), minlength=len(clusters))
+    first = members.take(
+        pa.array(np.searchsorted(members["key"].to_numpy(), clusters))
+    )  # a cluster is named by its smallest member
+    ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
+    density = counts / (sizes * (sizes - 1) / 2)
+    return pa.table([clusters, ids, sizes, counts, density, weakest, bridge_counts, means], schema=_FIGURES)
+
+
+@step(_FIGURES, makes=CLUSTER_STATS)
+def by_cluster(figures: pa.Table) -> pa.Table:
+    """Return CLUSTER_STATS of all partitions."""
+    return figures.sort_by("cluster").select(CLUSTER_STATS.names)
+
+
+@step(KEYS, columns(MEMBERS, "key", "id", "canonical", "reason", "size"), KEYS, makes=CLUSTERS)
+def clusters_of(
+    texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
+) -> pa.Table:
+    """Return CLUSTERS of the questions of a shard; `members` are those of the archive that are in clusters."""
+    sites, keys = Sites(site_names), texts["key"].to_numpy()
+    rows, is_member = indices_among(members["key"].to_numpy(), keys)
+    own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
+    ids, canonical, sizes = (
+        pc.fill_null(own[name], default).to_numpy()
+        for name, default in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
+    )
+    is_alone, labels = pa.array(~is_member & are_among(alone["key"].to_numpy(), keys)), sites.labels(ids)
+    row = [
+        *sites.columns(keys),
+        pc.if_else(is_alone, pc.binary_join_element_wise(labels, "~alone", ""), labels),
+        *sites.columns(canonical),
+        pa.array(canonical == keys),
+        pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
+        pa.array(sizes),
+        pa.array(np.full(len(keys), threshold, np.float32)),
+    ]
+    return pa.table(row, schema=CLUSTERS)
 
 
 def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:
@@ -143,107 +259,8 @@ def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sit
     return [linked, accepted, scores, answers, views, ages]
 
 
-def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
-    """Return what became of the clusters of the earlier run at `previous` (CHANGED_CLUSTERS)."""
-    return changes(*with_earlier(members, previous, site_names))
-
-
 def with_earlier(members: pa.Table, previous: str, site_names: list[str]) -> tuple[Clustering, Clustering, Sites]:
     """Return the clusters of MEMBERS, those of the earlier run at `previous`, and the sites of both runs."""
     sites = Sites([*site_names, *(read_metrics(previous).get("sites") or ())])
     keys, ids = (rekey(members[name].to_numpy(), site_names, sites.names) for name in ("key", "id"))
     return Clustering(keys, ids), read_clusters(storage.join(previous, "clusters"), sites), sites
-
-
-def clusters_of(
-    texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
-) -> pa.Table:
-    """Return CLUSTERS of the questions of a shard; `members` are those of the archive that are in clusters."""
-    sites, keys = Sites(site_names), texts["key"].to_numpy()
-    rows, is_member = indices_among(members["key"].to_numpy(), keys)
-    own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
-    ids, canonical, sizes = (
-        pc.fill_null(own[name], default).to_numpy()
-        for name, default in (("id", pa.array(keys)), ("canonical", pa.array(keys)), ("size", 1))
-    )
-    is_alone, labels = pa.array(~is_member & are_among(alone["key"].to_numpy(), keys)), sites.labels(ids)
-    columns = [
-        *sites.columns(keys),
-        pc.if_else(is_alone, pc.binary_join_element_wise(labels, "~alone", ""), labels),
-        *sites.columns(canonical),
-        pa.array(canonical == keys),
-        pa.array(REASONS, pa.string()).take(own["reason"].combine_chunks()),
-        pa.array(sizes),
-        pa.array(np.full(len(keys), threshold, np.float32)),
-    ]
-    return pa.table(columns, schema=tables.CLUSTERS)
-
-
-def pairs_table(
-    verified: pa.Table, scored: pa.Table, joined: pa.Table, known: pa.Table | None, members: pa.Table, names: list[str]
-) -> pa.Table:
-    """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
-    joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
-    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
-    by_source = [
-        verified.append_column("probability", verified["jaccard"]),
-        scored.append_column("source", pa.array(["encoder"] * len(scored), pa.string())).append_column("rank", better),
-        joined.append_column("probability", pa.array(np.ones(len(joined), np.float32))),
-    ]
-    table = pa.concat_tables(by_source, promote_options="default")  # null where a source lacks a column
-    table = table.sort_by([("left", "ascending"), ("right", "ascending")])
-    sites, pairs, is_known = Sites(names), pairs_in(table), pa.nulls(len(table), pa.bool_())
-    if known is not None:
-        listed = pa.array(are_pairs_among(pairs_in(known), pairs))
-        is_known = pc.or_(listed, pc.equal(table["source"], "known_link").combine_chunks())
-    are_joined = pa.array(are_together(pairs, members))
-    evidence = [table[field.name] for field in _EVIDENCE]
-    columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1]), *evidence, are_joined, is_known]
-    rows = pa.table(columns, schema=tables.PAIRS)
-    is_near = pc.is_in(rows["source"], pa.array(_NEAR))
-    return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
-
-
-_EDGES = pa.schema(
-    [pa.field("cluster", pa.int64(), False), *tables.KEY_PAIRS, pa.field("probability", pa.float64(), False)]
-)
-_FIGURES = pa.schema([_EDGES.field("cluster"), *tables.CLUSTER_STATS])
-
-
-def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
-    """Return the pairs of a partition inside clusters, each once; a link counts before its own probability."""
-    scored = scored.filter(pc.greater_equal(scored["probability"], pa.scalar(threshold, pa.float32())))
-    pairs = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
-    p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
-    edges, first = np.unique(pairs, axis=0, return_index=True)
-    ends = clusters_in(edges, members).T
-    inside = (ends[0] == ends[1]) & are_among(members["key"].to_numpy(), edges[:, 0])
-    return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
-
-
-def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
-    """Return the statistics of a partition's clusters, in any order of the edges. Memory: about 1 kB an edge."""
-    import networkx as nx  # importing it takes .2 s, and no other task needs it
-
-    edges = edges.sort_by([("left", "ascending"), ("right", "ascending")])  # in which probabilities are summed up
-    figures = [("probability", "count"), ("probability", "min"), ("probability", "mean")]
-    grouped = edges.group_by("cluster", use_threads=False).aggregate(figures).sort_by("cluster")
-    clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
-    bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
-    bridge_counts = np.bincount(np.searchsorted(clusters, clusters_in(bridges, members)), minlength=len(clusters))
-    first = members.take(
-        pa.array(np.searchsorted(members["key"].to_numpy(), clusters))
-    )  # a cluster is named by its smallest member
-    ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
-    columns = clusters, ids, sizes, counts, counts / (sizes * (sizes - 1) / 2), weakest, bridge_counts, means
-    return pa.table([*columns], schema=_FIGURES)
-
-
-def by_cluster(figures: pa.Table) -> pa.Table:
-    """Return CLUSTER_STATS of all partitions."""
-    return figures.sort_by("cluster").select(tables.CLUSTER_STATS.names)
-
-
-# The worklist: the likeliest pairs between different clusters, for people to judge.
-#
-# Where people linked or judged a pair, no pair of the same two clusters is listed.

@@ -1,50 +1,52 @@
-"""The encode stage: texts → embeddings, on GPUs if there are any; and the check that the encoder knows the archive.
+"""texts → whether the encoder knows such texts, and their embeddings, on GPUs if there are any.
 
-A shard is encoded as a whole, so the file of its embeddings has the same bits whatever encodes it:
+A partition is encoded as a whole, so the file of its embeddings has the same bits whatever encodes it:
 
-- Ray Data (dupq/job/actors.py), which feeds shards to a pool of actors that hold the encoder. It is used in large runs
-  and if `encode.actors` is set: its processes take longer to start than a small archive takes to encode;
-- tasks on CPUs, each for a shard or for several small ones;
-- a process per GPU, for which tasks on CPUs read, tokenise and write shards while it encodes one.
+- Ray Data (dupq/job/actors.py), which feeds partitions to a pool of actors that hold the encoder. It is used in large
+  runs and if `encode.actors` is set: its processes take longer to start than a small archive takes to encode;
+- tasks on CPUs, each for a large partition or for several small ones;
+- a process per GPU, for which tasks on CPUs read, tokenise and write partitions while it encodes one.
 
-CPUs and GPUs round differently, so all embeddings of a run are made on one kind of device. A JSON file beside them
-records which, and what else they were made by.
+CPUs and GPUs round differently, so all embeddings of a run are made on one kind of device.
+
+Memory: four partitions of texts and embeddings, and the encoder; with a GPU sixteen partitions, in Ray's store.
 """
 
+import functools
 import importlib.metadata
 import logging
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import TypedDict
 
-from dupq import storage, system, tables
+from dupq import kinds, storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, load_words, read_description
 from dupq.errors import DupqError
 from dupq.job import cluster
-from dupq.job.actors import Pool, run_in_actors
+from dupq.job.actors import Crew, Pool
 from dupq.job.gpus import Gpus, if_faster
-from dupq.job.records import DEDUP_VERSIONS, Encoding, RunFiles
 from dupq.job.run import Run
-from dupq.job.step import Counted, Counts, mark_of, unless_finished
-from dupq.job.table import Each, Table, Whole
-from dupq.job.tasks import CAP, RETRIES, Report, at_next_step, recorded, result_or_lost, run_tasks, start
+from dupq.job.stage import stage
+from dupq.job.step import Counts, Parts, StepResult, step, unfinished
+from dupq.job.table import Broadcast, Held, Streamed, Table
+from dupq.job.tasks import at_next_step
+from dupq.kinds import JSON, columns, streamed
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import fingerprints
-from dupq.settings.config import Settings
 from dupq.settings.sections import CalibrationSettings, EncodeSettings
-from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in
+from dupq.stages.inputs import LEFT_OUT, EarlierContents, find_contents, hashes_in
 from dupq.storage import read_or_none
-from dupq.system import ahead, note, side_by_side
-from dupq.tables import KEYS, REPRESENTATIVES, TEXTS
+from dupq.system import thread_map
+from dupq.tables import CONTENT_HASHES, EMBEDDED, KEYS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, RowsByKey, Sites, are_among, sample_by_hash, sorted_keys
-from dupq.text.questions import Vocabulary, token_ids
+from dupq.text.questions import token_ids
 from dupq.text.token_arrays import TokenIds
 
 _log = logging.getLogger(__name__)
@@ -55,20 +57,20 @@ _CPU, _GPU = "cpu", "gpu"
 _TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
 _OTHERS = 10_000
 _GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
-_TRUNCATED, _REUSED = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
-_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # shards that threads read, encode and write, or have tasks read and write
+_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # partitions that threads read, encode and write, or have tasks read and write
 _SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
-def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> Fitness:
+@stage("fitness", version=1)
+def check_fitness(run: Run, texts: Table[kinds.Text], encoder: str, settings: CalibrationSettings) -> Fitness:
     """Record the encoder's fitness for this archive, before anything is made with it.
 
     Raises DupqError if the encoder knows the archive far less well than its own, or warns if so configured. Memory: 8
-    bytes per question, and a shard of texts.
+    bytes per question, and a partition of texts.
     """
-    keys = Whole(run.map("keys", fitness_keys, Each(texts.only("key")), into=KEYS))
-    sample = Whole(run.map("texts", texts_of, texts, keys, into=TEXTS))
-    here: Fitness = run.record("fitness", fitness_on, sample, encoder)
+    keys = run.map("keys", fitness_keys)(Streamed(texts))
+    sample = run.map("texts", texts_of)(texts, Broadcast(keys))
+    here = run.record("fitness", fitness_on)(Broadcast(sample), encoder)
     trained = read_description(encoder)["fitness"]
     faults = []
     unknown, usual = here["unknown_words"], trained["unknown_words"]
@@ -78,7 +80,7 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
     if bodies is not None and usual_bodies is not None and bodies < _BODIES_FOUND * usual_bodies:
         faults.append(f"it finds {bodies:.0%} of the bodies by their titles ({usual_bodies:.0%} where it was trained)")
     message = f"{encoder}: the encoder does not know this archive: {'; '.join(faults)}"
-    remedy = "Train one on this archive, or go on all the same with --set calibration.unfit=continue"
+    remedy = "Train one on this archive, or, to continue anyway, set --set calibration.unfit=continue"
     if faults and settings.unfit == "stop":
         raise DupqError(f"{message}. {remedy}")
     if faults:
@@ -86,23 +88,85 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
     return here
 
 
+@step(streamed(columns(TEXTS, "key")), makes=KEYS)
 def fitness_keys(keys: Iterator[pa.Table]) -> pa.Table:
     """Return the questions that fitness is measured on (KEYS)."""
     return pa.table([sample_by_hash(sorted_keys(keys), FITNESS_QUESTIONS)], schema=KEYS)
 
 
+@step(TEXTS, KEYS, makes=TEXTS)
 def texts_of(texts: pa.Table, keys: pa.Table) -> pa.Table:
     """Return the rows of TEXTS whose keys are among `keys` (ascending)."""
     return texts.filter(pa.array(are_among(keys["key"].to_numpy(), texts["key"].to_numpy())))
 
 
-def fitness_on(texts: pa.Table, encoder: str) -> Counted:
+@step(TEXTS, makes=JSON)
+def fitness_on(texts: pa.Table, encoder: str) -> StepResult[Fitness]:
     """Return the fitness of the encoder on a sample of texts."""
     import torch
 
     torch.set_num_threads(1)
     measured = fitness(load(encoder), texts.sort_by("key").combine_chunks())
-    return Counted(dict(measured), {"rows_in": len(texts), "rows_out": len(texts)})
+    return StepResult(measured, {"rows_in": len(texts), "rows_out": len(texts)})
+
+
+class EmbeddingTables(NamedTuple):
+    """The embeddings of a run's questions, a partition per partition of texts; and what a later run compares."""
+
+    embeddings: Table[kinds.Embedded]
+    contents: Table[kinds.Content] | None  # of the same questions; None for jobs that no later run builds on
+    sites: tuple[str, ...]  # by which the keys in `contents` are numbered
+
+
+class ToEncode(NamedTuple):
+    """The questions to encode."""
+
+    texts: Table[kinds.Text]
+    contents: Table[kinds.Content] | None = None
+    representatives: Table[kinds.Representative] | None = None  # questions that others represent are left out
+
+
+class EarlierEmbeddings(NamedTuple):
+    """What the earlier run knows: the contents of its questions, and their embeddings in the same partitions."""
+
+    contents: EarlierContents
+    embeddings: Table[kinds.Embedded]
+
+
+@stage("encode", version=2, keeps=("embeddings",))
+def embed(
+    run: Run,
+    questions: ToEncode,
+    encoder: str,
+    sites: Sites,
+    settings: EncodeSettings,
+    gpus: Gpus,
+    before: EarlierContents | None = None,
+) -> EmbeddingTables:
+    """Encode every question with the encoder at a URI.
+
+    Embeddings of unchanged questions are taken from the earlier run, which had the contents `before`.
+    """
+    texts, description = questions.texts, read_description(encoder)
+    counts = [each["rows_out"] for each in thread_map(texts.counts, range(texts.partitions))]
+    kind = description["settings"]["encoder"]["kind"]
+    if device_of(run.uri) is None:
+        gpus = gpus_to_encode(kind, sum(counts), gpus)
+    made = run.table("embeddings", EMBEDDED, texts.partitions, publish=True)
+    made_by = {"encoder": description["fingerprint"], "algorithm": embed.version}
+    made_by |= {"torch": importlib.metadata.version("torch")}
+    gpu_count = gpus_to_make(run, gpus, made_by, made)
+    earlier = embed.earlier(run, {**made_by, "device": _GPU if gpu_count else _CPU})
+    known = None if earlier is None or before is None else EarlierEmbeddings(before, earlier.embeddings)
+    contents = None if known is None or questions.contents is None else questions.contents.only(*CONTENT_HASHES.names)
+    represented = None if questions.representatives is None else Held(questions.representatives)
+    embedder = Embedder(encoder, settings.batch_size, bool(gpu_count))
+    crew = crew_for(settings, kind, counts, unfinished(made), gpu_count)
+    encode = run.map("embeddings", encode_texts, publish=True, crew=crew)
+    embedded = encode(texts, represented, contents, embedder, sites.names, known)
+    run.report.rows_out = embedded.rows
+    schema = storage.read_schema(embedded.file(0)).remove_metadata()
+    return EmbeddingTables(replace(embedded, schema=schema), questions.contents, tuple(sites.names))
 
 
 def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
@@ -112,187 +176,13 @@ def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
     return if_faster(gpus, "encoded", on_cpus, on_gpus)
 
 
-def gpus_to_make(record: str, folder: str, gpus: Gpus, made_by: Mapping[str, object]) -> int:
-    """Return how many GPUs make the files in `folder`; 0 means CPUs. The file `record` stores that and `made_by`.
-
-    A run stays on the kind of device that it began on. Raises DupqError if that was GPUs and now there are none.
-    """
-
-    def begin() -> Counts:
-        storage.delete_folder(folder)
-        storage.write_json(record, {**made_by, "device": _GPU if gpus.now() else _CPU})
-        return {}
-
-    unless_finished(record, begin)
-    if storage.read_json(record)["device"] == _CPU:
-        if gpus.requested:
-            _log.info(f"--gpus {gpus.requested}: this run's embeddings were begun on CPUs, and are all made there")
-        return 0
-    count = gpus.now()
-    if not count:
-        raise DupqError(
-            f"{record}: this run's embeddings were begun on GPUs, and there are none for it now; finish it on a "
-            "cluster with GPUs, ask an autoscaling one for them with --gpus N, or begin a run in another --output"
-        )
-    return count
-
-
-class EncodeContext(NamedTuple):
-    """The inputs that all shards of a job share."""
-
-    files: Encoding
-    sites: list[str]
-    batch_size: int
-    gpu: bool
-    earlier: Earlier | None = None
-
-
-class Embedder:
-    """The encoder in a process: it is read for the first shard, and encodes one at a time for all threads.
-
-    Raises DupqError for a GPU that torch cannot use.
-    """
-
-    def __init__(self, context: EncodeContext) -> None:
-        """Read nothing yet."""
-        self._context, self._lock = context, threading.Lock()
-        self._saved: SavedEncoder | None = None
-
-    def _encoder(self) -> SavedEncoder:
-        import torch
-
-        with self._lock:
-            if self._saved is None:
-                torch.set_num_threads(1)
-                self._saved = load(self._context.files.encoder)
-                self._saved.network.to(system.usable(system.GPU if self._context.gpu else system.CPU))
-            return self._saved
-
-    def _encode(self, texts: TokenIds) -> Encoded:
-        from dupq.encoders.encoding import encode
-
-        network = self._encoder().network
-        with self._lock:
-            return encode(network, texts, self._context.batch_size)
-
-    def encode_shard(self, name: str) -> Counts:
-        """Write the embeddings of a shard, a file of texts of that name, unless they are finished."""
-        make = self._with_tasks if self._context.gpu else self._here
-        return unless_finished(storage.join(self._context.files.output, name), lambda: make(name))
-
-    def _here(self, name: str) -> Counts:
-        encoder = self._encoder()
-        shard = _read_shard(self._context, name, (encoder.vocabulary, encoder.settings))
-        return _write_shard(self._context, name, shard, self._encode(shard.texts))
-
-    def _with_tasks(self, name: str) -> Counts:
-        """Have tasks on CPUs read, tokenise and write: a process's threads do so for a tenth of what a GPU encodes.
-
-        Token ids and embeddings pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
-        """
-        what = f"encode: {storage.join(self._context.files.texts, name)}"
-        shard = start(_read_shard, self._context, name, retries=RETRIES)
-        self._encoder()  # is read meanwhile
-        encoded = self._encode(result_or_lost(shard, what).texts)
-        written = start(recorded, _write_shard, self._context, name, shard, encoded, retries=RETRIES)
-        counts, _, files = result_or_lost(written, what)
-        note(files)
-        return counts
-
-
-class _Shard(NamedTuple):
-    """The questions of a shard that have an embedding."""
-
-    keys: np.ndarray  # int64
-    new: np.ndarray  # int64: those without one in the earlier run
-    texts: TokenIds  # of the new ones
-    earlier: list[pa.Table]  # embeddings of the others
-    counts: Counts
-
-
-_words = lru_cache(maxsize=1)(load_words)  # kept for the next shard
-at_next_step(_words.cache_clear)
-
-
-def _read_shard(context: EncodeContext, name: str, words: tuple[Vocabulary, Settings] | None = None) -> _Shard:
-    """Return the token ids of a shard's new texts, and the embeddings of others in the earlier run.
-
-    A process without the encoder reads its words.
-    """
-    vocabulary, settings = words or _words(context.files.encoder)
-    table = storage.read_table(storage.join(context.files.texts, name), TEXTS, TEXTS.names)
-    representatives = context.files.representatives
-    if representatives is not None:
-        represented = _represented(representatives, storage.version(representatives))
-        table = table.filter(pa.array(~are_among(represented, table["key"].to_numpy())))
-    keys = table["key"].to_numpy()
-    earlier, left_out = _reusable(context, name, keys)
-    reused = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
-    is_new = ~np.isin(keys & MAXIMUM_ID, reused)  # all of one site
-    texts, truncated = token_ids(table.filter(pa.array(is_new)), vocabulary, settings)
-    counts = {_TRUNCATED: truncated, _REUSED: len(reused), LEFT_OUT: left_out}
-    return _Shard(keys, keys[is_new], texts, earlier, counts)
-
-
-def _write_shard(context: EncodeContext, name: str, shard: _Shard, encoded: Encoded) -> Counts:
-    """Write the embeddings of a shard: those that the encoder gives for new texts, and those of the earlier run."""
-    embeddings = embeddings_table(Embeddings(shard.new, *encoded), Sites(context.sites))
-    if shard.counts[_REUSED]:
-        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in shard.earlier)])
-        rows = RowsByKey(both["question_id"].to_numpy()).find(shard.keys & MAXIMUM_ID)
-        embeddings = both.take(pa.array(rows))
-    storage.write_table(storage.join(context.files.output, name), embeddings, embeddings.schema)
-    return {"rows_in": len(shard.keys), **shard.counts, "rows_out": len(embeddings)}
-
-
-def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
-    """Return the rows of a run's `embeddings/`, in the order of `embeddings`."""
-    dimensions = embeddings.vectors.shape[1]
-    flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
-    columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
-    if embeddings.words is not None:
-        bags = embeddings.words
-        offsets = pa.array(bags.indptr.astype(np.int32))
-        entries = (bags.indices.astype(np.int32), bags.data.astype(np.float16))
-        columns += [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in entries]
-    columns.append(pa.array(fingerprints(embeddings)))
-    return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
-
-
-def _reusable(context: EncodeContext, name: str, keys: np.ndarray) -> tuple[list[pa.Table], int]:
-    """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.
-
-    Also the number of files that may have more of them and were not read.
-    """
-    if context.earlier is None or not len(keys):
-        return [], 0
-    contents = hashes_in([storage.join(context.files.contents, name)])
-    site = Sites(context.sites).names[int(keys[0]) >> ID_BITS]
-    files, earlier, left_out = find_contents(context.earlier, site, contents.ids)
-    same = contents.ids[earlier.are_same(contents.ids, contents.hashes)]
-    ids = pa.array(np.intersect1d(same, keys & MAXIMUM_ID))
-    tables = (storage.read_table(storage.join(context.earlier.embeddings, file)) for file in files)
-    return [table.filter(pc.is_in(table["question_id"], ids)) for table in tables], left_out
-
-
-@lru_cache(maxsize=1)
-def _represented(representatives: str, version: str) -> np.ndarray:
-    """Return the keys, ascending, of questions without an embedding because another question represents them."""
-    table = storage.read_table(representatives, REPRESENTATIVES)
-    keys = table["key"].to_numpy()
-    return keys[keys != table["representative"].to_numpy()]
-
-
-def encode_shards(context: EncodeContext, names: Sequence[str]) -> Counts:
-    """Encode shards with one network; some are read and written while one is encoded.
-
-    Memory of the host: four shards, and the encoder; with a GPU sixteen shards, in Ray's store. A task reads the
-    encoder each time: kept in the process, it would take memory during later stages.
-    """
-    total = Counter[str]()
-    for counts in ahead(Embedder(context).encode_shard, names, _AT_ONCE_FOR_GPU if context.gpu else _AT_ONCE):
-        total.update(counts)
-    return dict(total)
+def crew_for(settings: EncodeSettings, kind: str, counts: Sequence[int], left: Sequence[int], gpus: int) -> Crew:
+    """Return who encodes partitions of so many texts, of which some are `left` from an earlier attempt."""
+    # a hundred small sites are no large run
+    shards = len(left) if settings.actors else sum(counts[number] for number in left) // _LARGE_SHARD
+    pool, every = pool_for(settings, shards, gpus), range(len(counts))
+    groups = [every[gpu::gpus] for gpu in range(min(gpus, len(counts)))] or grouped(counts, kind)
+    return Crew(groups, _AT_ONCE_FOR_GPU if gpus else _AT_ONCE, gpus, pool)
 
 
 def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
@@ -311,63 +201,200 @@ def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
     return Pool(actors, 0 if gpus else 1, 1 if gpus else 0)  # CPUs are for the tasks that feed an actor with a GPU
 
 
-def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
-    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for encoding.
-
-    `made_as` is the run's file that records on which kind of device its embeddings were begun.
-    """
-    if cluster.may_grow():
-        return
-    is_on_cpus = (read_or_none(made_as, dict[str, object]) or {}).get("device") == _CPU
-    wanted = 0 if is_on_cpus else gpus.requested or 0  # `auto` uses any GPUs but needs none
-    pool = pool_for(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
-    cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
-
-
-def encode_texts(
-    job: Encoding,
-    sites: Sites,
-    settings: EncodeSettings,
-    gpus: Gpus,
-    since: RunFiles | None = None,
-    texts: Earlier | None = None,
-) -> Report:
-    """Encode every question of the job's texts, or only representatives if their table is given.
-
-    Writes one file of embeddings for each file of texts. Embeddings of questions whose texts are unchanged since the
-    run `since` are copied from it.
-    """
-    shards = [file.relative for file in storage.list_files(job.texts, ".parquet")]
-    texts_of_shards = [storage.join(job.texts, name) for name in shards]
-    description = read_description(job.encoder)
-    made_by = {"encoder": description["fingerprint"], "algorithm": DEDUP_VERSIONS["encode"]}
-    made_by |= {"torch": importlib.metadata.version("torch")}
-    counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], texts_of_shards)
-    questions = sum(counts)
-    kind = description["settings"]["encoder"]["kind"]
-    if not storage.exists(job.made_as):
-        gpus = gpus_to_encode(kind, questions, gpus)
-    gpu_count = gpus_to_make(job.made_as, job.output, gpus, made_by)
-    earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
-    context = EncodeContext(job, sites.names, settings.batch_size, bool(gpu_count), earlier)
-    are_marked = side_by_side(lambda name: storage.exists(mark_of(storage.join(job.output, name))), shards)
-    left = [count for count, is_marked in zip(counts, are_marked, strict=True) if not is_marked]
-    # a hundred small sites are no large run
-    pool = pool_for(settings, len(left) if settings.actors else sum(left) // _LARGE_SHARD, gpu_count)
-    if pool is not None:
-        report = run_in_actors("encode", lambda: Embedder(context).encode_shard, shards, pool)
-        if report is not None:
-            return report
-    shares = [shards[gpu::gpu_count] for gpu in range(min(gpu_count, len(shards)))] or _grouped(shards, counts, kind)
-    others = (f" and {len(share) - 1} more" if len(share) > 1 else "" for share in shares)
-    names = [f"{storage.join(job.texts, share[0])}{more}" for share, more in zip(shares, others, strict=True)]
-    return run_tasks("encode", encode_shards, [(context, share) for share in shares], gpus=gpu_count, names=names)
-
-
-def _grouped(shards: Sequence[str], counts: Sequence[int], kind: str) -> list[list[str]]:
-    """Group small shards, so that an encoder of this kind is not read for each.
+def grouped(counts: Sequence[int], kind: str) -> list[range]:
+    """Group small partitions, so that an encoder of this kind is not read for each.
 
     A group has at most a large shard's questions, and work for a minute: other cores would wait for more.
     """
     most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
-    return [[*shards[group]] for group in batch_slices(np.cumsum([0, *counts]), most)]
+    return [range(group.start, group.stop) for group in batch_slices(np.cumsum([0, *counts]), most)]
+
+
+def check_room_to_encode(settings: EncodeSettings, shards: int, run: str, gpus: Gpus) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for encoding in the run (URI)."""
+    if cluster.may_grow():
+        return
+    wanted = 0 if device_of(run) == _CPU else gpus.requested or 0  # `auto` uses any GPUs but needs none
+    pool = pool_for(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
+    cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
+
+
+class Device(TypedDict):
+    """The kind of device that makes the embeddings of a run."""
+
+    device: str
+
+
+def device_of(run: str, stage: str = "encode") -> str | None:
+    """Return the kind of device that a stage of the run (URI) was begun on; None if it was not begun."""
+    kept = read_or_none(storage.join(run, "work", stage, "device.json"), Device)
+    return kept["device"] if kept else None
+
+
+def gpus_to_make(run: Run, gpus: Gpus, made_by: Mapping[str, object], *tables: Table[object]) -> int:
+    """Return how many GPUs make the tables of a stage; 0 means CPUs.
+
+    A run stays on the kind of device that it began on, if it makes the tables by the same as then (JSON). Raises
+    DupqError if that was GPUs and now there are none.
+    """
+    run.discard_stale(made_by, "device.json", *tables)
+    on_gpus = device_of(run.uri, storage.name(run.folder)) is None and bool(gpus.now())
+    if run.record("device", device_for)(on_gpus)["device"] == _CPU:
+        if gpus.requested:
+            _log.info(f"--gpus {gpus.requested}: this run's embeddings were begun on CPUs, and are all made there")
+        return 0
+    count = gpus.now()
+    if not count:
+        raise DupqError(
+            f"{run.uri}: this run's embeddings were begun on GPUs, and there are none for it now; finish it on a "
+            "cluster with GPUs, ask an autoscaling one for them with --gpus N, or begin a run in another --output"
+        )
+    return count
+
+
+@step(makes=JSON)
+def device_for(has_gpus: bool) -> Device:
+    """Return the kind of device to begin on."""
+    return Device(device=_GPU if has_gpus else _CPU)
+
+
+class Embedder(NamedTuple):
+    """An encoder, and how it encodes. Raises DupqError for a GPU that torch cannot use."""
+
+    encoder: str  # URI
+    batch_size: int
+    gpu: bool
+
+    def encode(self, texts: TokenIds) -> Encoded:
+        """Return the embeddings of texts; a process encodes for one thread at a time."""
+        from dupq.encoders.encoding import encode
+
+        with _lock:
+            return encode(_encoder(self.encoder, self.gpu).network, texts, self.batch_size)
+
+
+_lock = threading.Lock()  # of the network of this process
+
+
+@functools.lru_cache(maxsize=1)
+def _encoder(uri: str, gpu: bool) -> SavedEncoder:
+    """Return an encoder on the device: it is read once for all partitions of a task."""
+    import torch
+
+    torch.set_num_threads(1)
+    saved = load(uri)
+    saved.network.to(system.usable(system.GPU if gpu else system.CPU))
+    return saved
+
+
+_words = functools.lru_cache(maxsize=1)(load_words)  # without the network; for the tasks that feed a GPU
+at_next_step(_encoder.cache_clear)
+at_next_step(_words.cache_clear)
+
+
+class Prepared(NamedTuple):
+    """The questions of a partition that have an embedding."""
+
+    keys: np.ndarray  # int64
+    new: np.ndarray  # int64: those without one in the earlier run
+    texts: TokenIds  # of the new ones
+    earlier: list[pa.Table]  # embeddings of the others
+    caps: Counts
+    embedder: Embedder
+    sites: list[str]
+
+
+@step(TEXTS, makes=EMBEDDED)
+def encode_texts(
+    texts: pa.Table,
+    representatives: pa.Table | None,
+    contents: pa.Table | None,
+    embedder: Embedder,
+    sites: list[str],
+    known: EarlierEmbeddings | None,
+) -> StepResult[pa.Table]:
+    """Return the embeddings (tables.embeddings) of the texts of a partition, but for those that others represent.
+
+    `contents` are the hashes of the same questions, to find those that are unchanged since the earlier run.
+    """
+    prepared = prepare(texts, representatives, contents, embedder, sites, known)
+    return finish(prepared, compute(prepared))
+
+
+def prepare(
+    texts: pa.Table,
+    representatives: pa.Table | None,
+    contents: pa.Table | None,
+    embedder: Embedder,
+    sites: list[str],
+    known: EarlierEmbeddings | None,
+) -> Prepared:
+    """Return the token ids of a partition's new texts, and the embeddings of others in the earlier run."""
+    if representatives is not None:
+        keys = representatives["key"].to_numpy()
+        represented = keys[keys != representatives["representative"].to_numpy()]
+        texts = texts.filter(pa.array(~are_among(represented, texts["key"].to_numpy())))
+    keys = texts["key"].to_numpy()
+    earlier, left_out = _reusable(known, contents, Sites(sites), keys)
+    reused = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
+    is_new = ~np.isin(keys & MAXIMUM_ID, reused)  # all of one site
+    if embedder.gpu:
+        vocabulary, settings = _words(embedder.encoder)
+    else:
+        with _lock:
+            saved = _encoder(embedder.encoder, gpu=False)
+        vocabulary, settings = saved.vocabulary, saved.settings
+    ids, truncated = token_ids(texts.filter(pa.array(is_new)), vocabulary, settings)
+    caps = {"texts cut at encoder.maximum_tokens": truncated, LEFT_OUT: left_out}
+    return Prepared(keys, keys[is_new], ids, earlier, caps, embedder, sites)
+
+
+def compute(prepared: Prepared) -> Encoded:
+    """Return the embeddings of the new texts."""
+    return prepared.embedder.encode(prepared.texts)
+
+
+def finish(prepared: Prepared, encoded: Encoded) -> StepResult[pa.Table]:
+    """Return the embeddings of all questions: new ones, and those of the earlier run."""
+    embeddings = embeddings_table(Embeddings(prepared.new, *encoded), Sites(prepared.sites))
+    reused = len(prepared.keys) - len(prepared.new)
+    if reused:
+        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in prepared.earlier)])
+        rows = RowsByKey(both["question_id"].to_numpy()).find(prepared.keys & MAXIMUM_ID)
+        embeddings = both.take(pa.array(rows))
+    counts = {"rows_in": len(prepared.keys), "embeddings as in the earlier run": reused}
+    return StepResult(embeddings, counts, caps=prepared.caps)
+
+
+encode_texts.parts = Parts(prepare, compute, finish)
+
+
+def _reusable(
+    known: EarlierEmbeddings | None, contents: pa.Table | None, sites: Sites, keys: np.ndarray
+) -> tuple[list[pa.Table], int]:
+    """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.
+
+    Also the number of files that may have more of them and were not read.
+    """
+    if known is None or contents is None or not len(keys):
+        return [], 0
+    hashes = hashes_in([contents])
+    partitions, earlier, left_out = find_contents(known.contents, sites.names[int(keys[0]) >> ID_BITS], hashes.ids)
+    same = hashes.ids[earlier.are_same(hashes.ids, hashes.hashes)]
+    ids = pa.array(np.intersect1d(same, keys & MAXIMUM_ID))
+    tables = map(known.embeddings.read, partitions)
+    return [table.filter(pc.is_in(table["question_id"], ids)) for table in tables], left_out
+
+
+def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
+    """Return the rows of a run's `embeddings/`, in the order of `embeddings`."""
+    dimensions = embeddings.vectors.shape[1]
+    flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
+    columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
+    if embeddings.words is not None:
+        bags = embeddings.words
+        offsets = pa.array(bags.indptr.astype(np.int32))
+        entries = (bags.indices.astype(np.int32), bags.data.astype(np.float16))
+        columns += [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in entries]
+    columns.append(pa.array(fingerprints(embeddings)))
+    return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))

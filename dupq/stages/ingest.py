@@ -1,5 +1,10 @@
-"""The tasks of ingest: read a range of a dump into partitions, sort partitions, write a shard; and the work folder in
-which an interrupted attempt is continued.
+"""A site's dump → its tables, in the folder of a run that nobody but ingest reads.
+
+    batches   what was counted of each batch of rows, its partitions, and the file of its rejects
+    repeated  rejects of the rows of a table from elsewhere whose id a later row has
+    sorted    new partitions of a table whose rows are not in the order of their keys
+    shards-N  questions, links, answers and ids: N rows each, the last of a table fewer
+    accepted  the ids of the accepted answers, sorted
 
 A partition is an Arrow file of one table's rows of a batch, sorted by key. If the partitions are not in the order of
 their keys, as those of links and of hashed ids, DuckDB sorts all rows into new ones. A shard is the next so many rows,
@@ -7,63 +12,49 @@ partition after partition.
 """
 
 import functools
-import hashlib
 import itertools
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from dupq import archive, storage
+from dupq import storage
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import UNIQUE, is_last, order_of
+from dupq.dump.parsing import UNIQUE, Account, is_last, order_of
 from dupq.dump.posts import SCHEMAS as READ_SCHEMAS
-from dupq.dump.reading import Batch, FileRange, Ingest, batches
+from dupq.dump.reading import Batch, FileRange, Ingest, batches, file_ranges
 from dupq.dump.table_files import database, repeated_ids
-from dupq.job.records import INGEST_VERSIONS
-from dupq.job.tasks import peak_mb, reset_peak
-from dupq.storage import read_or_none
-from dupq.system import ahead, side_by_side
+from dupq.job.run import Run
+from dupq.job.step import call_step, step
+from dupq.job.table import Streamed, Table, zipped
+from dupq.job.tasks import stream_tasks
+from dupq.kinds import ANY, JSON, columns, streamed
+from dupq.system import prefetch, thread_map
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
-SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
+VERSIONS = {"ingest": 3}  # raise it when the tables change, as that of a stage
+SCHEMAS: dict[str, pa.Schema] = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one thread unpacks
 _ARROW_ROWS = 2_048  # per Arrow batch
 _SORTED_BYTES = 16 << 20  # per partition that was sorted
 _ROW_GROUP_BYTES = 64 << 20  # at least, without the last Arrow batch
+_log = logging.getLogger(__name__)
 
 
-def begin(folder: str, inputs: object) -> str:
-    """Return the work folder for `inputs` in `folder`, where partitions may be. Clears it of those of other inputs."""
-    work, marker = hashlib.sha256(storage.json_bytes(inputs)).hexdigest()[:16], storage.join(folder, archive.BEGUN)
-    if read_or_none(marker, dict[str, str]) != {"work": work}:
-        storage.delete_folder(folder)
-        storage.write_json(marker, {"work": work})
-    return storage.join(folder, work)
+SiteTable: TypeAlias = Table[Any]  # questions, links, answers or ids
 
 
-def inputs_of(site: DumpSite, job: Ingest) -> dict[str, object]:
-    """Return what a site's tables depend on: the content of its files, settings, and the version of ingest.
+class MadeFrom(TypedDict):
+    """What a site's tables depend on: partitions on `parts` alone, so that other shards do not read the dump again."""
 
-    Partitions depend on `parts` alone. So shards of another size can be made without reading the dump again.
-    """
-    files = [*site.posts, *site.links]
-    uris = list(dict.fromkeys(member.uri for member in files))  # an archive has several members, and is read once
-    checksums = dict(zip(uris, side_by_side(storage.checksum, uris), strict=True))
-    parts = {
-        "files": [[checksums[member.uri], member.name, member.form] for member in files],
-        "links": len(site.links),
-        "is_table": site.is_table,
-        "columns": repr(job.columns),
-        "answers": job.answers,
-        "algorithms": INGEST_VERSIONS,
-    }
-    return {"parts": parts, "shard_rows": job.settings.shard_rows}
+    parts: dict[str, object]
+    shard_rows: int
 
 
 class Partition(NamedTuple):
@@ -78,55 +69,102 @@ class Partition(NamedTuple):
 class WrittenBatch(NamedTuple):
     """The result of a batch: what was counted, and a partition of each table."""
 
+    file: int  # the index among the site's files
     packed_bytes: int  # of the dump's file that it took up
-    counts: Mapping[str, int]
+    counts: dict[str, int]
     partitions: dict[str, Partition]
     rejects: str | None  # the file of its rejects
 
 
-class _Mark(TypedDict):
-    """What a batch gave: its counts, and by table the rows of its partition with their lowest and highest key."""
+class RowRange(NamedTuple):
+    """Rows of a partition from `start` on."""
 
-    counts: dict[str, int]
-    partitions: dict[str, tuple[int, int, int]]
+    uri: str
+    start: int
+    rows: int
 
 
-def read_range(file_range: FileRange, job: Ingest, work: str) -> Iterator[tuple[WrittenBatch, float]]:
-    """Write the partitions of a range. Yield its batches in their order, each with the peak memory (MB) so far.
+class SiteRows:
+    """The rows of a site that were read: in partitions, by table, or rejected, and an account of all."""
+
+    def __init__(self, site: DumpSite, job: Ingest) -> None:
+        """Begin with none."""
+        self.account = Account([member.source for member in (*site.posts, *site.links)], len(site.links))
+        self.partitions: dict[str, list[Partition]] = {table: [] for table in job.tables(site)}
+        self.rejects: dict[str, str] = {}  # URIs of files, by name
+        self.repeated = 0  # rows of a table from elsewhere whose id a later row has
+        self.packed_bytes = 0
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Add a batch, in the order of the files."""
+        self.account.add(batch.file, batch.counts)
+        self.packed_bytes += batch.packed_bytes
+        if batch.rejects is not None:
+            self.rejects[storage.name(batch.rejects)] = batch.rejects
+        for table, partition in batch.partitions.items():
+            self.partitions[table].append(partition)
+
+
+def inputs_of(site: DumpSite, job: Ingest) -> MadeFrom:
+    """Return what a site's tables depend on: the content of its files, settings, and the version of ingest."""
+    files = [*site.posts, *site.links]
+    uris = list(dict.fromkeys(member.uri for member in files))  # an archive has several members, and is read once
+    checksums = dict(zip(uris, thread_map(storage.checksum, uris), strict=True))
+    parts = {
+        "files": [[checksums[member.uri], member.name, member.form] for member in files],
+        "links": len(site.links),
+        "is_table": site.is_table,
+        "columns": repr(job.columns),
+        "answers": job.answers,
+        "algorithms": VERSIONS,
+    }
+    return MadeFrom(parts=parts, shard_rows=job.settings.shard_rows)
+
+
+def read_site(run: Run, site: DumpSite, job: Ingest, is_aborted: Callable[[], bool]) -> Generator[WrittenBatch]:
+    """Return the batches of a site's files in their order. Tasks read some ranges of the files ahead."""
+    ranges = file_ranges(site)
+    names = [f"ingest: {file_range.member.source}" for file_range in ranges]
+    calls = [(file_range, job, run.folder) for file_range in ranges]
+    return stream_tasks(names, run.report, read_range, calls, is_aborted)
+
+
+def read_range(file_range: FileRange, job: Ingest, folder: str) -> Iterator[WrittenBatch]:
+    """Write the partitions of a range, and yield its batches in their order.
 
     Unpacking goes on while threads parse. At most one batch more than there are threads is in memory.
     """
-    reset_peak()
     parsers = _PARSERS if file_range.member.is_packed else 1
-    for written in ahead(lambda batch: read_batch(batch, work), batches(file_range, job), parsers):
-        yield written, peak_mb()
+    return prefetch(lambda batch: read_batch(batch, folder), batches(file_range, job), parsers)
 
 
-def read_batch(batch: Batch, work: str) -> WrittenBatch:
-    """Write a batch below the folder `work`, unless an earlier attempt did. Its mark is written last."""
-    mark_uri = storage.join(work, "batches", f"{batch.name}.json")
-    mark = read_or_none(mark_uri, _Mark)
-    if mark is None:
-        parsed = batch.read()
-        if len(parsed.rejects):
-            storage.write_table(rejects_uri(work, batch.name), parsed.rejects, REJECTS)
-        written = {table: _write(_file(work, table, batch.name), rows)[1:] for table, rows in parsed.tables.items()}
-        mark = {"counts": parsed.counts, "partitions": written}
-        storage.write_json(mark_uri, mark)
-    partitions = {
-        table: Partition(_file(work, table, batch.name), *numbers) for table, numbers in mark["partitions"].items()
-    }
-    rejects = rejects_uri(work, batch.name) if mark["counts"]["rejects"] else None
-    return WrittenBatch(batch.packed_bytes, mark["counts"], partitions, rejects)
+def read_batch(batch: Batch, folder: str) -> WrittenBatch:
+    """Write a batch below `folder`, unless an earlier attempt did."""
+    uri = storage.join(folder, "batches", f"{batch.name}.json")
+    call_step(0, write_batch, (batch, folder), None, uri)
+    counts, partitions, rejects = storage.read_json(uri)
+    by_table = {table: Partition(*partition) for table, partition in partitions.items()}
+    return WrittenBatch(_file_of(uri), batch.packed_bytes, counts, by_table, rejects)
 
 
-def rejects_uri(work: str, name: str) -> str:
-    """Return the file of a batch's rejects."""
-    return storage.join(work, "rejects", f"part-{name}.parquet")
+@step(makes=JSON)
+def write_batch(batch: Batch, folder: str) -> tuple[dict[str, int], dict[str, Partition], str | None]:
+    """Write the rows of a batch, and return what was counted, its partitions, and the file of its rejects."""
+    parsed, rejects = batch.read(), None
+    if len(parsed.rejects):
+        rejects = storage.join(folder, "rejects", f"part-{batch.name}.parquet")
+        storage.write_table(rejects, parsed.rejects, REJECTS)
+    partitions = {table: _write(_partition(folder, table, batch.name), rows) for table, rows in parsed.tables.items()}
+    return parsed.counts, partitions, rejects
 
 
-def _file(work: str, table: str, name: str) -> str:
-    return storage.join(work, table, f"{name}.arrow")
+def _partition(folder: str, table: str, name: str) -> str:
+    return storage.join(folder, table, f"{name}.arrow")
+
+
+def _file_of(uri: str) -> int:
+    """Return the index of the file whose batch was written to `uri`."""
+    return int(storage.name(uri).split("-")[0])
 
 
 def _write(uri: str, rows: pa.Table) -> Partition:
@@ -152,26 +190,72 @@ def keys_of(uri: str) -> np.ndarray:
         return pa.ipc.open_file(stream, options=only).read_all().column(0).to_numpy()
 
 
-def sort_partitions(partitions: Sequence[Partition], table: str, work: str) -> tuple[list[Partition], dict[int, int]]:
-    """Write the rows of `partitions` as new, ordered ones. Return these, and how many rows were dropped per file.
+def reject_repeated(run: Run, rows: SiteRows, site: str) -> None:
+    """Reject the rows of a table from elsewhere whose id a later row has."""
+    rejects = run.map("repeated", repeated)(rows.partitions["ids"])
+    rows.repeated = rejects.rows
+    if rows.repeated:
+        rows.rejects["part-doubled.parquet"] = rejects.file(0)
+        [first] = next(storage.read_batches(rejects.file(0), REJECTS, REJECTS.names, 1)).to_pylist()
+        where = f"{first['position']:,}: {first['excerpt']}"
+        _log.warning(f"{site}: {rows.repeated:,} rows rejected, as a later row has their id; first at {where}")
+
+
+@step(makes=REJECTS)
+def repeated(ids: Sequence[Partition]) -> pa.Table:
+    """Return REJECTS of the rows whose id a later row has."""
+    return repeated_ids(all_rows(partition.uri) for partition in ids)
+
+
+def make_shards(run: Run, rows: SiteRows, shard_rows: int) -> dict[str, SiteTable]:
+    """Return the tables of a site, in shards."""
+    shards = {table: _shards_of(run, table, rows, shard_rows) for table in rows.partitions if table != "answers"}
+    if "answers" in rows.partitions:  # the questions say which are accepted
+        accepted = run.write("accepted", accepted_ids)(Streamed(shards["questions"]))
+        shards["answers"] = _shards_of(run, "answers", rows, shard_rows, accepted)
+    return shards
+
+
+def _shards_of(run: Run, table: str, rows: SiteRows, shard_rows: int, accepted: str | None = None) -> SiteTable:
+    partitions = rows.partitions[table]
+    if not are_ordered(partitions) or (table == "ids" and rows.repeated):
+        ordered, left_out = run.record(f"sorted_{table}", sort_partitions)(partitions, table, run.folder)
+        partitions = [Partition(*partition) for partition in ordered]
+        for file, count in left_out if table != "ids" else ():
+            rows.account.leave_out(file, table, count)
+    ranges = zipped(plan_shards(partitions, shard_rows))
+    return run.map(f"shards-{shard_rows}/{table}", row_groups, SCHEMAS[table])(ranges, accepted)
+
+
+def are_ordered(partitions: Sequence[Partition]) -> bool:
+    """Return whether the keys of each partition are above those of the partitions before it."""
+    filled = [partition for partition in partitions if partition.rows]
+    return all(before.last < after.first for before, after in itertools.pairwise(filled))
+
+
+@step(makes=JSON)
+def sort_partitions(
+    partitions: Sequence[Partition], table: str, folder: str
+) -> tuple[list[Partition], list[tuple[int, int]]]:
+    """Write the rows of `partitions` as new, ordered ones. Return these, and how many rows were dropped of each file.
 
     Of UNIQUE tables only the last row of each key stays. Files are numbered as those of the site.
     """
-    schema, folder = READ_SCHEMAS[table], storage.join(work, "sorted")
+    schema, sorted_folder = READ_SCHEMAS[table], storage.join(folder, "sorted")
     rows = [partition.rows for partition in partitions]
     is_kept = np.ones(sum(rows), np.bool_)
     if table in (*UNIQUE, "ids"):
         is_kept = is_last(np.concatenate([keys_of(partition.uri) for partition in partitions]))
-    files = np.repeat([int(storage.name(partition.uri).split("-")[0]) for partition in partitions], rows)
+    files = np.repeat([_file_of(partition.uri) for partition in partitions], rows)
     ordered: list[Partition] = []
-    with database(f"{table} in {work}") as connection:
+    with database(f"{table} in {folder}") as connection:
         order = ", ".join([*(f"{name} NULLS LAST" for name in order_of(table)), "row_number"])
         numbered = connection.from_arrow(_numbered(partitions, schema, is_kept)).order(order)
         tables = map(pa.table, numbered.to_arrow_reader(_ARROW_ROWS))
         for joined in _joined(tables, _SORTED_BYTES):
-            sorted_rows = conform(joined.select(schema.names), schema, folder)
-            ordered.append(_write(_file(folder, table, f"{len(ordered):06d}"), sorted_rows))
-    return ordered, Counter(files[~is_kept].tolist())
+            sorted_rows = conform(joined.select(schema.names), schema, sorted_folder)
+            ordered.append(_write(_partition(sorted_folder, table, f"{len(ordered):06d}"), sorted_rows))
+    return ordered, [*Counter(files[~is_kept].tolist()).items()]
 
 
 def _numbered(partitions: Sequence[Partition], schema: pa.Schema, is_kept: np.ndarray) -> pa.RecordBatchReader:
@@ -200,20 +284,6 @@ def _joined(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-class RowRange(NamedTuple):
-    """Rows of a partition from `start` on."""
-
-    uri: str
-    start: int
-    rows: int
-
-
-def are_ordered(partitions: Sequence[Partition]) -> bool:
-    """Return whether the keys of each partition are above those of the partitions before it."""
-    filled = [partition for partition in partitions if partition.rows]
-    return all(before.last < after.first for before, after in itertools.pairwise(filled))
-
-
 def plan_shards(partitions: Sequence[Partition], rows: int) -> list[list[RowRange]]:
     """Return the rows of each shard, in their order: `rows` (at least 1) of the ordered partitions.
 
@@ -233,53 +303,30 @@ def plan_shards(partitions: Sequence[Partition], rows: int) -> list[list[RowRang
     return shards
 
 
-def shard_uri(folder: str, number: int, suffix: str = "") -> str:
-    """Return the file of a shard. The suffix distinguishes shards of other inputs."""
-    return storage.join(folder, f"part-{number:05d}{suffix}.parquet")
+@step(makes=ANY)
+def row_groups(ranges: Sequence[RowRange], accepted: str | None) -> Iterator[pa.Table]:
+    """Yield the row groups of a shard; `accepted` is the file of accepted ids for shards of answers."""
+    for rows in _joined((all_rows(uri).slice(start, rows) for uri, start, rows in ranges), _ROW_GROUP_BYTES):
+        if accepted is None:
+            yield rows
+        else:
+            is_accepted = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
+            yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
 
 
-def write_shard(uri: str, ranges: Sequence[RowRange], table: str, accepted: str | None) -> None:
-    """Write a shard, unless an earlier attempt did. Memory: a row group and the finished file.
-
-    `accepted` is the file of accepted ids for shards of answers.
-    """
-    if not storage.exists(uri):
-        tables = (all_rows(source).slice(start, rows) for source, start, rows in ranges)
-        row_groups = _joined(tables, _ROW_GROUP_BYTES)
-        if accepted is not None:
-            row_groups = _with_accepted(row_groups, accepted)
-        storage.write_row_groups(uri, row_groups, SCHEMAS[table])
+@step(streamed(columns(QUESTIONS, "accepted_answer_id")), makes=JSON)
+def accepted_ids(questions: Iterable[pa.Table]) -> bytes:
+    """Return the ids of the accepted answers of all questions, sorted. Memory: 24 bytes per id."""
+    ids = [rows.column(0).drop_null().to_numpy() for rows in questions]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *ids])).tobytes()
 
 
-def _with_accepted(row_groups: Iterable[pa.Table], accepted: str) -> Iterator[pa.Table]:
-    """Yield the answers with the column `is_accepted`."""
-    for rows in row_groups:
-        is_accepted = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
-        yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
-
-
-def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
-    """Write the ids of the accepted answers of all `questions` (Parquet files), sorted, to one file.
-
-    Memory: 24 bytes per id.
-    """
-    columns = [storage.read_table(file, columns=["accepted_answer_id"]).column(0).drop_null() for file in questions]
-    ids = np.sort(np.concatenate([np.empty(0, np.int64), *(column.to_numpy() for column in columns)]))
-    storage.write_bytes(uri, ids.tobytes())
+def read_accepted_ids(uri: str) -> np.ndarray:
+    """Return the ids of `accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
+    return _accepted_ids(uri, storage.version(uri))
 
 
 @functools.lru_cache(maxsize=1)
-def read_accepted_ids(uri: str) -> np.ndarray:
-    """Return the ids of `write_accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
+def _accepted_ids(uri: str, version: str) -> np.ndarray:
     with storage.open_mapped(uri) as stream:
         return np.frombuffer(stream.read_buffer(), np.int64)
-
-
-def reject_repeated(partitions: Sequence[Partition], uri: str) -> tuple[int, str]:
-    """Write the rejects of a table from elsewhere whose id a later row has. Return their number, and the first one."""
-    rejects = repeated_ids(all_rows(partition.uri) for partition in partitions)
-    if not len(rejects):
-        return 0, ""
-    storage.write_table(uri, rejects, REJECTS)
-    first = rejects.slice(0, 1).to_pylist()[0]
-    return len(rejects), f"{first['position']:,}: {first['excerpt']}"

@@ -1,4 +1,4 @@
-"""Steps: texts → exact copies, verified near duplicates, and the questions that represent others.
+"""Texts → exact copies, verified near duplicates, and the questions that represent others.
 
     hashes           of the contents of questions
     exact            copies, which have the same hash: a star of pairs per content
@@ -17,16 +17,19 @@ A task takes a shard of texts, a partition of hashes or band keys, or a partitio
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, NewType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq import kinds
 from dupq.clusters.components import components, forest, joinable, represented
 from dupq.job.run import Run
-from dupq.job.step import Counted
-from dupq.job.table import Each, Shuffled, Table, Whole, in_batches, one_batch
-from dupq.job.tasks import CAP
+from dupq.job.stage import stage
+from dupq.job.step import StepResult, step
+from dupq.job.table import Broadcast, InBatches, Shuffled, Streamed, Table, one_batch
+from dupq.kinds import Schema, columns, streamed
 from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import compared
@@ -34,12 +37,17 @@ from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.stages.texts import TextTables, find_repeated
 from dupq.tables import (
     BAND_KEYS,
+    CONTENTS,
     KEY_PAIRS,
     KEYS,
+    QUESTION_TEXTS,
+    RARITIES,
     REPRESENTATIVES,
     SHINGLE_SETS,
     SHINGLES,
+    SIGNATURES,
     TEXT_HASHES,
+    TEXTS,
     TITLED_SHINGLES,
     VERIFIED,
     signatures,
@@ -51,38 +59,54 @@ from dupq.text.title_intent import TitleComparer
 _HASHES_PER_TASK = 1_000_000  # 24 bytes each, as band keys
 _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
-_OVERSIZED = f"{CAP}buckets over {pairing.LIMIT} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
-_CANDIDATES = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
+_TEXTS = columns(QUESTION_TEXTS, *TEXTS.names)
+_Candidate = NewType("_Candidate", kinds.KeyPair)
+_CANDIDATES: Schema[_Candidate] = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
 
 
+class Signed(NamedTuple):
+    """Exact copies, and what all other texts are compared by."""
+
+    exact: Shuffled[kinds.KeyPair]  # by the left key
+    bands: Shuffled[kinds.BandKey]  # by bucket
+
+
+class NearDuplicates(NamedTuple):
+    """Pairs that are verified, and the questions that represent others."""
+
+    verified: Table[kinds.Verified]  # by the left key
+    representatives: Table[kinds.Representative]  # one partition
+
+
+@stage("signatures", version=3, folder="near_duplicates")
 def make_signatures(
     run: Run,
     texts: TextTables,
-    questions: int,
     settings: NearDuplicateSettings,
     sites: Sites,
     partitions: int,
     groups: tuple[int, ...] = (),
-) -> tuple[Shuffled, Shuffled]:
-    """Find exact copies, and sign all other texts: KEY_PAIRS in so many `partitions`, and BAND_KEYS by bucket.
+) -> Signed:
+    """Find exact copies, in so many `partitions`, and sign all other texts.
 
-    `groups` are those of the sites (`groups_of`). Raises DupqError for a question that appears twice.
+    `groups` has a group for each site (`groups_of`). Raises DupqError for a question that appears twice.
     """
     find_repeated(run, texts.texts, sites)
+    questions = texts.texts.rows
     hash_tasks = max(1, -(-questions // _HASHES_PER_TASK))
     band_tasks = max(1, -(-questions * bands_of(settings)[0] // _BAND_KEYS_PER_TASK))
-    contents = texts.texts.only("key", "text"), texts.contents.only("high", "low")
-    hashes = run.shuffle("hashes", hashes_of, *contents, groups, into=TEXT_HASHES, by="high", partitions=hash_tasks)
+    hashes = run.shuffle("hashes", hashes_of, hash_tasks, by="high")(texts.texts, texts.contents, groups)
     copied = run.table("copies", KEYS, hash_tasks)
-    exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", partitions=partitions, second=copied)
+    exact = run.shuffle("exact", copies_of, partitions, by="left", second=copied)(hashes)
     signed = run.table("signatures", signatures(settings.permutations), texts.texts.partitions, keep=True)
-    inputs = texts.texts, Whole(copied), settings, sites.names, groups
-    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, by="bucket", partitions=band_tasks, second=signed)
+    bands = run.shuffle("bands", sign, band_tasks, by="bucket", second=signed)(
+        texts.texts, Broadcast(copied), settings, sites.names, groups
+    )
     run.report.rows_in = run.report.rows_out = questions
-    return exact, bands
+    return Signed(exact, bands)
 
 
 def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, ...]:
@@ -92,11 +116,7 @@ def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, .
     return tuple(int(site in settings.sites) for site in sites) if settings.sites else ()
 
 
-def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:
-    """Return hashes (uint64, (…, n)) such that questions (int64 keys, (n,)) of different groups share none."""
-    return hashes ^ (np.array(groups, np.uint64)[keys >> ID_BITS] * _MIXER) if groups else hashes
-
-
+@step(columns(QUESTION_TEXTS, "key", "text"), columns(CONTENTS, "high", "low"), makes=TEXT_HASHES)
 def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ()) -> pa.Table:
     """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
     high, low = (contents[half].to_numpy().view(np.uint64) for half in ("high", "low"))
@@ -104,17 +124,19 @@ def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ())
     return pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
 
 
-def copies_of(hashes: pa.Table) -> Counted:
+@step(TEXT_HASHES, makes=KEY_PAIRS, second=KEYS)
+def copies_of(hashes: pa.Table) -> StepResult[pa.Table]:
     """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
     rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
     keys = hashes["key"].to_numpy()
     pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
-    return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
+    return StepResult(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
 
 
+@step(_TEXTS, KEYS, makes=BAND_KEYS, second=SIGNATURES)
 def sign(
     texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
-) -> Counted:
+) -> StepResult[pa.Table]:
     """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
     others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
     values = [np.zeros((0, settings.permutations), np.uint32)]
@@ -129,43 +151,45 @@ def sign(
     table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)
     second = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
-    return Counted(table, second=second)
+    return StepResult(table, second=second)
 
 
+@stage("near_duplicates", version=3, drops="work/near_duplicates")
 def find_near_duplicates(
     run: Run,
     texts: TextTables,
-    questions: int,
-    signed: tuple[Shuffled, Shuffled],
-    rarities: Table,
+    signed: Signed,
+    rarities: Table[kinds.Rarity],
     settings: NearDuplicateSettings,
     language: str,
     apart: np.ndarray = _NO_PAIRS,
-) -> tuple[Table, Table]:
-    """Return the verified pairs (VERIFIED, by the left key) and the representatives (REPRESENTATIVES, one partition).
+) -> NearDuplicates:
+    """Find pairs that are alike, and the questions that represent others. The texts are in `language`.
 
-    The texts are in `language`; `signed` is from `make_signatures`. Every pair has a Jaccard coefficient of at least
-    the threshold, and titles that ask the same. No question represents both of a pair `apart` (int64 keys, (m, 2)).
+    Every pair has a Jaccard coefficient of at least the threshold, and titles that ask the same. No question represents
+    both of a pair `apart` (int64 keys, (m, 2)).
     """
-    exact, bands = signed[0], in_batches(signed[1])
-    partitions, shards = exact.partitions, texts.texts.partitions
-    candidates = run.shuffle("candidates", candidates_of, bands, into=_CANDIDATES, by="left", partitions=partitions)
-    keys = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="shard", partitions=shards)
+    questions, partitions, shards = texts.texts.rows, signed.exact.partitions, texts.texts.partitions
+    candidates = run.shuffle("candidates", candidates_of, partitions, by="left")(InBatches(signed.bands))
+    keys = run.shuffle("wanted", questions_of, shards, to="shard")(candidates)
     titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
-    inputs = texts.texts, texts.contents.only("signs"), keys, settings.shingle_size
-    sets = run.shuffle("sets", sets_of, *inputs, into=SHINGLE_SETS, partitions=partitions, keys=keys, second=titled)
-    common = run.gather("boilerplate", boilerplate_of, titled, pairing.most_titles(sets.rows), into=SHINGLES)
+    sets = run.shuffle("sets", sets_of, partitions, keys=keys, second=titled)(
+        texts.texts, texts.contents, keys, settings.shingle_size
+    )
+    common = run.gather("boilerplate", boilerplate_of)(titled.table, pairing.most_titles(sets.rows))
     forests = run.table("forests", KEY_PAIRS, partitions)
-    tables = candidates, exact, in_batches(sets), Whole(common), Whole(rarities)
-    rest = questions, language, settings
-    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, second=forests, keep=True)
-    joined = Each(forests), Each(verified), apart
-    representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
+    verified = run.map("verified", verify, second=forests, keep=True)(
+        candidates, signed.exact, InBatches(sets), Broadcast(common), Broadcast(rarities), questions, language, settings
+    )
+    representatives = run.map("representatives", representatives_of, keep=True)(
+        Streamed(forests), Streamed(verified), apart
+    )
     run.report.rows_in, run.report.rows_out = questions, verified.rows
-    return verified, representatives
+    return NearDuplicates(verified, representatives)
 
 
-def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
+@step(streamed(BAND_KEYS), makes=_CANDIDATES)
+def candidates_of(bands: Iterable[pa.RecordBatch]) -> StepResult[pa.Table]:
     """Return the distinct candidate pairs of a partition of BAND_KEYS, with the shards of both questions.
 
     There is a batch per shard.
@@ -176,9 +200,10 @@ def candidates_of(bands: Iterable[pa.RecordBatch]) -> Counted:
     rows, oversized = pairing.bucket_pairs(buckets, orders, members)
     pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
     distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
-    return Counted(distinct_rows, {_OVERSIZED: oversized})
+    return StepResult(distinct_rows, caps={f"buckets over {pairing.LIMIT} questions": oversized})
 
 
+@step(_CANDIDATES, makes=KEYS)
 def questions_of(candidates: pa.Table) -> pa.Table:
     """Return the distinct questions of candidate pairs (KEYS), and the shard of each."""
     ends = (np.concatenate([candidates[f"{name}{side}"] for side in ("left", "right")]) for name in ("", "shard_"))
@@ -186,7 +211,8 @@ def questions_of(candidates: pa.Table) -> pa.Table:
     return pa.table([keys, shards], names=[*KEYS.names, "shard"])
 
 
-def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> Counted:
+@step(_TEXTS, columns(CONTENTS, "signs"), KEYS, makes=SHINGLE_SETS, second=TITLED_SHINGLES)
+def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> StepResult[pa.Table]:
     """Return SHINGLE_SETS of the texts of some questions (KEYS); the second table has their TITLED_SHINGLES.
 
     `contents` are of the same questions as `texts`.
@@ -195,15 +221,17 @@ def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> C
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
     table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
-    return Counted(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
+    return StepResult(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
 
 
-def boilerplate_of(titled: pa.Table, most: int) -> Counted:
+@step(TITLED_SHINGLES, makes=SHINGLES)
+def boilerplate_of(titled: pa.Table, most: int) -> StepResult[pa.Table]:
     """Return the shingles that have more than `most` titles (SHINGLES); `titled` has all titles of each."""
     shingles = pairing.boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
-    return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
+    return StepResult(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
+@step(KEY_PAIRS, KEY_PAIRS, streamed(SHINGLE_SETS), SHINGLES, RARITIES, makes=VERIFIED, second=KEY_PAIRS)
 def verify(
     candidates: pa.Table,
     exact: pa.Table,
@@ -213,7 +241,7 @@ def verify(
     questions: int,
     language: str,
     settings: NearDuplicateSettings,
-) -> Counted:
+) -> StepResult[pa.Table]:
     """Return VERIFIED: exact copies, and the candidates that are alike and ask the same; the second table is a forest.
 
     `sets` are SHINGLE_SETS of the candidates, `common` is boilerplate (SHINGLES), `rarities` are of an archive of so
@@ -230,9 +258,10 @@ def verify(
     }
     edges = forest(np.concatenate([copied, near]))
     verified = pairing.verified_pairs(copied, near, coefficients[asks_same])
-    return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
+    return StepResult(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
 
 
+@step(streamed(KEY_PAIRS), streamed(columns(VERIFIED, "left", "right", "jaccard")), makes=REPRESENTATIVES)
 def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table], apart: np.ndarray) -> pa.Table:
     """Return REPRESENTATIVES: the smallest key of each component of verified pairs, which have these `forests`.
 
@@ -249,3 +278,8 @@ def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table]
         pairs = pairs_in(pa.concat_tables(inside).sort_by(order))
         members, smallest = components(np.concatenate([rest, pairs[joinable(pairs, apart)]]))
     return pa.table([members, smallest], schema=REPRESENTATIVES)
+
+
+def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:
+    """Return hashes (uint64, (…, n)) such that questions (int64 keys, (n,)) of different groups share none."""
+    return hashes ^ (np.array(groups, np.uint64)[keys >> ID_BITS] * _MIXER) if groups else hashes

@@ -1,33 +1,48 @@
-"""pairs, clusters → the worklist: the likeliest pairs between different clusters, for people to judge."""
+"""pairs, clusters → the worklist: the likeliest pairs between different clusters, for people to judge.
+
+    settled     which clusters known links connect
+    likeliest   the likeliest pairs of a partition between different clusters; those of all partitions: chosen
+    titles      titles and tags of their questions
+    worklist    the table; and worklist.tsv, to be filled in
+
+Where people linked or judged a pair, no pair of the same two clusters is listed.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NewType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage, tables
+from dupq import kinds
 from dupq.clusters.components import clusters_in, components
 from dupq.clusters.decision import Titled, Wording, likeliest, unlinked
 from dupq.evaluation.sampling import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
-from dupq.job.table import Shards, Table, Whole
-from dupq.links import links_table
+from dupq.job.stage import stage
+from dupq.job.step import step
+from dupq.job.table import Broadcast, Shards, Table
+from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.runs.reader import TableRow, ends_of, link
-from dupq.stages.clusters import CRITERIA, Clustered, Decided, make_clusters
-from dupq.stages.partition import Known
+from dupq.stages.clusters import ClusterTables, Decided, make_clusters
+from dupq.stages.partition import RunKnowledge
+from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, QUESTIONS, RARITIES, WORKLIST
 from dupq.text.keys import Sites, are_pairs_among, distinct, pairs_in, rows_among
 
-_CHOSEN = pa.schema([*tables.KEY_PAIRS, *tables.PAIRS])
-TITLED = ("question_id", "title", "tags")  # columns of questions
-TITLES = pa.schema([tables.TEXTS.field("key"), *(tables.QUESTIONS.field(name) for name in ("title", "tags"))])
+ChosenPair = NewType("ChosenPair", kinds.KeyPair)
+TitledQuestion = NewType("TitledQuestion", kinds.Key)
+
+_CHOSEN: Schema[ChosenPair] = pa.schema([*KEY_PAIRS, *PAIRS])
+_TITLED = columns(QUESTIONS, "title", "tags")
+TITLES: Schema[TitledQuestion] = pa.schema([*KEYS, *_TITLED])
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a worklist depends on, beside the run's tables."""
+class WorklistOptions:
+    """What a worklist depends on, in addition to the run's tables."""
 
     pairs: int  # at most
     questions: int  # of the archive
@@ -36,40 +51,40 @@ class Work:
     linked_share: float  # share of the duplicates that is linked; 0 if no links tell it
 
 
+@stage("clusters", version=6)
 def cluster(
-    run: Run, decided: Decided, known: Known, texts: Table, questions: Shards, rarities: Table, work: Work
-) -> tuple[Clustered, Table]:
-    """Make the tables of clusters, and the worklist of the likeliest other pairs (WORKLIST) with its sheet.
-
-    A sheet that exists is left alone: it has the same pairs, and perhaps verdicts.
-    """
-    bare, titled = (Shards(questions.shards, questions.sites, names) for names in (CRITERIA, TITLED))  # without bodies
-    clustered = make_clusters(run, decided, known, texts, bare)
-    owners = Whole(clustered.members.only("key", "cluster"))
-    settled = Whole(run.map("settled", settled_by, known.links, owners, known.sites.names, into=tables.LABELS))
-    filters = owners, settled, known.sites, known.judged, work.pairs
-    of_partitions = run.map("likeliest", likeliest_of, clustered.pairs, *filters, into=_CHOSEN)
-    chosen = Whole(run.map("chosen", likeliest_of, Whole(of_partitions), *filters, into=_CHOSEN))
-    titles = run.map("titles", titles_of, titled, chosen, into=TITLES)
-    inputs = chosen, Whole(titles), Whole(rarities), work
-    table = run.map("worklist", worklist_of, *inputs, into=tables.WORKLIST, publish=True)
-    sheet = storage.join(run.uri, "worklist.tsv")
-    if not storage.exists(sheet):
-        storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
-    return clustered, table
+    run: Run,
+    decided: Decided,
+    known: RunKnowledge,
+    texts: Table[kinds.QuestionText],
+    questions: Shards[kinds.Question],
+    rarities: Table[kinds.Rarity],
+    options: WorklistOptions,
+) -> tuple[ClusterTables, Table[kinds.Work]]:
+    """Make the tables of clusters, and the worklist of the likeliest other pairs with its sheet."""
+    made = make_clusters(run, decided, known, texts, questions)
+    owners, most = Broadcast(made.members), options.pairs
+    settled = Broadcast(run.map("settled", settled_by)(known.pairs, owners))
+    some = run.map("likeliest", likeliest_of)(made.pairs, owners, settled, known.sites, known.judged, most)
+    chosen = Broadcast(run.map("chosen", likeliest_of_all)(Broadcast(some), owners, most))
+    titles = Broadcast(run.map("titles", titles_of)(questions, chosen))
+    worklist = run.map("worklist", worklist_of, publish=True)(chosen, titles, Broadcast(rarities), options)
+    run.write("worklist.tsv", sheet_of, publish=True)(worklist)
+    return made, worklist
 
 
-def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:
+@step(KEY_PAIRS, LABELS, makes=LABELS)
+def settled_by(links: pa.Table, members: pa.Table) -> pa.Table:
     """Return the clusters that known links connect, each with the smallest of them (LABELS)."""
-    clusters, smallest = components(clusters_in(pairs_in(links_table(links, site_names)), members))
-    return pa.table([clusters, smallest], schema=tables.LABELS)
+    return pa.table([*components(clusters_in(pairs_in(links), members))], schema=LABELS)
 
 
+@step(PAIRS, LABELS, LABELS, makes=_CHOSEN)
 def likeliest_of(
     table: pa.Table, members: pa.Table, settled: pa.Table, sites: Sites, judged: Judged, most: int
 ) -> pa.Table:
     """Return the `most` likeliest rows of PAIRS that are neither joined nor settled by people, with their keys."""
-    table = table.filter(pc.invert(table["joined"])).select(tables.PAIRS.names)
+    table = table.filter(pc.invert(table["joined"]))
     pairs = sites.pack_pairs(table, "pairs")
     clusters = clusters_in(pairs, members)
     judged_clusters = clusters_in(judged.pairs, members)  # whatever the verdict
@@ -80,33 +95,44 @@ def likeliest_of(
     return pa.table([*pairs[rows].T, *table.take(pa.array(rows)).columns], schema=_CHOSEN)
 
 
+@step(_CHOSEN, LABELS, makes=_CHOSEN)
+def likeliest_of_all(some: pa.Table, members: pa.Table, most: int) -> pa.Table:
+    """Return the `most` likeliest pairs of all partitions."""
+    pairs = pairs_in(some)
+    return some.take(pa.array(likeliest(pairs, some["probability"].to_numpy(), clusters_in(pairs, members), most)))
+
+
+@step(streamed(_TITLED), KEY_PAIRS, makes=TITLES)
 def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:
-    """Return the titles and tags of the questions of a shard that are in `pairs` (KEY_PAIRS)."""
+    """Return the titles and tags of the questions of a shard that are in `pairs`."""
     return rows_among(questions, distinct(pairs_in(pairs)), TITLES)
 
 
-def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:
-    """Return rows of PAIRS with titles, links and the evidence in words (WORKLIST)."""
+@step(_CHOSEN, TITLES, RARITIES, makes=WORKLIST)
+def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, options: WorklistOptions) -> pa.Table:
+    """Return the pairs with titles, links and the evidence in words (WORKLIST)."""
     titled = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
-    wording = Wording(work.language, rarities["rarity"].to_numpy(), work.questions, work.k)
-    p = unlinked(pairs["probability"].to_numpy(), work.linked_share)
+    wording = Wording(options.language, rarities["rarity"].to_numpy(), options.questions, options.k)
+    p = unlinked(pairs["probability"].to_numpy(), options.linked_share)
     expected, keys = np.cumsum(p).tolist(), pairs_in(pairs).tolist()
     rows: list[TableRow] = []
-    for index, pair in enumerate(pairs.select(tables.PAIRS.names).to_pylist()):
+    for index, pair in enumerate(pairs.select(PAIRS.names).to_pylist()):
         left, right = (titled.get(key, Titled("", ())) for key in keys[index])
         row = {**pair, "evidence": wording.evidence(pair, left, right), "verdict": ""}
         for side, key, question in zip(("left", "right"), keys[index], ends_of(pair), strict=True):
             row[f"title_{side}"] = titled[key].title if key in titled else None
             row[f"link_{side}"] = link(question)
         rows.append({**row, "rank": index + 1, "probability": p[index], "expected_right": expected[index]})
-    return pa.Table.from_pylist(rows, schema=tables.WORKLIST)
+    return pa.Table.from_pylist(rows, schema=WORKLIST)
 
 
-def _sheet(rows: list[TableRow]) -> str:
+@step(WORKLIST, makes=JSON)
+def sheet_of(worklist: pa.Table) -> bytes:
+    """Return the sheet that people fill in."""
+    rows = worklist.to_pylist()
     verdicts = [Verdict(**{name: row[name] for name in Verdict._fields}) for row in rows]
-    names = [name for name in tables.WORKLIST.names if name not in Verdict._fields]
-    columns = {name: [_cell(row[name]) for row in rows] for name in names}
-    return format_verdicts(verdicts, columns)
+    names = [name for name in WORKLIST.names if name not in Verdict._fields]
+    return format_verdicts(verdicts, {name: [_cell(row[name]) for row in rows] for name in names}).encode()
 
 
 def _cell(value: object) -> str:

@@ -21,11 +21,11 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.job.records import TRAINING_VERSIONS
 from dupq.job.step import Counts, finished, unless_finished
 from dupq.job.tasks import run_tasks
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.stages.texts import make_distinct_texts
 from dupq.training.start import base_fingerprint
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.example_files import write_experiment
@@ -37,7 +37,7 @@ from dupq_papers.experiments.settings import limits_for, limits_of, searched_tex
 from dupq_papers.experiments.sources import Source
 
 # what these share with `prepare` and `fit` of dupq's training is as it was with those numbers
-VERSIONS = {"paper_parts": 2, "texts": TRAINING_VERSIONS["texts"], "prepare": 1, "fit": 3}
+VERSIONS = {"paper_parts": 2, "texts": make_distinct_texts.version, "prepare": 1, "fit": 3}
 
 
 @dataclass(frozen=True)

@@ -390,7 +390,9 @@ def test_a_prior_is_learned_from_the_evidence_that_makes_the_probabilities() -> 
     """What benchmarks/prior.py reads."""
     titles = [f"How do I {verb} a {thing}?" for verb in ("bake", "paint", "sell") for thing in ("cake", "boat", "door")]
     compared = compare(titles, [f"<p>{title} Please help.</p>" for title in titles], None, "english", 4)
-    evidence, around, scale = compared.evidence, compared.around, compared.scale
+    evidence, title_context, scale = compared.evidence, compared.title_context, compared.scale
     assert len(evidence) > 10
-    found = read_prior().model.probabilities(features_of(evidence, around, scale.reference, scale.k))
-    assert found.astype(np.float32) == pytest.approx(scored_table(evidence, around, scale)["probability"].to_numpy())
+    found = read_prior().model.probabilities(features_of(evidence, title_context, scale.reference, scale.k))
+    assert found.astype(np.float32) == pytest.approx(
+        scored_table(evidence, title_context, scale)["probability"].to_numpy()
+    )

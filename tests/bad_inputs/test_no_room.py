@@ -70,13 +70,13 @@ def test_workers_and_actors_side_by_side_are_refused_too(world: Path) -> None:
 
 
 def test_what_finds_room_is_not_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = str(world / "encoded_as.json")
+    begun = str(world)
     check_room_to_encode(EncodeSettings(actors=3), 3, begun, NO_GPUS)  # tasks, one after the other
     check_room_to_encode(EncodeSettings(actors=2), 9, begun, Gpus(None))
     check_room_to_fit(2, Gpus(None))
     with pytest.raises(ClusterError, match=r"^encode needs 1 CPU\(s\) and 1 GPU\(s\)"):
         check_room_to_encode(EncodeSettings(), 1, begun, Gpus(5))
-    storage.write_json(begun, {"device": "cpu"})
+    storage.write_json(f"{begun}/work/encode/device.json", {"device": "cpu"})
     check_room_to_encode(EncodeSettings(), 1, begun, Gpus(5))  # a run stays on the device that it was begun on
     monkeypatch.setattr(cluster, "may_grow", lambda: True)
     check_room_to_encode(EncodeSettings(actors=9), 99, str(world / "new"), Gpus(5))

@@ -25,7 +25,7 @@ from inline import without_ray
 
 from dupq import cli, local_files, objects, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
-from dupq.job import ends, lease, progress
+from dupq.job import lease, progress, supervisor
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL
@@ -167,8 +167,8 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
         lease.LIFE = timedelta(hours=1)
-        ends.on_end(lambda line, code: print(line, file=sys.stderr, flush=True), cli._leave)
-        with ends.handle_signals(), without_ray():
+        supervisor.on_end(lambda line, code: print(line, file=sys.stderr, flush=True), cli._leave)
+        with supervisor.handle_signals(), without_ray():
             _disturb(moment, counted)
             job()
         code = 0

@@ -176,7 +176,7 @@ def test_a_signal_at_some_time(
 IN_A_STAGE = """
 import sys, time
 from dupq import cli
-from dupq.job import cluster, ends, tasks
+from dupq.job import cluster, supervisor, tasks
 
 def started(file):
     open(file, "w").close()
@@ -188,7 +188,7 @@ def job():
 
 parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-with ends.guarded(), ends.handle_signals():
+with supervisor.guarded(), supervisor.handle_signals():
     cli._end(parser, [])
 """
 
@@ -209,9 +209,9 @@ def test_a_process_of_ray_that_is_lost(lost: str, moments: Moments, tmp_path: Pa
 
 FAULT = """
 import os, sys
-from dupq.job import ends
+from dupq.job import supervisor
 
-with ends.guarded():
+with supervisor.guarded():
     os.write(2, b"task_manager.cc:1329: Check failed: it != submissible_tasks_.end()\\n")
     print("of Python", file=sys.stderr)
     os.kill(os.getpid(), int(sys.argv[1])) if len(sys.argv) > 1 else sys.exit(3)

@@ -41,8 +41,8 @@ def test_a_missed_gate_is_in_the_log_of_the_run(tmp_path: Path) -> None:
 
 def test_a_job_without_room_for_a_process_of_its_own_still_hears_signals() -> None:
     """As where a container may have so many processes and no more."""
-    code = "import os, signal\nfrom dupq.job import ends\ndef fork(): raise BlockingIOError\nos.fork = fork\n"
-    code += "with ends.guarded():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('not heard')\n"
+    code = "import os, signal\nfrom dupq.job import supervisor\ndef fork(): raise BlockingIOError\nos.fork = fork\n"
+    code += "with supervisor.guarded():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('not heard')\n"
     ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
 
@@ -79,9 +79,9 @@ def test_a_job_whose_lines_nobody_can_read_ends_well(target: str, tmp_path: Path
 
 def test_a_killed_job_is_not_run_again_by_its_parent(tmp_path: Path) -> None:
     code = (
-        "import os, signal\nfrom dupq.job import ends\nwith ends.guarded():\n"
+        "import os, signal\nfrom dupq.job import supervisor\nwith supervisor.guarded():\n"
         f"    print('begun', file=open({str(tmp_path / 'log')!r}, 'a'), flush=True)\n"
-        "    if ends._pipe: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if supervisor._pipe: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     with open("/dev/full", "w") as full:
         ended = subprocess.run([sys.executable, "-c", code], stderr=full, check=False)
@@ -99,10 +99,9 @@ SIGNALLED = """
 import atexit, contextlib, os, signal, sys, time
 from dupq import cli
 from dupq.errors import GateError
-from dupq.job import ends
-from dupq.job import lease, progress
+from dupq.job import lease, progress, supervisor
 
-ends._PATIENCE_SECONDS = 1
+supervisor._PATIENCE_SECONDS = 1
 run, number, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 def send():
@@ -132,7 +131,7 @@ def job():
 
 parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
-with ends.guarded() if "does not hear" in where else contextlib.nullcontext(), ends.handle_signals():
+with supervisor.guarded() if "does not hear" in where else contextlib.nullcontext(), supervisor.handle_signals():
     cli._end(parser, [])
 """
 ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}

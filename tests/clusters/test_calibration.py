@@ -32,7 +32,7 @@ from dupq.clusters.calibration import (
 )
 from dupq.clusters.evidence import UNLISTED, Shared, title_leads
 from dupq.errors import DupqError
-from dupq.tables import AROUND, COMPARED
+from dupq.tables import COMPARED, TITLE_CONTEXT
 
 COUNT = len(FEATURES)
 K = 10
@@ -387,7 +387,7 @@ def compared(**columns: np.ndarray) -> pa.Table:
 
 def around_of(keys: np.ndarray, random: np.random.Generator) -> pa.Table:
     listed = random.integers(1, K, len(keys))
-    return pa.table([keys, random.integers(0, 1 << 20, len(keys)) * listed, listed], schema=AROUND)
+    return pa.table([keys, random.integers(0, 1 << 20, len(keys)) * listed, listed], schema=TITLE_CONTEXT)
 
 
 def some_pairs(seed: int) -> pa.Table:
@@ -404,14 +404,14 @@ def some_pairs(seed: int) -> pa.Table:
 
 def test_the_features_are_the_same_whichever_question_is_the_left_one() -> None:
     pairs = some_pairs(1)
-    around = around_of(np.arange(1, 61), np.random.default_rng(3))
+    title_context = around_of(np.arange(1, 61), np.random.default_rng(3))
     swapped = {f"{name}_{side}" for name in ("rank", "lift") for side in ("left", "right")} | {"left", "right"}
     other = {"left": "right", "right": "left"}
     names = [
         name if name not in swapped else "_".join(other.get(part, part) for part in name.split("_"))
         for name in COMPARED.names
     ]
-    one, two = (features_of(table, around, REFERENCE, K) for table in (pairs, pairs.rename_columns(names)))
+    one, two = (features_of(table, title_context, REFERENCE, K) for table in (pairs, pairs.rename_columns(names)))
     assert np.array_equal(one, two)
     assert one.shape == (40, COUNT)
     assert one.dtype == np.float64
@@ -419,10 +419,12 @@ def test_the_features_are_the_same_whichever_question_is_the_left_one() -> None:
 
 
 def test_each_feature_is_in_the_column_of_its_name() -> None:
-    pairs, around = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
-    leads = title_leads(pairs, around)
+    pairs, title_context = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
+    leads = title_leads(pairs, title_context)
     places = score_log_odds(pairs["similarity"].to_numpy().astype(float), REFERENCE)
-    for at, (row, pair) in enumerate(zip(features_of(pairs, around, REFERENCE, K), pairs.to_pylist(), strict=True)):
+    for at, (row, pair) in enumerate(
+        zip(features_of(pairs, title_context, REFERENCE, K), pairs.to_pylist(), strict=True)
+    ):
         ranks = [rank if rank > 0 else K + 1 for rank in (pair["rank_left"], pair["rank_right"])]
         expected = {name: value for name, value in pair.items() if name in FEATURES} | {
             "place": places[at],
@@ -452,7 +454,7 @@ def test_the_prior_that_ships_is_of_these_features() -> None:
 def log_odds_of(**columns: float) -> float:
     """Return the log-odds by the prior that ships."""
     pair = compared(**{name: np.array([value]) for name, value in columns.items()})
-    return float(read_prior().model.log_odds(features_of(pair, AROUND.empty_table(), REFERENCE, K))[0])
+    return float(read_prior().model.log_odds(features_of(pair, TITLE_CONTEXT.empty_table(), REFERENCE, K))[0])
 
 
 def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_with_none() -> None:

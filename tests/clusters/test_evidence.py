@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
 
-from dupq.clusters.evidence import UNLISTED, Shared, Words, around, lifts_of, shared, title_cosines, title_leads
-from dupq.tables import AROUND
+from dupq.clusters.evidence import UNLISTED, Shared, Words, lifts_of, shared, title_context, title_cosines, title_leads
+from dupq.tables import TITLE_CONTEXT
 from dupq.text.marks import ASKING, CITED, SELF
 
 TERMS = 12
@@ -164,16 +164,16 @@ class Neighbourhood(NamedTuple):
         rows = np.array(flat, np.int64).reshape(-1, 2)
         return rows[:, 0], rows[:, 1]
 
-    def around(self) -> pa.Table:
+    def title_context(self) -> pa.Table:
         queries, others = self.rows
-        return around(queries, self.cosines[queries, others])
+        return title_context(queries, self.cosines[queries, others])
 
     def leads(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the leads as a run computes them, from AROUND and the ranks of each pair."""
+        """Return the leads as a run computes them, from TITLE_CONTEXT and the ranks of each pair."""
         ranks = self._ranks(left, right), self._ranks(right, left)
         columns = {"left": left, "right": right, "title_cosine": self.cosines[left, right]}
         pairs = pa.table(columns | {"rank_left": ranks[0], "rank_right": ranks[1]})
-        return title_leads(pairs, self.around())
+        return title_leads(pairs, self.title_context())
 
     def _ranks(self, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
         pairs = zip(queries.tolist(), others.tolist(), strict=True)
@@ -208,8 +208,8 @@ def test_titles_lead_by_how_much_more_alike_they_are_than_those_of_the_other_nei
 
 @given(neighbourhoods())
 def test_around_a_question_is_the_sum_over_the_neighbours_that_it_lists(made: Neighbourhood) -> None:
-    found = made.around()
-    assert found.schema == AROUND
+    found = made.title_context()
+    assert found.schema == TITLE_CONTEXT
     assert found.to_pylist() == [
         {
             "key": question,
@@ -227,10 +227,10 @@ def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
     keys, cosines = random.integers(0, 3, 5_000), (10 ** random.uniform(-9, 0, 5_000)).astype(np.float32)
     mixed = random.permutation(5_000)
     assert cosines.cumsum(dtype=np.float64)[-1] != cosines[mixed].cumsum(dtype=np.float64)[-1]
-    together = around(keys, cosines)
+    together = title_context(keys, cosines)
     for some in (np.arange(5_000)[::-1], mixed):
-        assert around(keys[some], cosines[some]) == together
-    pieces = pa.concat_tables(around(keys[some], cosines[some]) for some in np.array_split(mixed, 7))
+        assert title_context(keys[some], cosines[some]) == together
+    pieces = pa.concat_tables(title_context(keys[some], cosines[some]) for some in np.array_split(mixed, 7))
     added = pieces.group_by("key").aggregate([("cosines", "sum"), ("listed", "sum")]).sort_by("key")
     assert [*zip(*added.to_pydict().values(), strict=True)] == [*zip(*together.to_pydict().values(), strict=True)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.evaluation.known_duplicates import Seen, measure_known
-from dupq.evaluation.measures import TABLES, Known, retrieval_table
+from dupq.evaluation.measures import TABLES, LinkMetrics, retrieval_table
 from dupq.settings import config
 
 KEYS = np.arange(40)
@@ -59,7 +59,11 @@ def test_each_table_alone_gives_its_part_of_all_and_costs_only_its_own_work(
 
 def test_a_table_of_rankings_names_the_cut_of_its_map() -> None:
     measures = {"map": 0.25, "map_cut": 7, "accuracy_at_1": 0.5}
-    known: Known = {"test_queries": 2, "archive_questions": 3, "retrieval": {"encoder": measures, "bm25": measures}}
+    known: LinkMetrics = {
+        "test_queries": 2,
+        "archive_questions": 3,
+        "retrieval": {"encoder": measures, "bm25": measures},
+    }
     _, heading, *rows = retrieval_table(known).split("\n")
     assert heading.split() == ["Acc@1", "MAP@7"]
     assert [row.split() for row in rows] == [["encoder", "50.0", "25.0"], ["bm25", "50.0", "25.0"]]

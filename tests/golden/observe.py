@@ -24,13 +24,16 @@ from riddles.grammar import write_sample
 from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import SPLIT, Reader, SavedEncoder, encoder_at, fitness, load, read_weights, save
-from dupq.job.records import DEDUP_VERSIONS, INGEST_VERSIONS, TRAINING_VERSIONS
 from dupq.job.run import Run
+from dupq.job.stage import versions_of
+from dupq.pipelines import dedup as dedup_page
+from dupq.pipelines import train as train_page
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings import config
 from dupq.settings.sections import EncoderSettings
+from dupq.stages.ingest import VERSIONS
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, texts_table, token_ids
 
@@ -150,7 +153,8 @@ def of_run(run: Run) -> Answers:
 
 def numbers() -> dict[str, dict[str, int]]:
     """The versions of all stages."""
-    return {"ingest": INGEST_VERSIONS, "training": TRAINING_VERSIONS, "dedup": DEDUP_VERSIONS}
+    dedup_versions = versions_of(*(stage for stage in dedup_page.STAGES if stage.name != "rerank"))
+    return {"ingest": VERSIONS, "training": versions_of(*train_page.STAGES), "dedup": dedup_versions}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Each stage answers as it did, or its version in dupq/job/records.py says that it does not.
+"""Each stage answers as it did, or the version in its `@stage` says that it does not.
 
 Numbers may be off by what another processor rounds otherwise; all else is exact.
 """
@@ -46,7 +46,7 @@ def test_a_stage_answers_as_its_version_did(job: str, stage: str, answers: dict[
     found = list(differences(answers[job][stage], KEPT["answers"][job][stage]))
     assert not found, (
         f"{job}: the answer of '{stage}', or of a stage before it, changed: {found[:5]}. If that is wanted, raise its "
-        f"number in dupq/job/records.py, say so in CHANGELOG.md, and run {WRITE}"
+        f"version in its @stage, say so in CHANGELOG.md, and run {WRITE}"
     )
 
 

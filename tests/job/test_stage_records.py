@@ -13,7 +13,6 @@ from dupq.archive import content_of, question_shards
 from dupq.errors import DupqError, LeaseError
 from dupq.job import lease, progress, records
 from dupq.job.run import Run
-from dupq.job.tasks import Report
 from dupq.runs.reader import previous_run
 from dupq.settings.config import Settings
 
@@ -33,18 +32,18 @@ class Job:
             run.point_latest()
             return run
         for name in [*FILES][:stages]:
-            run.stage(name, lambda name=name: self._make(run, name), run.path("work/drop") if name == "third" else None)
+            run.finish(name, name, lambda name=name: self._make(run, name), "work/drop" if name == "third" else None)
         if stages == 3:
             run.describe()
             run.mark()
             run.point_latest()
         return run
 
-    def _make(self, run: Run, name: str) -> Report:
+    def _make(self, run: Run, name: str) -> None:
         self.done.append(name)
         for path in FILES[name]:
             storage.write_json(run.path(path), path)
-        return Report(rows_in=1, rows_out=2)
+        run.report.rows_in, run.report.rows_out = 1, 2
 
     def again(self, stages: int = 3) -> list[str]:
         self.done.clear()
@@ -184,7 +183,7 @@ def test_a_latest_run_that_is_damaged_gives_way_to_one_that_is_whole(job: Job, h
 def another(job: Job, number: int = 1) -> Run:
     """A later run beside the job's."""
     run = Run.open(job.output, {}, {"other": number}, Settings(), {})
-    run.stage("first", Report)
+    run.finish("first", "first", lambda: None, None)
     progress.end(run.uri, "finished")
     run.describe()
     run.mark()
@@ -237,12 +236,12 @@ def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, mon
     monkeypatch.setattr(storage, "checksum", lambda uri: (read.append(uri), checksum(uri))[1])
     for _ in range(2):
         assert previous_run(job.output) == run.uri
-        assert records.is_intact(run.uri, "second", (run.path("embeddings"),))
+        assert records.is_intact(run.uri, run.records[1], ("embeddings",))
     assert sorted(read) == [run.path(path) for path in ("clusters/d", "embeddings/e", "metrics.json")]
     content = Path(run.path("embeddings/e")).read_bytes()
     for other in (content.swapcase(), content):
         storage.write_bytes(run.path("embeddings/e"), other)
-        assert records.is_intact(run.uri, "second", (run.path("embeddings"),)) == (other == content)
+        assert records.is_intact(run.uri, run.records[1], ("embeddings",)) == (other == content)
         assert read.pop() == run.path("embeddings/e")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dupq import storage
 from dupq.job.step import mark_of, unless_finished
-from dupq.system import Written, recording, side_by_side
+from dupq.system import Written, recording, thread_map
 
 
 class Task:
@@ -94,6 +94,6 @@ def test_what_was_written_is_recorded_whether_now_or_before(task: Task) -> None:
 
 def test_what_threads_of_a_task_write_and_delete_is_recorded_as_its_own(tmp_path: Path) -> None:
     with recording() as written:
-        side_by_side(lambda number: storage.write_bytes(f"{tmp_path}/{number}", b""), range(50))
-        side_by_side(lambda number: storage.delete(f"{tmp_path}/{number}"), range(0, 50, 2))
+        thread_map(lambda number: storage.write_bytes(f"{tmp_path}/{number}", b""), range(50))
+        thread_map(lambda number: storage.delete(f"{tmp_path}/{number}"), range(0, 50, 2))
     assert written.keys() == {f"{tmp_path}/{number}" for number in range(1, 50, 2)}

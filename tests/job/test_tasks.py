@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dupq.archive import Shard
 from dupq.errors import ClusterError
 from dupq.job import cluster, progress, tasks
 from dupq.job.actors import Pool, run_in_actors
-from dupq.job.tasks import run_tasks
+from dupq.job.tasks import Report, run_tasks
 from dupq.stages.training import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -23,6 +24,10 @@ def shards(count: int) -> list[Shard]:
     """As of a job that can leave some out."""
     names = [f"site=a/{number}.parquet" for number in range(count)]
     return [Shard(number, f"/archive/{name}", "a", skip_as=name) for number, name in enumerate(names)]
+
+
+def run_each(work: Callable[..., dict[str, int]], some: list[Shard], folder: Path) -> Report:
+    return run_tasks("texts", work, [(shard, str(folder)) for shard in some], shards=some)
 
 
 def note(file: str) -> int:
@@ -58,7 +63,7 @@ def wrong(shard: Shard, folder: str) -> dict[str, int]:
 
 
 def test_a_task_whose_worker_was_killed_is_done_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    report = run_tasks("texts", killed_at_first, [(shard, str(tmp_path)) for shard in shards(3)])
+    report = run_each(killed_at_first, shards(3), tmp_path)
     assert (report.tasks, report.rows_in) == (3, 30)
     assert "texts: /archive/site=a/1.parquet: its worker died" in capfd.readouterr().out
 
@@ -69,7 +74,7 @@ def test_a_shard_that_kills_its_workers_is_named_after_all_others_are_done(
     monkeypatch.setattr(tasks, "RETRIES", 1)
     given_up = r"texts: /archive/site=a/0\.parquet: given up after 2 .*"
     with pytest.raises(ClusterError, match=rf"{given_up} --skip-shard site=a/0\.parquet leaves it out$"):
-        run_tasks("texts", poisoned, [(shard, str(tmp_path)) for shard in shards(6)])
+        run_each(poisoned, shards(6), tmp_path)
     assert [note(str(tmp_path / str(number))) - 1 for number in range(6)] == [2, 1, 1, 1, 1, 1]
 
 
@@ -79,18 +84,18 @@ def test_only_where_it_is_known_the_option_to_skip_a_shard_is_advised(
     monkeypatch.setattr(tasks, "RETRIES", 0)
     [elsewhere] = [shard._replace(skip_as=None) for shard in shards(1)]
     with pytest.raises(ClusterError, match=r"0\.parquet: given up .*; run the same command again to go on$"):
-        run_tasks("texts", poisoned, [(elsewhere, str(tmp_path))])
+        run_each(poisoned, [elsewhere], tmp_path)
 
 
 def test_after_too_little_memory_a_task_has_a_node_of_its_own(tmp_path: Path) -> None:
-    report = run_tasks("texts", large, [(shard, str(tmp_path)) for shard in shards(4)])
+    report = run_each(large, shards(4), tmp_path)
     assert report.rows_in == 40
     assert report.counts == {"on 1 CPUs": 3, f"on {cluster.widest():g} CPUs": 1}
 
 
 def test_an_error_of_the_code_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a bug"):
-        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+        run_each(wrong, shards(1), tmp_path)
     assert note(str(tmp_path / "0")) == 2
 
 
@@ -124,7 +129,7 @@ DIFFERS = r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here
 
 def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
-        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+        run_each(wrong, shards(1), tmp_path)
 
 
 def test_so_is_one_that_streams_or_trains_or_is_an_actor(other_nodes: None) -> None:

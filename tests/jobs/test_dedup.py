@@ -288,11 +288,10 @@ def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
     again = dedup(job(trained_sample, tmp_path))
     assert again.uri == str(tmp_path / run.run_id)  # what is kept is no part of its identity
     assert {path.name for path in (tmp_path / run.run_id / "work").iterdir()} == {
-        *("calibration", "contents", "encoded_as.json", "neighbours", "signatures", "terms", "texts"),
-        "texts_made_as.json",
+        *("calibration", "contents", "neighbours", "signatures", "terms", "texts"),
     }
     kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
-    assert kept == {"asked.json", "nearest"}
+    assert kept == {"nearest"}
     assert contents(again) == contents(run)
 
 

@@ -12,7 +12,7 @@ from benchmarks.generator.household import Question, write_site
 from dupq import storage
 from dupq.archive import Shard
 from dupq.encoders.saved import encoder_at, read_description, read_settings
-from dupq.pipelines.languages import language_of_shards
+from dupq.pipelines.opening import language_of_shards
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.runs.reader import Run

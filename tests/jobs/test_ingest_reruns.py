@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.dataset as ds
@@ -22,13 +23,14 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.archive import BEGUN, question_shards
+from dupq.archive import question_shards
 from dupq.dump import parsing
+from dupq.dump.files import DumpSite
 from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
 from dupq.job import tasks
-from dupq.pipelines import ingest as stage
+from dupq.job.run import Run
+from dupq.pipelines import ingest as job
 from dupq.pipelines.ingest import IngestJob, ingest
-from dupq.stages import ingest as steps
 
 HERE = ("--ray", "none")  # what Ray does when a job is killed is in test_ingest.py
 
@@ -139,14 +141,14 @@ def test_an_error_that_is_none_of_ours_fails_its_site_only(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_site(tmp_path, "b.example.com", seed=3)
-    run = stage._SiteIngest.run
+    ingest_site = job._ingest_site
 
-    def wrong(self: stage._SiteIngest) -> float:
-        if self._site.site == "a.example.com":
+    def wrong(site: DumpSite, *arguments: Any) -> float:
+        if site.site == "a.example.com":
             raise ValueError("a bug")
-        return run(self)
+        return ingest_site(site, *arguments)
 
-    monkeypatch.setattr(stage._SiteIngest, "run", wrong)
+    monkeypatch.setattr(job, "_ingest_site", wrong)
     with pytest.raises(DupqError, match=r"1 of 2 sites failed:\n  a\.example\.com: ValueError: a bug") as error:
         small()
     assert error.value.exit_code == FAULT
@@ -253,20 +255,24 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
 
 
 _INTERRUPTED = """
-import os, signal
+import os, signal, time
 from dupq.cli import command
 from dupq.pipelines import ingest
 
-write = ingest._SiteIngest._write
+make_shards, read_site = ingest.make_shards, ingest.read_site
 
-def interrupt(site, *arguments):
-    write(site, *arguments)  # the shards are written, and not yet in their place
-    is_over = False
-    while not is_over:  # Python drops what a signal raises in a destructor: as a person would, press it again
+def read(run, site, job, is_aborted):
+    run.is_aborted = is_aborted
+    return read_site(run, site, job, is_aborted)
+
+def interrupt(run, *arguments):
+    shards = make_shards(run, *arguments)  # they are written, and not yet in their place
+    while not run.is_aborted():  # Python drops what a signal raises in a destructor: as a person would, press it again
         os.kill(os.getpid(), signal.SIGINT)
-        is_over = site._shared.stop.wait(60)
+        time.sleep(1)
+    return shards
 
-ingest._SiteIngest._write = interrupt
+ingest.make_shards, ingest.read_site = interrupt, read
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
 command()
 """
@@ -319,16 +325,17 @@ def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Pa
 
 
 def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
-    folder = str(tmp_path / "site")
-    assert not Path(folder, BEGUN).exists()
-    part = Path(steps.begin(folder, {"files": ["a"]})) / "part.arrow"
-    part.parent.mkdir()
+    run = Run(str(tmp_path / "site"), "tables")
+    assert not Path(run.uri).exists()
+    run.discard_stale({"files": ["a"]})
+    assert Path(run.uri).exists()
+    part = Path(run.folder) / "part.arrow"
     part.touch()
-    assert steps.begin(folder, {"files": ["a"]}) == str(part.parent)
+    run.discard_stale({"files": ["a"]})
     assert part.exists()
-    assert steps.begin(folder, {"files": ["b"]}) != str(part.parent)
+    run.discard_stale({"files": ["b"]})
     assert not part.exists()
-    assert Path(folder, BEGUN).exists()
+    assert Path(run.uri).exists()
 
 
 def test_a_job_whose_site_another_one_took_over_replaces_no_table(
@@ -339,11 +346,10 @@ def test_a_job_whose_site_another_one_took_over_replaces_no_table(
     write_site(tmp_path, "a.example.com", seed=2)
     (leases,) = (tmp_path / "out" / "ingest" / "_at_work").rglob("leases")
 
-    def taken_over(folder: str, parts_from: object) -> str:
+    def taken_over(run: Run, made_by: object) -> None:
         storage.write_json(f"{leases}/999999.json", {})
-        return f"{folder}/work"
 
-    monkeypatch.setattr(steps, "begin", taken_over)
+    monkeypatch.setattr(Run, "discard_stale", taken_over)
     with pytest.raises(LeaseError, match="took this one for dead"):
         small()
     assert tables(tmp_path / "out") == old

@@ -16,16 +16,12 @@ def test_a_cluster_without_a_cpu_yet_is_given_several_sites_at_once(
 ) -> None:
     together = threading.Barrier(3, timeout=10)
 
-    class Site:
-        def __init__(self, *_: object) -> None:
-            """Nothing to read."""
-
-        def run(self) -> float:
-            together.wait()  # raises if the others do not begin before this one ends
-            return 1.0
+    def ingest_site(*_: object) -> float:
+        together.wait()  # raises if the others do not begin before this one ends
+        return 1.0
 
     monkeypatch.setattr(cluster, "may_grow", lambda: True)
     monkeypatch.setattr(cluster, "cpus", lambda: 1)
-    monkeypatch.setattr(ingest, "_SiteIngest", Site)
+    monkeypatch.setattr(ingest, "_ingest_site", ingest_site)
     sites = [DumpSite(name, (), ()) for name in "abc"]
     assert ingest.ingest_sites(sites, Ingest(str(tmp_path), Settings().ingest, False)) == 1.0

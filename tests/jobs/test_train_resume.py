@@ -150,16 +150,17 @@ def _soon_ended() -> Iterator[None]:
         yield
 
 
-def _in_processes(job: fit._Job, workers: int) -> None:
+def _in_processes(job: fit._Job, workers: int) -> float:
     """In place of Ray Train, which starts nine processes for two workers."""
     with tempfile.TemporaryDirectory() as meeting:
         multiprocessing.spawn(_one_of, args=(job, workers, meeting), nprocs=workers)
+    return 0.0
 
 
 def _one_of(rank: int, job: fit._Job, workers: int, meeting: str) -> None:
     distributed.init_process_group("gloo", f"file://{meeting}/address", rank=rank, world_size=workers)
     with without_ray():
-        fit._train(job, (rank, workers), "cpu")
+        fit.train_with_others(job, (rank, workers), "cpu")
     (Path(meeting) / f"trained-{rank}").touch()
     while len(list(Path(meeting).glob("trained-*"))) < workers:  # which is still connected to this one
         time.sleep(0.01)
@@ -241,8 +242,7 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
         assert values == pytest.approx(others[name], abs=1e-4), name
     for folder in (one, two):  # so what is lost is made again
         (record,) = (folder / "work").glob("*/stages/fit.json")
-        outputs = storage.read_json(str(record))["outputs"]
-        assert outputs.keys() >= {"best.safetensors", "learning_curve.json", "training.json"}, folder
+        assert "work/fit/fit.safetensors" in storage.read_json(str(record))["outputs"], folder
     saved = Path(encoder_at(str(one)), "encoder.json")
     before = saved.stat().st_mtime_ns
     train_together(archive, one, workers=1)

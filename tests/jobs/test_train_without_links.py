@@ -22,7 +22,7 @@ from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.settings import config
 from dupq.stages.training import prepare
-from dupq.stages.training import save as save_stage
+from dupq.training import held_out
 from dupq.training.checkpoints import Checkpoints
 
 QUESTIONS = 600
@@ -54,7 +54,7 @@ class Kept(logging.Handler):
 def _more_titles_set_apart() -> Iterator[None]:
     """Hold out more titles than usual: the usual share of so few questions is too small to measure."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(save_stage, "TITLES_SHARE", 0.1)
+        patch.setattr(held_out, "TITLES_SHARE", 0.1)
         yield
 
 

@@ -19,23 +19,19 @@ from dupq.system import Written
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 KEPT_WORK = {
-    "work/neighbours/asked.json",
     "work/neighbours/nearest/part-00000.parquet",
     "work/texts/part-00000.parquet",
-    "work/texts_made_as.json",
     "work/contents/part-00000.parquet",
-    "work/encoded_as.json",
     "work/signatures/part-00000.parquet",
     "work/calibration/calibration.json",
     "work/terms/rarities/part-00000.parquet",
-    "work/rerank/made_as.json",
     "work/rerank/model.json",
     "work/rerank/contents/part-00000.parquet",
     "work/rerank/vectors/part-00000.parquet",
 }
 OTHER_WORK = {
     "work/neighbours/directed/part-00000.arrow",
-    "work/neighbours/planned.json",
+    "work/neighbours/tiles_made_by.json",
     "work/calibration/search-1/lists.parquet",
     "work/clusters/members/part-00000.parquet",
     "work/pairs/scored/part-00000.parquet",

@@ -9,13 +9,15 @@ from run_tables import terms_table
 from dupq.clusters.calibration import OF_TITLES, fit, read_prior
 from dupq.clusters.decision import listed_rows, undirected
 from dupq.clusters.evidence import UNLISTED
+from dupq.encoders.saved import Fitness
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
 from dupq.links import sets_in
 from dupq.neighbours.candidates import empty_nearest, nearest_table
 from dupq.neighbours.embeddings import Measure
-from dupq.settings.sections import CalibrationSettings, NeighbourSettings
+from dupq.settings.sections import CalibrationSettings
 from dupq.stages.calibration import (
+    Basis,
     SampledPairs,
     _are_titles,
     _weight,
@@ -28,7 +30,6 @@ from dupq.stages.calibration import (
     terms_of_lists,
     usual_scores,
 )
-from dupq.stages.search.blocks import SearchRequest
 from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, RARITIES, REPRESENTATIVES, SAMPLE
 from dupq.text.keys import Sites
 from dupq.text.marks import ASKING, SELF
@@ -269,11 +270,10 @@ def test_pairs_that_titles_decide_are_kept_with_no_weight_and_move_nothing(have_
     ]
     terms, rarities = terms_table(pa.array([*range(1, 45)]), words_of(questions)), np.full(4, 2.0, np.float32)
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    given = SAMPLED, pa.Table.from_pylist(sets, KNOWN_SETS), POPULATION
-    words = {"questions": 44, "unknown_words": 0.0, "bodies_found": None}
-    request = SearchRequest([SITE], NeighbourSettings(k=K), COSINE, 1)
-    tables = lists_table(LISTS), lists_table(BACK), terms, pa.table([pa.array(rarities)], schema=RARITIES)
-    found = calibration(*tables, *given, words, verdicts_on({(20, 21): "same"}), request, "")
+    given = pa.table([pa.array(rarities)], schema=RARITIES), SAMPLED, pa.Table.from_pylist(sets, KNOWN_SETS)
+    words = Fitness(questions=44, unknown_words=0.0, bodies_found=None)
+    basis = Basis(POPULATION, Sites([SITE]), verdicts_on({(20, 21): "same"}), words, COSINE, K, "")
+    found = calibration(lists_table(LISTS), lists_table(BACK), terms, *given, basis)
     rows = found.second.to_pylist()
     assert found.table["titles_only"] is not have_bodies
     decided = [row["question_id_left"] == 1 and row["question_id_right"] == 2 for row in rows]

@@ -5,110 +5,122 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import ray
+from inline import without_ray
 from random_bag import WORDS, saved_encoder
 
 from dupq import storage, system
+from dupq.encoders.bags import Encoded
 from dupq.errors import DupqError
-from dupq.job import cluster
-from dupq.job.actors import Pool, run_in_actors
-from dupq.job.gpus import NO_GPUS
-from dupq.job.records import Encoding
+from dupq.job import actors, cluster
+from dupq.job.actors import Crew, Pool, call_in_parts
+from dupq.job.run import Run
+from dupq.job.step import unfinished
+from dupq.job.table import Held, Table
 from dupq.job.tasks import Report
 from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import Embedder, EncodeContext, encode_shards, gpus_to_make, pool_for
+from dupq.stages.embeddings import Embedder, encode_texts, pool_for
 from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
-from dupq.text.keys import Sites
+from dupq.text.token_arrays import TokenIds
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
-NAMES = [f"{number}.parquet" for number in range(len(SHARDS))]
-WITH_GPUS = """
+WITH_A_GPU = """
 import pickle, sys
 import ray
-from dupq.settings.sections import EncodeSettings
-from dupq.stages.embeddings import Embedder, pool_for
-from dupq.job.actors import run_in_actors
-gpus = int(sys.argv[2])
-ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
-context, shards = pickle.load(open(sys.argv[1], "rb"))
-from dupq import system
-from dupq.system import recording
-def hold():
-    system.GPU = system.CPU
-    return Embedder(context).encode_shard
-with recording() as written:
-    pool = pool_for(EncodeSettings(actors=gpus), len(shards), gpus)
-    report = run_in_actors("encode", hold, shards, pool)
-pickle.dump((report, written), open(sys.argv[1], "wb"))
+ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
+uri, inputs, crew = pickle.load(open(sys.argv[1], "rb"))
+from test_encode_pipeline import encode
+pickle.dump(encode(uri, inputs, crew), open(sys.argv[1], "wb"))
 """
 
 
+class OnCPU(Embedder):
+    """An encoder for a GPU that is a CPU."""
+
+    def encode(self, texts: TokenIds) -> Encoded:
+        system.GPU = system.CPU
+        return super().encode(texts)
+
+
 class Archive:
-    """Texts, of which some are represented by others, and where embeddings go."""
+    """Texts, of which some are represented by others."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        encoder, random, first = saved_encoder(folder / "encoder"), np.random.default_rng(3), 0
+        self.folder, self.encoder = folder, saved_encoder(folder / "encoder")
+        self.texts, first = Table(f"{folder}/texts", TEXTS, len(SHARDS)), 0
+        random = np.random.default_rng(3)
         for number, size in enumerate(SHARDS):
             texts = [" ".join(random.choice(WORDS, random.integers(0, 60))) for _ in range(size)]
             columns = [pa.array(np.arange(first, first + size)), pa.array([text[:8] for text in texts], pa.string())]
             table = pa.table([*columns, pa.array(texts, pa.string())], schema=TEXTS)
-            storage.write_table(f"{folder}/texts/{number}.parquet", table, TEXTS)
+            storage.write_table(self.texts.file(number), table, TEXTS)
             first += size
         represented = {"key": np.array([3, 35, 36]), "representative": np.array([3, 30, 31])}
         table = pa.table([pa.array(represented[field.name]) for field in REPRESENTATIVES], schema=REPRESENTATIVES)
-        storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
-        self.encoder = encoder
+        self.representatives = Table(f"{folder}/representatives", REPRESENTATIVES, 1)
+        storage.write_table(self.representatives.file(0), table, REPRESENTATIVES)
 
-    def to(self, output: str, gpu: bool = False) -> EncodeContext:
-        files = (f"{self.folder}/{name}" for name in ("representatives.parquet", "as.json", output))
-        return EncodeContext(Encoding(f"{self.folder}/texts", "", self.encoder, *files), ["a"], 64, gpu)
+    def inputs(self, gpu: bool = False, kind: type[Embedder] = Embedder) -> tuple[Any, ...]:
+        return (
+            self.texts,
+            Held(self.representatives),
+            None,
+            kind(self.encoder, 64, gpu),
+            ["a"],
+            None,
+        )
+
+    def encode(self, name: str, crew: Crew, gpu: bool = False) -> tuple[Table, Report]:
+        return encode(f"{self.folder}/{name}", self.inputs(gpu), crew)
 
 
-def outputs(context: EncodeContext) -> list[str]:
-    return [f"{context.files.output}/{name}" for name in NAMES]
+def encode(uri: str, inputs: tuple[Any, ...], crew: Crew) -> tuple[Table, Report]:
+    """The table of embeddings, and the report."""
+    run = Run(uri, "encode")
+    return run.map("embeddings", encode_texts, publish=True, crew=crew)(*inputs), run.report
 
 
-def by_actors(context: EncodeContext, pool: Pool) -> Report:
-    return run_in_actors("encode", lambda: Embedder(context).encode_shard, NAMES, pool)
+def crew(size: int = len(SHARDS), at_once: int = 1, gpus: int = 0, pool: Pool | None = None) -> Crew:
+    """Tasks for so many partitions each."""
+    every = range(len(SHARDS))
+    return Crew([every[first : first + size] for first in every[::size]], at_once, gpus, pool)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     made = Archive(tmp_path_factory.mktemp("archive"))
-    for name in NAMES:
-        encode_shards(made.to("alone"), [name])
+    with without_ray():
+        made.encode("alone", crew(1))
     return made
 
 
-def check(archive: Archive, context: EncodeContext, report: Report, written: Iterable[str]) -> None:
+def check(archive: Archive, made: tuple[Table, Report]) -> None:
     """All is written, as by one process, and told."""
-    assert report.rows_out == sum(SHARDS) - 2
+    table, report = made
+    assert table.rows == report.rows_in == sum(SHARDS) - 2
     assert report.peak_memory_mb > 0
-    assert set(written) == set(outputs(context))
-    check_bytes(archive, context)
+    check_bytes(archive, table)
 
 
-def check_bytes(archive: Archive, context: EncodeContext) -> None:
-    for output, alone in zip(outputs(context), outputs(archive.to("alone")), strict=True):
-        assert storage.read_bytes(output) == storage.read_bytes(alone)
+def check_bytes(archive: Archive, table: Table) -> None:
+    alone = Table(f"{archive.folder}/alone/embeddings", None, len(SHARDS))
+    assert [*map(storage.read_bytes, table.files)] == [*map(storage.read_bytes, alone.files)]
 
 
 def test_threads_write_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
-    context = archive.to("by threads")
-    encode_shards(context, [NAMES[1]])
-    with recording() as written:
-        counts = encode_shards(context, NAMES)
-    check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+    with without_ray():
+        first = encode(f"{archive.folder}/by threads", archive.inputs(), Crew([[1]]))[0]
+        check(archive, archive.encode("by threads", crew(4, at_once=4)))
+    assert storage.exists(first.file(1))
 
 
 @pytest.mark.ray
@@ -125,66 +137,58 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
     for name in ("read_table", "write_table"):
         monkeypatch.setattr(storage, name, not_here)
     monkeypatch.setattr(embeddings, "token_ids", not_here)
-    context = archive.to("by tasks", gpu=True)
+    made = Run(f"{archive.folder}/by tasks", "encode").table("embeddings", None, len(SHARDS), publish=True)
+    inputs = encode_texts.bound(*archive.inputs(gpu=True))
     with recording() as written:
-        counts = encode_shards(context, NAMES)
-    check(archive, context, Report(rows_out=counts["rows_out"], peak_memory_mb=1.0), written)
+        counts = [call_in_parts(number, encode_texts, inputs, None, made) for number in range(len(SHARDS))]
+    assert sum(each["rows_out"] for each in counts) == sum(SHARDS) - 2
+    assert set(written) == set(made.files)
+    check_bytes(archive, made)
 
 
 @pytest.mark.ray
 def test_files_of_several_workers_are_those_of_one_process(archive: Archive, ray_started: None) -> None:
-    context = archive.to("by three")
-    with recording() as written:
-        report = by_actors(context, Pool(3, 0.2, 0))
-    check(archive, context, report, written)
+    check(archive, archive.encode("by three", crew(pool=Pool(3, 0.2, 0))))
 
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and its device is the CPU. The tasks that feed it find a free CPU."""
-    context = archive.to("with a gpu", gpu=True)
-    (tmp_path / "call").write_bytes(pickle.dumps((context, NAMES)))
-    run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
-    subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    check(archive, context, *pickle.loads((tmp_path / "call").read_bytes()))
+    by_gpu = crew(at_once=4, gpus=1, pool=Pool(1, 0, 1))
+    (tmp_path / "call").write_bytes(pickle.dumps((f"{archive.folder}/with a gpu", archive.inputs(True, OnCPU), by_gpu)))
+    run = [sys.executable, "-c", WITH_A_GPU, str(tmp_path / "call")]
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": path})
+    check(archive, pickle.loads((tmp_path / "call").read_bytes()))
 
 
 @pytest.mark.ray
-def test_what_is_whole_is_left_out_and_the_rest_made_again(
-    archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context = archive.to("again")
-    gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
-    for name in NAMES[:3]:  # what a job that was killed has left
-        encode_shards(context, [name])
-    first, *kept, lost = outputs(context)[:3]
+def test_what_is_whole_is_left_out_and_the_rest_made_again(archive: Archive, ray_started: None) -> None:
+    made = encode(f"{archive.folder}/again", archive.inputs(), Crew([[0, 1, 2]]))[0]  # what a job that was killed left
+    first, *kept, lost = made.files[:3]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
-    report = embeddings.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
+    assert unfinished(made) == [3, 4, 5]
+    again = archive.encode("again", crew(pool=Pool(2, 0.2, 0)))
     assert list(map(storage.version, kept)) == whole
-    assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
-    check_bytes(archive, context)
+    assert again[1].tasks == len(SHARDS)
+    check(archive, again)
 
 
-def test_no_actors_start_for_what_is_finished(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = archive.to("finished")
-    gpus_to_make(context.files.made_as, context.files.output, NO_GPUS, {})
-    encode_shards(context, NAMES)
-    monkeypatch.setattr(cluster, "widest", lambda: 1.0)
-    monkeypatch.setattr(cluster, "is_in_process", lambda: False)
-    monkeypatch.setattr(embeddings, "run_in_actors", lambda *_: pytest.fail("actors were started"))
-    monkeypatch.setattr(embeddings, "run_tasks", lambda *_, **__: Report(rows_out=7))
-    assert embeddings.encode_texts(context.files, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS).rows_out == 7
+@pytest.mark.ray
+def test_what_actors_leave_tasks_do(archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors, "run_in_actors", lambda *_: None)  # they died
+    check(archive, archive.encode("left", crew(2, pool=Pool(2, 0.2, 0))))
 
 
 @pytest.mark.ray
 def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: None) -> None:
     archive = Archive(tmp_path)
-    storage.write_bytes(f"{tmp_path}/texts/5.parquet", b"damaged")
+    storage.write_bytes(archive.texts.file(5), b"damaged")
     with pytest.raises(DupqError) as alone:
-        encode_shards(archive.to("alone"), [NAMES[5]])
+        archive.encode("alone", Crew([[5]]))
     with pytest.raises(DupqError) as caught:
-        by_actors(archive.to("embeddings"), Pool(1, 0.2, 0))
+        archive.encode("by actors", crew(pool=Pool(1, 0.2, 0)))
     assert str(caught.value) == str(alone.value)
     wanted = ray.cluster_resources()["CPU"]
     for _ in range(600):  # actors end when nothing holds them, soon after

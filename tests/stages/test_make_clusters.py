@@ -15,11 +15,11 @@ from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.evaluation.sampling import read_verdicts
 from dupq.job.run import Run
-from dupq.job.table import Each, Shards, Table, Whole
-from dupq.stages.clusters import CRITERIA, Decided, make_clusters
-from dupq.stages.clusters import make_clusters as stage
+from dupq.job.table import Shards, Streamed, Table
+from dupq.stages import clusters as stage
+from dupq.stages.clusters import Decided, make_clusters
 from dupq.stages.measures.of_run import changed_since
-from dupq.stages.partition import Known, constrained_pairs
+from dupq.stages.partition import RunKnowledge, constrained_pairs
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
@@ -77,16 +77,9 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
     decided, copies = written(run, night, sites, parts)
     storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(sites.names, 0)})
     texts = Table(f"{run}/texts", TEXTS, len(shards))
-    known = Known(
-        sites,
-        None,
-        True,
-        read_verdicts(None, sites),
-        Whole(representatives(run, copies)),
-        {},
-        previous and str(previous),
-    )
-    make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, CRITERIA))
+    judged, near = read_verdicts(None, sites), representatives(run, copies)
+    known = RunKnowledge(sites, None, True, judged, near, {}, previous and str(previous))
+    make_clusters(steps, decided, known, texts, Shards(tuple(shards), names, QUESTIONS))
     changed = rows_below(f"{run}/changes", CHANGED_CLUSTERS) if previous else []
     return Tables(
         rows_below(f"{run}/clusters", CLUSTERS),
@@ -303,7 +296,7 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
 
 
 def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
-    texts, copied = Each(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
+    texts, copied = Streamed(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
     judged = read_verdicts(None, Sites([A]))
     joined = constrained_pairs(iter(texts), copied, links, [A], judged).table
     return [(row["left"], row["right"]) for row in joined.to_pylist()]

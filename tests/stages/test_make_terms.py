@@ -14,11 +14,11 @@ from dupq.archive import Shard
 from dupq.clusters import evidence
 from dupq.clusters.evidence import titles_only
 from dupq.job.run import Run
-from dupq.job.table import ReadWith, Shards
+from dupq.job.table import Shards
 from dupq.settings.sections import TextSettings
 from dupq.stages import terms as stage
 from dupq.stages.terms import make_terms
-from dupq.stages.texts import COLUMNS, EarlierTexts, make_texts
+from dupq.stages.texts import make_texts
 from dupq.tables import CONTENTS
 from dupq.text.keys import Sites
 from dupq.text.marks import CITED, SELF
@@ -56,10 +56,9 @@ def test_each_question_has_the_tags_and_marks_of_its_row(tmp_path: Path) -> None
     rows = [question_row(n, tags=["t"] * (n > 2), body_html=f'<a href="/q/{n + 1}">{n}</a>') for n in keys]
     write_rows(shard.uri, rows, tables.QUESTIONS)
     with without_ray():
-        questions = Shards((shard,), (site,), COLUMNS, 2)
-        nothing = ReadWith(lambda *_: EarlierTexts(), (), 1)
-        texts = make_texts(Run(str(tmp_path), "texts"), questions, nothing, TextSettings())
-        made = make_terms(Run(str(tmp_path), "terms"), texts, 1)
+        questions = Shards((shard,), (site,), tables.QUESTIONS, batch_rows=2)
+        texts = make_texts.function(Run(str(tmp_path), "texts"), questions, TextSettings())
+        made = make_terms.function(Run(str(tmp_path), "terms"), texts, 1)
     places, words = evidence.words_of(made.terms.read(0))
     found = places.find(np.array([keys[number] for number in (1, 2, 3, 4)]))
     tags, marks = (rows_of(terms) for terms in words[2:])

@@ -15,7 +15,7 @@ from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.job.run import Run
-from dupq.job.table import Table, Whole
+from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
 from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import bands_of, text_signatures
@@ -83,7 +83,7 @@ def rarities_of(texts: pa.Table) -> pa.Table:
 
 
 def stored(folder: str, table: pa.Table, schema: pa.Schema, partitions: int = 1) -> Table:
-    made = Table(folder, schema, partitions)
+    made = Table(folder, schema, partitions, rows=len(table))
     for part, rows in enumerate(np.array_split(np.arange(len(table)), partitions)):
         storage.write_table(made.file(part), table.take(pa.array(rows)), schema)
     return made
@@ -112,13 +112,13 @@ def find(
     groups: tuple[int, ...] = (),
 ) -> Found:
     said = stored(f"{folder}/contents", contents_of(texts, written), CONTENTS, shards)
-    made = TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said)
+    made = TextTables(stored(f"{folder}/texts", texts, TEXTS, shards), said, tuple(SITES.names))
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
-    signed = make_signatures(first, made, len(texts), SETTINGS, SITES, partitions, groups)
+    signed = make_signatures.function(first, made, SETTINGS, SITES, partitions, groups)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
-    verified, copies = find_near_duplicates(second, made, len(texts), signed, rarity, SETTINGS, "english", apart)
+    verified, copies = find_near_duplicates.function(second, made, signed, rarity, SETTINGS, "english", apart)
     assert verified.partitions == partitions
-    pairs = Whole(verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
+    pairs = Broadcast(verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
     represented = copies.read(0)
     assert represented["key"].to_pylist() == sorted(represented["key"].to_pylist())
     owners = dict(zip(*(column.to_pylist() for column in represented.columns), strict=True))

@@ -19,20 +19,21 @@ from scipy.special import expit, logit
 from dupq import storage
 from dupq.archive import partition_of
 from dupq.clusters.calibration import FEATURES, REREAD, Model, features_of
-from dupq.clusters.decision import Scale
+from dupq.clusters.decision import PairScorer
 from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.reranking import Reread
 from dupq.job import run as runner
 from dupq.job.run import Run
-from dupq.job.table import Shuffled, Table, Whole, one_batch, write_batches
-from dupq.job.tasks import CAP, Report, run_tasks
+from dupq.job.step import CAP
+from dupq.job.table import Broadcast, Shuffled, Table, one_batch, write_batches
+from dupq.job.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
 from dupq.stages import partition as stage
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.partition import Candidates, Partitioning, partition_pairs
-from dupq.tables import AROUND, COMPARED, JOINED_PAIRS, KEY_PAIRS, keyed_vectors
+from dupq.tables import COMPARED, JOINED_PAIRS, KEY_PAIRS, TITLE_CONTEXT, keyed_vectors
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.questions import Terms
 
@@ -147,9 +148,9 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates,
         some = embeddings_table(archive.embeddings.take(rows), SITES)
         storage.write_table(embeddings.file(number), some, some.schema)
     scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
-    around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
+    title_context = table(f"{run}/around", TITLE_CONTEXT, *by_home(title_context_rows(archive), "key", setting.parts))
     read = None if archive.read is None else write_vectors(f"{run}/read", archive.read, setting)
-    return Candidates(scored, around, terms, embeddings, read), *constraints
+    return Candidates(scored, title_context, terms, embeddings, read), *constraints
 
 
 def write_vectors(folder: str, read: Embeddings, setting: Setting) -> Shuffled:
@@ -167,7 +168,7 @@ def write_vectors(folder: str, read: Embeddings, setting: Setting) -> Shuffled:
     return Shuffled(files, schema, setting.parts)
 
 
-def around_rows(archive: Archive) -> list[dict[str, int]]:
+def title_context_rows(archive: Archive) -> list[dict[str, int]]:
     """Return clusters of the questions in candidate pairs only."""
     lists, rows = archive.lists, []
     for key in sorted({key for pair in archive.scored for key in pair}):
@@ -179,7 +180,7 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
 def partitioned(
     run: Run, archive: Archive, given: tuple[Candidates, Table, Table], setting: Setting, threshold: float = THRESHOLD
 ) -> Table:
-    scale = Scale(model(), archive.reference, K, None if archive.read is None else BY_COSINE)
+    scale = PairScorer(model(), archive.reference, K, None if archive.read is None else BY_COSINE)
     cut = Partitioning(threshold, SITES, MEASURE, scale, setting.scored_size)
     return partition_pairs(run, *given, cut)
 
@@ -190,7 +191,7 @@ def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters
 
 
 def labels(made: Table) -> Clusters:
-    table = Whole(made).read()
+    table = Broadcast(made).read()
     found = dict(zip(table["key"].to_pylist(), table["cluster"].to_pylist(), strict=True))
     assert len(found) == len(table)
     return found
@@ -203,7 +204,7 @@ def unlisted_in(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
     ranks, lifts = np.full(len(pairs), UNLISTED, np.int32), np.zeros(len(pairs), np.float32)
     common = shared(archive.words, *rows, archive.rarities)
     compared = pa.table([*np.array(pairs).T, similarity, ranks, lifts, ranks, lifts, *common], schema=COMPARED)
-    features = features_of(compared, AROUND.empty_table(), archive.reference, K)
+    features = features_of(compared, TITLE_CONTEXT.empty_table(), archive.reference, K)
     leads = [slow_lead(*pair, archive.title_cosine, archive.lists) for pair in pairs]
     features[:, FEATURES.index("title_lead")] = np.array(leads, np.float32)
     p = model().probabilities(features)

@@ -1,6 +1,6 @@
 """The reranker's stage on a small archive, with a stand-in for the model."""
 
-import dataclasses
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import sentence_stand_in
 from oracles.slow_evidence import slow_cosine
 from run_tables import contents, cut_off, question_row, table, write_rows
 from sentence_stand_in import READ, SIZE, unit, write_model
-from test_score_pairs import SCALE, K, archive_of, write
+from test_score_pairs import REFERENCE, SCALE, K, archive_of, write
 from test_score_pairs import Archive as Evidence
 
 from dupq import storage
@@ -22,18 +22,18 @@ from dupq.clusters.calibration import FEATURES, features_of
 from dupq.clusters.decision import scored_table
 from dupq.clusters.reranking import ALIKE, RELATED, Reread, cosines_of
 from dupq.encoders.sentence_models import WEIGHTS, Reranker, reranker_at, reread_texts
-from dupq.job.records import RunFiles
 from dupq.job.run import Run
-from dupq.job.table import Shards, Table, Whole
+from dupq.job.table import Broadcast, Shards, Table
 from dupq.job.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, Measure, keyed_embeddings
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.calibration import Calibration
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.pairs import ScoredPairs, score_pairs
 from dupq.stages.partition import Candidates
-from dupq.stages.rerank import COLUMNS, Reading, rerank
+from dupq.stages.rerank import Reading, rerank
 from dupq.stages.search.blocks import SearchRequest
-from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, QUESTIONS
+from dupq.tables import CALIBRATION_PAIRS, CONTENTS, QUESTIONS, embeddings
 from dupq.text.keys import ID_BITS, Sites, key_hashes
 from dupq.text.questions import content_hashes
 
@@ -69,37 +69,35 @@ class Archive:
 
     def __init__(self, folder: Path, evidence: Evidence, texts: Texts, sites: list[str] = SITES, shards: int = 2):
         self.evidence, self.texts, self.uri = evidence, texts, str(folder)
-        self.sites, self.run = Sites(sites), RunFiles(self.uri)
+        self.sites = Sites(sites)
         run = Run(self.uri, "pairs")
         written = write(evidence, folder, PARTS)
-        self.pairs: ScoredPairs = score_pairs(run, *written, SCALE)
-        self.first = {(row["left"], row["right"]): row for row in Whole(self.pairs.scored).read().to_pylist()}
+        self.pairs: ScoredPairs = score_pairs.function(run, *written, SCALE)
+        self.first = {(row["left"], row["right"]): row for row in Broadcast(self.pairs.scored).read().to_pylist()}
         random = np.random.default_rng(2)
         vectors = random.normal(size=(len(evidence.questions), 8))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         self.embedded = Embeddings(np.array(sorted(evidence.questions), np.int64), vectors.astype(np.float16))
         self.shards: list[Shard] = []
-        embeddings = Table(self.run.embeddings, None, 0)
+        embedded = Table(f"{self.uri}/embeddings", embeddings(8, False), 0)
+        contents = Table(f"{self.uri}/work/contents", CONTENTS, 0)
         for number, site in enumerate(sites):
             own = sorted(key for key in evidence.questions if key >> ID_BITS == number)
             for some in np.array_split(np.array(own, np.int64), shards):
-                self._write_shard(site, some, embeddings)
-        embeddings = dataclasses.replace(embeddings, partitions=len(self.shards))
-        self.candidates = Candidates(self.pairs.scored, self.pairs.around, written.terms, embeddings)
-        storage.write_json(self.run.texts_made_as, {"settings": {}, "algorithm": 1, "sites": sites})
+                self._write_shard(site, some, embedded, contents)
+        embedded, self.contents = (replace(table, partitions=len(self.shards)) for table in (embedded, contents))
+        self.candidates = Candidates(self.pairs.scored, self.pairs.title_context, written.terms, embedded)
         self.labelled = sorted(self.first)[::9]
         self.sampled = table(f"{folder}/sampled", CALIBRATION_PAIRS, [self._sampled(*pair) for pair in self.first])
 
-    def _write_shard(self, site: str, keys: np.ndarray, embeddings: Table) -> None:
+    def _write_shard(self, site: str, keys: np.ndarray, embedded: Table, contents: Table) -> None:
         """With a question that has no embedding, since a near duplicate represents it."""
         number = len(self.shards)
         shard = Shard(number, f"{self.uri}/site={site}/part-{number:05d}.parquet", site)
         self.shards.append(shard)
         rows = np.searchsorted(self.embedded.keys, keys)
         some = embeddings_table(self.embedded.take(rows), self.sites)
-        storage.write_table(
-            embeddings.file(number), some, some.schema, {"rows_in": len(keys) + 1, "rows_out": len(keys)}
-        )
+        storage.write_table(embedded.file(number), some, some.schema, {"rows_in": len(keys) + 1, "rows_out": len(keys)})
         every = [*keys.tolist(), int(self.sites.pack(site, np.array([2_000_000 + number]), "")[0])]
         said = [self.texts.get(key, ("not embedded", "")) for key in every]
         ids = [key & ((1 << ID_BITS) - 1) for key in every]
@@ -112,7 +110,7 @@ class Archive:
         columns = [*(pa.array(column.astype(np.int64)) for column in (np.array(every), *hashes.T))]
         columns += [pa.array([""] * len(every)), pa.array([[]] * len(every), pa.list_(pa.int32()))]
         made = pa.table([*columns, pa.nulls(len(every), pa.int32())], schema=CONTENTS)
-        storage.write_table(Table(self.run.contents, None, 9).file(number), made, CONTENTS)
+        storage.write_table(contents.file(number), made, CONTENTS)
 
     def _sampled(self, left: int, right: int) -> dict[str, Any]:
         sites, ids = self.sites.unpack(np.array([left, right]))
@@ -126,31 +124,30 @@ class Archive:
 
     def ask(self, reranker: Reranker, since: "Archive | None" = None, **more: Any) -> Found:
         """Run the stage as a job does."""
-        run, steps, made = Run(self.uri), Run(self.uri, "rerank"), list[tuple[Candidates, Any]]()
-        questions = Shards(tuple(self.shards), tuple(self.sites.names), COLUMNS)
-        said = Table(self.run.contents, CONTENTS, len(self.shards)).only(*CONTENT_HASHES.names)
+        run = Run(self.uri)
+        run.previous = since.uri if since else None
         given = {"code": "removed", "sites": tuple(self.sites.names), "everything": False, "scope": "site"} | more
         settings = NeighbourSettings(k=K, scope=given.pop("scope"))
-        request = SearchRequest(self.sites.names, settings, Measure(), PARTS)
-        calibrated: Any = {"model": SCALE.model.to_dict(), "titles_only": False}
-        inputs = self.pairs, self.candidates, SCALE, self.sampled, calibrated, questions, said, request
-
-        def work() -> Report:
-            made.append(rerank(steps, *inputs, Reading(reranker, **given), "", since.run if since else None))
-            return steps.report
-
-        run.stage("rerank", work)
-        candidates, scale = made[0]
-        scored = candidates.scored
-        assert candidates.read is not None
-        rows = Whole(scored).read().to_pylist()
+        calibrated: Any = {"model": SCALE.model.to_dict(), "reference": REFERENCE, "titles_only": False}
+        made = rerank(
+            run,
+            self.pairs,
+            self.candidates,
+            Calibration(self.sampled, calibrated),
+            Shards(tuple(self.shards), tuple(self.sites.names), QUESTIONS),
+            self.contents,
+            SearchRequest(self.sites.names, settings, Measure(), PARTS),
+            Reading(reranker, **given),
+        )
+        scored = made.scored
+        rows = Broadcast(scored).read().to_pylist()
         found = {(row["left"], row["right"]): row for row in rows}
         assert len(found) == len(rows)
-        read = [keyed_embeddings(candidates.read.read(home)) for home in range(PARTS)]
+        read = [keyed_embeddings(made.read.read(home)) for home in range(PARTS)]
         keys, vectors = (np.concatenate([getattr(one, name) for one in read]) for name in ("keys", "vectors"))
         files = [Path(scored.file(part)).read_bytes() for part in range(scored.partitions)]
         order = np.argsort(keys)
-        return Found(steps.report, found, scale.reread, Embeddings(keys[order], vectors[order]), files)
+        return Found(run.report, found, Reread(**made.model), Embeddings(keys[order], vectors[order]), files)
 
     def text(self, key: int) -> str:
         title, body = self.texts[key]
@@ -263,15 +260,17 @@ def test_cosines_move_the_probabilities_of_pairs_of_which_both_were_read_and_of_
     reranker: Reranker, archive: Archive
 ) -> None:
     found = archive.ask(reranker)
-    compared, around = (Whole(table).read() for table in (archive.pairs.compared, archive.pairs.around))
+    compared, title_context = (
+        Broadcast(table).read() for table in (archive.pairs.compared, archive.pairs.title_context)
+    )
     scale = SCALE._replace(reread=found.reread)
-    twin = scored_table(compared, around, scale, found.read)
+    twin = scored_table(compared, title_context, scale, found.read)
     expected = {(row["left"], row["right"]): row for row in twin.to_pylist()}
     read = set(found.read.keys.tolist())
     log_odds = found.reread.log_odds(
         SCALE.model,
         compared,
-        features_of(compared, around, SCALE.reference, K),
+        features_of(compared, title_context, SCALE.reference, K),
         cosines_of(found.read, np.stack([compared[side].to_numpy() for side in ("left", "right")], axis=1)),
     )
     by_pair = dict(

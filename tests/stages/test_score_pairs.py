@@ -16,15 +16,14 @@ from oracles.slow_evidence import Question, marked, slow_cosine, slow_lead, slow
 from run_tables import Pair, contents, cut_off, home_of, write_terms
 
 from dupq.clusters.calibration import FEATURES, Model
-from dupq.clusters.decision import Scale, undirected
+from dupq.clusters.decision import PairScorer, undirected
 from dupq.clusters.evidence import UNLISTED
 from dupq.job.run import Run
-from dupq.job.table import Each, Shuffled, Table, Whole, one_batch, write_batches
+from dupq.job.table import Broadcast, Shuffled, Streamed, Table, one_batch, write_batches
 from dupq.job.tasks import Report
 from dupq.stages import pairs as stage
 from dupq.stages.pairs import score_pairs
 from dupq.stages.partition import thresholds_of
-from dupq.stages.search.everything import directed_in
 from dupq.stages.terms import TermTables
 from dupq.tables import CANDIDATES, NEIGHBOURS
 from dupq.text.keys import ID_BITS
@@ -159,30 +158,31 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Writte
         own = ([row for row, home in zip(some, homes, strict=True) if home == part] for part in range(parts))
         batches = (one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
         write_batches(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
-    return Written(directed_in(f"{run}/directed", parts), terms)
+    files = tuple(f"{run}/directed/{name}.arrow" for name in ("one", "other"))
+    return Written(Shuffled(files, NEIGHBOURS, parts), terms)
 
 
-SCALE = Scale(model(), np.array(REFERENCE), K)
+SCALE = PairScorer(model(), np.array(REFERENCE), K)
 
 
 def chosen(scored: Table, precision: float, threshold: float = -1.0) -> float:
-    return thresholds_of(iter(Each(scored)), precision, threshold)["chosen"]["threshold"]
+    return thresholds_of(iter(Streamed(scored)), precision, threshold)["chosen"]["threshold"]
 
 
 class Scored(NamedTuple):
     rows: dict[Pair, dict[str, Any]]
     scored: Table
-    around: Table
+    title_context: Table
     report: Report
 
 
 def score(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Scored:
     run = Run(str(folder), "pairs")
-    made = score_pairs(run, *write(archive, folder, parts, shards), SCALE)
-    rows = Whole(made.scored).read().to_pylist()
+    made = score_pairs.function(run, *write(archive, folder, parts, shards), SCALE)
+    rows = Broadcast(made.scored).read().to_pylist()
     found = {(row["left"], row["right"]): row for row in rows}
     assert len(found) == len(rows)
-    return Scored(found, made.scored, made.around, run.report)
+    return Scored(found, made.scored, made.title_context, run.report)
 
 
 def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
@@ -257,14 +257,14 @@ def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path, monkeypa
 def test_around_a_question_are_its_neighbours_of_all_parts(tmp_path: Path) -> None:
     archive, parts = archive_of(5), 3
     found, _, made, _ = score(archive, tmp_path, parts)
-    tables = [*Each(made)]
-    around = {row["key"]: row for row in pa.concat_tables(tables).to_pylist()}
+    tables = [*Streamed(made)]
+    title_context = {row["key"]: row for row in pa.concat_tables(tables).to_pylist()}
     assert {home_of(key, parts) == home for home, table in enumerate(tables) for key in table["key"].to_pylist()} == {
         True
     }
-    assert sorted(around) == sorted(key for key, near in archive.lists.items() if near)
+    assert sorted(title_context) == sorted(key for key, near in archive.lists.items() if near)
     spread = 0
-    for key, row in around.items():
+    for key, row in title_context.items():
         pairs = [(min(key, other), max(key, other)) for other in archive.lists[key]]
         assert row["listed"] == len(pairs)
         assert row["cosines"] == sum(round(found[pair]["title_overlap"] * 2**20) for pair in pairs)
@@ -287,9 +287,9 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_
     expected = contents(Run(f"{tmp_path}/whole", "pairs").folder)
     for outputs in itertools.count():
         run, given = Run(f"{tmp_path}/{outputs}", "pairs"), write(archive, tmp_path / str(outputs), 2)
-        if not cut_off(outputs, score_pairs, run, *given, SCALE):
+        if not cut_off(outputs, score_pairs.function, run, *given, SCALE):
             break
-        score_pairs(run, *given, SCALE)
+        score_pairs.function(run, *given, SCALE)
         assert contents(run.folder) == expected
     assert outputs > len(expected)  # marks are files too
 

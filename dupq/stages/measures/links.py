@@ -1,96 +1,101 @@
-"""The clusters of a run compared with the known duplicates that nothing was fitted on."""
+"""The clusters of a run compared with the known duplicates that nothing was fitted on, at any size of the archive.
+
+    tested    the links of the test part; the second table has the sets that all links form
+    searched  the tested links that near duplicates leave to the encoder
+    pairs     the encoder's pairs with a linked question
+    titles    of linked questions
+    links     the measures (`link_quality`)
+
+Links are far fewer than questions. Memory: the links, and in the first task 8 bytes per question, twice that while
+they are read; a shard or a file of pairs; in the last task 24 bytes per pair with a linked question, 16 per copy and
+about 50 per clustered question. Links are incomplete, so every precision here is a lower bound.
+"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NewType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.clusters.calibration import Calibrated, Model
+from dupq import kinds
 from dupq.clusters.components import are_together, components
-from dupq.clusters.decision import Thresholds
 from dupq.evaluation import measures
 from dupq.evaluation.measures import encoder_pairs
 from dupq.job.records import TITLE_WORDS, Measures
 from dupq.job.run import Run
-from dupq.job.step import Counted
-from dupq.job.table import Each, Shards, Table, Whole
+from dupq.job.step import StepResult, step
+from dupq.job.table import Broadcast, Shards, Streamed, Table
+from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.links import Split, represented_by, run_split, sets_in, sets_table
-from dupq.stages.clusters import Clustered
-from dupq.stages.partition import Known
-from dupq.stages.worklist import TITLED, TITLES, titles_of
-from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS
+from dupq.stages.clusters import ClusterTables
+from dupq.stages.partition import RunKnowledge
+from dupq.stages.worklist import TITLES, titles_of
+from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, LABELS, PAIRS, REPRESENTATIVES
 from dupq.text.keys import Sites, are_among, distinct, pair_indices, pairs_among, pairs_in, proper_pairs, sorted_keys
 
-_COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank")
+LinkedPair = NewType("LinkedPair", kinds.KeyPair)
+
+_OF_PAIRS = columns(PAIRS, *PAIRS.names[:5], "probability", "rank")
+_LINKED_PAIRS: Schema[LinkedPair] = pa.schema([*KEY_PAIRS, PAIRS.field("probability"), PAIRS.field("rank")])
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
-_LINKED_PAIRS = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
+_THRESHOLDS = np.arange(10, 100) / 100  # as in the report's slider, at which recall is measured too
 _NEAREST = (1, 5, 10)  # ranks in the list of either question
 # Measures of clusters: unknown if the links themselves join questions.
 _OF_CLUSTERS = ("in_one_cluster", "listed_apart", "lower_bound_precision", "by_site", "by_title_words")
 _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
 
 
-@dataclass(frozen=True)
-class Facts:
-    """A run's decisions and input files that are measured, besides its tables and the known duplicates."""
-
-    thresholds: Thresholds
-    calibration: Calibrated
-    representatives: int  # questions with embeddings
-    contradictions: tuple[int, int] | None  # verdicts that a later one on the pair replaced, and that others
-    # contradict; None without verdicts
-    verdicts: str | None  # a filled-in review.tsv of an earlier run
-    truth: str | None  # planted pairs
-    error: float  # spread of ln (right / expected) in the first pairs of a worklist
-
-
-def _measure_links(
-    run: Run, made: Clustered, known: Known, texts: Table, questions: Shards, facts: Facts
+def measure_links(
+    run: Run,
+    made: ClusterTables,
+    known: RunKnowledge,
+    texts: Table[kinds.QuestionText],
+    questions: Shards[kinds.Question],
+    thresholds: list[dict[str, float]],
+    linked_share: float,
 ) -> Measures | None:
     """Record recall, lower-bound precision and calibration on the links of the test part. Return None without any."""
     sets, sites = run.table("sets", KNOWN_SETS), known.sites.names
-    keys = Each(texts.only("key"))
-    tested = run.map("tested", links_to_measure, keys, known.pairs, known.seen, into=KEY_PAIRS, second=sets)
+    tested = run.map("tested", links_to_measure, second=sets)(Streamed(texts), known.pairs, known.seen)
     if not tested.rows:
         return None
-    links, all_sets, copies = Whole(tested), Whole(sets), known.representatives
-    searched = Whole(run.map("searched", searched_links, links, copies, into=KEY_PAIRS))
-    pairs = made.pairs.only(*_COLUMNS)
-    linked = Whole(run.map("pairs", pairs_of_linked, pairs, all_sets, searched, sites, into=_LINKED_PAIRS))
-    titles = Whole(run.map("titles", titles_of, replace(questions, columns=TITLED), links, into=TITLES))
-    tables = links, copies, all_sets, linked, titles, Whole(made.members.only("key", "cluster"))
-    thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
-    share = Model.from_dict(facts.calibration["model"]).linked_share
-    measured: Measures = run.record("links", link_quality, *tables, thresholds, share, sites)
+    links, all_sets, copies = Broadcast(tested), Broadcast(sets), Broadcast(known.representatives)
+    searched = Broadcast(run.map("searched", searched_links)(links, copies))
+    linked = Broadcast(run.map("pairs", pairs_of_linked)(made.pairs, all_sets, searched, sites))
+    titles, owners = Broadcast(run.map("titles", titles_of)(questions, links)), Broadcast(made.members)
+    measure = run.record("links", link_quality)
+    measured = measure(links, copies, all_sets, linked, titles, owners, thresholds, linked_share, sites)
     return measured if not known.joins_links else measured | dict.fromkeys(_OF_CLUSTERS)
 
 
-def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
+@step(streamed(KEYS), KEY_PAIRS, makes=KEY_PAIRS, second=KNOWN_SETS)
+def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> StepResult[pa.Table]:
     """Return the links of the test part (KEY_PAIRS); the second table has the sets that all links form."""
     pairs = pairs_in(links)
     pairs = pairs_among(sorted_keys(keys), pairs)  # dumps name questions that are deleted
     split = run_split(pairs, seen)
-    return Counted(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
+    return StepResult(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
 
 
+@step(KEY_PAIRS, REPRESENTATIVES, makes=KEY_PAIRS)
 def searched_links(tested: pa.Table, representatives: pa.Table) -> pa.Table:
     """Return the links that near duplicates leave to the encoder, as pairs of two representatives (KEY_PAIRS)."""
     return pa.table([*proper_pairs(represented_by(representatives)(pairs_in(tested))).T], schema=KEY_PAIRS)
 
 
+@step(_OF_PAIRS, KNOWN_SETS, KEY_PAIRS, makes=_LINKED_PAIRS)
 def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: list[str]) -> pa.Table:
     """Return the encoder's pairs with a linked question of the test part, by keys."""
     linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), pairs_in(searched).ravel()]))
     pairs = encoder_pairs(pairs)
     ends = Sites(sites).pack_pairs(pairs, "pairs")
     rows = np.flatnonzero(are_among(linked, ends).any(axis=1))
-    columns = pairs.select(["probability", "rank"]).take(pa.array(rows)).columns
-    return pa.table([*ends[rows].T, *columns], schema=_LINKED_PAIRS)
+    values = pairs.select(["probability", "rank"]).take(pa.array(rows))
+    return pa.table([*ends[rows].T, *values.columns], schema=_LINKED_PAIRS)
 
 
+@step(KEY_PAIRS, REPRESENTATIVES, KNOWN_SETS, _LINKED_PAIRS, columns(TITLES, "key", "title"), LABELS, makes=JSON)
 def link_quality(
     tested: pa.Table,
     representatives: pa.Table,
@@ -101,11 +106,11 @@ def link_quality(
     thresholds: list[dict[str, float]],
     linked_share: float,
     sites: list[str],
-) -> dict[str, object]:
+) -> Measures:
     """Return recall, lower-bound precision and calibration on the `tested` links, at least one.
 
-    `pairs` are of representatives, so a link is looked up by those of its questions; one between copies is a pair of
-    probability 1. `linked_share` is the share of all duplicates that is linked.
+    `pairs` are of representatives, so a link is looked up by its questions' representatives; one between copies is
+    a pair of probability 1. `linked_share` is the share of all duplicates that is linked.
     """
     links, split = pairs_in(tested), sets_in(sets)
     own = np.sort(represented_by(representatives)(links), axis=1)

@@ -1,6 +1,7 @@
-"""Steps that measure a run's tables, write metrics.json, and draw the sample of pairs for people to judge.
+"""The stage that measures a run's tables and writes metrics.json.
 
     counts   of the tables that people read
+    links    the clusters compared with known duplicates (links.py)
     planted  per kind of planted pairs, how many are in one cluster
     changed  how many clustered questions an earlier run has in another cluster
 
@@ -11,24 +12,32 @@ bytes per clustered question of either run.
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage
+from dupq import kinds, storage
+from dupq.clusters.calibration import Calibrated, Model
 from dupq.clusters.components import are_together
+from dupq.clusters.decision import Thresholds
 from dupq.evaluation import measures
 from dupq.evaluation.measures import encoder_pairs
 from dupq.evaluation.verdicts import VERDICTS, planted_keys
+from dupq.job.records import Measures
 from dupq.job.run import Run
-from dupq.job.table import Each, Shards, Table, Whole
+from dupq.job.stage import stage
+from dupq.job.step import step
+from dupq.job.table import Broadcast, Shards, Streamed, Table
+from dupq.kinds import JSON, columns, streamed
 from dupq.runs.queries import estimated
 from dupq.runs.reader import read_metrics
-from dupq.stages.clusters import Clustered, with_earlier
-from dupq.stages.measures.links import Facts, _measure_links
-from dupq.stages.partition import Known
+from dupq.stages.clusters import ClusterTables, with_earlier
+from dupq.stages.measures.links import measure_links
+from dupq.stages.partition import RunKnowledge
+from dupq.tables import CLUSTER_STATS, CLUSTERS, KEYS, LABELS, MEMBERS, PAIRS, WORKLIST
 from dupq.text.keys import Sites, pairs_among, sorted_keys
 
 _EIGHTY = 1.28  # spreads of a normal distribution to either side: 80 %
@@ -36,54 +45,66 @@ _FIRST = 50  # pairs of the worklist; the summary says how many of them are expe
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
 
 
+@dataclass(frozen=True)
+class MeasureInputs:
+    """A run's decisions and input files that are measured, besides its tables and the known duplicates."""
+
+    thresholds: Thresholds
+    calibration: Calibrated
+    representatives: int  # questions with embeddings
+    contradictions: tuple[int, int] | None  # verdicts that a later one on the pair replaced, and that others
+    # contradict; None without verdicts
+    verdicts: str | None  # a filled-in review.tsv of an earlier run
+    truth: str | None  # planted pairs
+    error: float  # spread of ln (right / expected) in the first pairs of a worklist
+
+
+class Measured(NamedTuple):
+    """What steps measured; None without what they need."""
+
+    counts: Measures
+    links: Measures | None
+    planted: Measures | None
+    changed: Measures | None
+
+
+@stage("evaluate", version=12, drops="work/evaluate")
 def measure_run(
-    run: Run, made: Clustered, worklist: Table, known: Known, texts: Table, questions: Shards, facts: Facts
+    run: Run,
+    made: ClusterTables,
+    worklist: Table[kinds.Work],
+    known: RunKnowledge,
+    texts: Table[kinds.QuestionText],
+    questions: Shards[kinds.Question],
+    inputs: MeasureInputs,
 ) -> None:
     """Write metrics.json: what the run found, and how good it is on known duplicates."""
-    has_links, sites, chosen = known.links is not None, known.sites.names, facts.thresholds["chosen"]
-    rows, sizes = Each(made.clusters.only("site")), Whole(made.stats.only("size"))
-    pairs = Each(made.pairs.only("source", "probability", "joined"))
-    right = worklist.only("expected_right").read(0)["expected_right"].to_pylist()  # running sums
-    first = right[:_FIRST]
-    metrics: dict[str, Any] = {
-        **run.record("counts", counts_of, pairs, rows, sizes, chosen["threshold"], sites),
-        "representatives": facts.representatives,
-        "threshold": chosen["threshold"],
-        "expected_precision": chosen["expected_precision"],
-        "thresholds": [chosen, *facts.thresholds["others"]],
-        "calibration": {name: value for name, value in facts.calibration.items() if name != "reference"},
-        "planted": None,
-        "links": _measure_links(run, made, known, texts, questions, facts) if has_links else None,
-        "verdicts": estimated(facts.verdicts, storage.parent(run.uri)) if facts.verdicts else None,
-        "judged": None,
-        "worklist": {
-            "pairs": len(right),
-            "first": len(first),
-            "expected_right": first[-1] if first else 0.0,
-            "factor": math.exp(_EIGHTY * facts.error),  # expected / factor to expected x factor: 80 of 100 times
-        },
-        "drift": None,
-    }
-    if facts.contradictions:
-        counts = {word: len(known.judged.of(code)) for word, code in VERDICTS.items()}
-        metrics["judged"] = counts | dict(zip(("contradicted", "contradicting"), facts.contradictions, strict=True))
-    if facts.truth:
-        keys, owners = Each(texts.only("key")), Whole(made.members.only("key", "cluster"))
-        metrics["planted"] = run.record("planted", planted_in, keys, owners, facts.truth, sites)
-    metrics["not_measured"] = measures.not_measured(metrics, has_links)
+    sites, chosen, owners = known.sites.names, inputs.thresholds["chosen"], Broadcast(made.members)
+    pairs, clusters, stats = Streamed(made.pairs), Streamed(made.clusters), Broadcast(made.stats)
+    counts = run.record("counts", counts_of)(pairs, clusters, stats, chosen["threshold"], sites)
+    links = planted = changed = None
+    if known.links is not None:
+        thresholds = [chosen, *inputs.thresholds["others"]]
+        share = Model.from_dict(inputs.calibration["model"]).linked_share
+        links = measure_links(run, made, known, texts, questions, thresholds, share)
+    if inputs.truth:
+        planted = run.record("planted", planted_in)(Streamed(texts), owners, inputs.truth, sites)
     if known.previous:
-        changed = run.record("changed", changed_since, Whole(made.members.only("key", "id")), known.previous, sites)
-        runs: dict[str, Mapping[str, Any]] = {"now": metrics, "then": read_metrics(known.previous)}
-        drift = {name: {when: measured.get(name) for when, measured in runs.items()} for name in _DRIFTING}
-        recall = {when: (measured.get("links") or {}).get("in_one_cluster") for when, measured in runs.items()}
-        metrics["drift"] = {"previous": known.previous, **drift, "recall": recall, **changed}
-    storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
-    run.report.rows_in = run.report.rows_out = metrics["questions"]
+        changed = run.record("changed", changed_since)(owners, known.previous, sites)
+    measured = Measured(counts, links, planted, changed)
+    run.write("metrics.json", metrics_of, publish=True)(worklist, measured, known, inputs, storage.parent(run.uri))
+    run.report.rows_in = run.report.rows_out = counts["questions"]
 
 
+@step(
+    streamed(columns(PAIRS, "source", "probability", "joined")),
+    streamed(columns(CLUSTERS, "site")),
+    columns(CLUSTER_STATS, "size"),
+    makes=JSON,
+)
 def counts_of(
     pairs: Iterator[pa.Table], clusters: Iterator[pa.Table], sizes: pa.Table, threshold: float, sites: list[str]
-) -> dict[str, object]:
+) -> Measures:
     """Count a run's questions, pairs and clusters."""
     sources, by_site = Counter[str](), Counter[str]()
     above, joined, right = 0, 0, 0.0  # encoder pairs
@@ -111,11 +132,8 @@ def counts_of(
     }
 
 
-def _value_counts(column: pa.ChunkedArray) -> dict[str, int]:
-    return {row["values"]: row["counts"] for row in pc.value_counts(column).to_pylist()}
-
-
-def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_names: list[str]) -> dict[str, object]:
+@step(streamed(KEYS), LABELS, makes=JSON)
+def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_names: list[str]) -> Measures:
     """Return per kind how many planted pairs have both questions in the archive, and the share in one cluster."""
     archive, measured = sorted_keys(keys), dict[str, object]()
     for kind, planted in planted_keys(truth, Sites(site_names)).items():
@@ -126,26 +144,49 @@ def planted_in(keys: Iterator[pa.Table], members: pa.Table, truth: str, site_nam
     return measured
 
 
-def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
+@step(columns(MEMBERS, "key", "id"), makes=JSON)
+def changed_since(members: pa.Table, previous: str, sites: list[str]) -> Measures:
     """Return the share of clustered questions that changed since the earlier run at `previous`."""
     return {"questions_of_clusters_changed": measures.partners_changed(*with_earlier(members, previous, sites)[:2])}
 
 
-# A run's clusters compared with the known duplicates that nothing was fitted on, at any size of the archive.
-#
-#     tested    the links of the test part; the second table has the sets that all links form
-#     searched  the tested links that near duplicates leave to the encoder
-#     pairs     the encoder's pairs with a linked question
-#     titles    of linked questions
-#     links     the measures (`link_quality`)
-#
-# Links are far fewer than questions. Memory: the links, and in the first task 8 bytes per question, twice that while
-# they are read; a shard or a file of pairs; in the last task 24 bytes per pair with a linked question, 16 per copy and
-# about 50 per clustered question. Links are incomplete, so every precision here is a lower bound.
+@step(columns(WORKLIST, "expected_right"), makes=JSON)
+def metrics_of(
+    worklist: pa.Table, measured: Measured, known: RunKnowledge, inputs: MeasureInputs, runs: str
+) -> Measures:
+    """Return metrics.json; `runs` is the folder of the run, in which the one that drew judged pairs is looked for."""
+    chosen, right = inputs.thresholds["chosen"], worklist["expected_right"].to_pylist()  # running sums
+    first, has_links = right[:_FIRST], known.links is not None
+    metrics: dict[str, Any] = {
+        **measured.counts,
+        "representatives": inputs.representatives,
+        "threshold": chosen["threshold"],
+        "expected_precision": chosen["expected_precision"],
+        "thresholds": [chosen, *inputs.thresholds["others"]],
+        "calibration": {name: value for name, value in inputs.calibration.items() if name != "reference"},
+        "planted": measured.planted,
+        "links": measured.links,
+        "verdicts": estimated(inputs.verdicts, runs) if inputs.verdicts else None,
+        "judged": None,
+        "worklist": {
+            "pairs": len(right),
+            "first": len(first),
+            "expected_right": first[-1] if first else 0.0,
+            "factor": math.exp(_EIGHTY * inputs.error),  # expected / factor to expected x factor: 80 of 100 times
+        },
+        "drift": None,
+    }
+    if inputs.contradictions:
+        counts = {word: len(known.judged.of(code)) for word, code in VERDICTS.items()}
+        metrics["judged"] = counts | dict(zip(("contradicted", "contradicting"), inputs.contradictions, strict=True))
+    metrics["not_measured"] = measures.not_measured(metrics, has_links)
+    if known.previous and measured.changed:
+        both: dict[str, Mapping[str, Any]] = {"now": metrics, "then": read_metrics(known.previous)}
+        drift = {name: {when: found.get(name) for when, found in both.items()} for name in _DRIFTING}
+        recall = {when: (found.get("links") or {}).get("in_one_cluster") for when, found in both.items()}
+        metrics["drift"] = {"previous": known.previous, **drift, "recall": recall, **measured.changed}
+    return metrics
 
 
-# A sample of pairs for people to judge: review.parquet with its strata, and review.tsv for people to fill in.
-#
-#     counts  of pairs by probability, joined and not
-#     drawn   the pairs of a partition that may be in the sample; then of all partitions: sample
-#     titles  of the sample's questions
+def _value_counts(column: pa.ChunkedArray) -> dict[str, int]:
+    return {row["values"]: row["counts"] for row in pc.value_counts(column).to_pylist()}

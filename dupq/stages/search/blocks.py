@@ -13,19 +13,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import kinds, storage
 from dupq.job.gpus import NO_GPUS, Gpus
-from dupq.job.records import DEDUP_VERSIONS
 from dupq.job.run import Run
-from dupq.job.step import as_is
-from dupq.job.table import Readable, ReadWith, Table
+from dupq.job.step import as_is, step
+from dupq.job.table import Computed, Input, Table
 from dupq.job.tasks import at_next_step
+from dupq.kinds import Schema, open_schema
 from dupq.neighbours import tiles
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, keys_in
 from dupq.neighbours.exact import EMPTY
 from dupq.settings.sections import NeighbourSettings
-from dupq.system import side_by_side
-from dupq.tables import BLOCKS
+from dupq.system import thread_map
+from dupq.tables import BLOCKS, EMBEDDED
 from dupq.text.keys import Sites, are_among
 
 # Questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies.
@@ -36,7 +36,8 @@ _WORD_BYTES = 82  # of a word in a tile: 6,000 for the 73 stems of a question of
 
 Tiles = list[tuple[int, int]]  # pairs of blocks
 
-FINGERPRINTS = ("site", "question_id", "fingerprint")
+BLOCK: Schema[kinds.Block] = open_schema(pa.schema([]))  # a step reads a tiles.Block
+FINGERPRINTS: Schema[kinds.Embedded] = EMBEDDED.remove_metadata()  # of embeddings, only these columns
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,6 @@ class SearchRequest:
     measure: Measure
     partitions: int  # of the rows for `pairs`
     gpus: Gpus = NO_GPUS  # that the search may use
-    folder: str = "embeddings"  # of the run
 
     def identity(self) -> dict[str, object]:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
@@ -58,12 +58,11 @@ class SearchRequest:
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),
-            "algorithm": DEDUP_VERSIONS["neighbours"],
         }
 
 
 class SizedFile(NamedTuple):
-    """A file of embeddings in the request's folder, its site, and its rows."""
+    """A file of a table of embeddings, its site, and its rows."""
 
     name: str
     site: str
@@ -79,21 +78,22 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Questions(Readable):
+class Questions(Input[kinds.Block]):
     """Embedded questions that are searched together; a step gets them as a Block."""
 
     spans: tuple[Span, ...]
     sites: tuple[str, ...]
     measure: Measure
     group: str  # only questions of one group are compared
-    excluded: Table | None = None  # KEYS
+    excluded: Table[kinds.Key] | None = None
+    is_partitioned = False
 
     @property
     def size(self) -> int:
         """The number of questions, with those that are excluded."""
         return sum(span.stop - span.start for span in self.spans)
 
-    def read(self) -> tiles.Block:
+    def read(self, partition: int = 0) -> tiles.Block:
         """Return the block, cached."""
         return read_block(self)
 
@@ -102,11 +102,11 @@ class Questions(Readable):
         read = embeddings_of(self.rows(), Sites([*self.sites]), "embeddings")
         if self.excluded is None:
             return read
-        return read.take(~are_among(self.excluded.read(0)["key"].to_numpy(), read.keys))
+        return read.take(~are_among(self.excluded.read()["key"].to_numpy(), read.keys))
 
-    def rows(self, *columns: str) -> pa.Table:
-        """Return the rows of the questions, with all columns if none are named."""
-        tables = ((storage.read_table(span.file, columns=[*columns] or None), span) for span in self.spans)
+    def rows(self, *names: str) -> pa.Table:
+        """Return the rows of the questions, with all columns if no names are given."""
+        tables = ((storage.read_table(span.file, columns=[*names] or None), span) for span in self.spans)
         return pa.concat_tables([table.slice(span.start, span.stop - span.start) for table, span in tables])
 
 
@@ -130,18 +130,21 @@ def fingerprints_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, 
     return keys_in(table, sites)[fingerprints != EMPTY], fingerprints[fingerprints != EMPTY]
 
 
-def blocks_of(run: Run, request: SearchRequest) -> list[Questions]:
-    """Return the questions of each block of the run's plan."""
+def blocks_of(
+    plan: Table[kinds.BlockRows], embeddings: Table[kinds.Embedded], request: SearchRequest
+) -> list[Questions]:
+    """Return the questions of each block of a plan."""
     spans: dict[int, list[Span]] = {}
     groups: dict[int, str] = {}
-    for row in run.table("plan", BLOCKS).read(0).to_pylist():
-        uri = storage.join(run.uri, request.folder, row["file"])
+    for row in plan.read().to_pylist():
+        uri = storage.join(embeddings.folder, row["file"])
         spans.setdefault(row["block"], []).append(Span(uri, row["start"], row["stop"]))
         groups.setdefault(row["block"], row["site"] if request.settings.scope == "site" else "")
     sites, measure = tuple(request.sites), request.measure
     return [Questions(tuple(own), sites, measure, groups[block]) for block, own in spans.items()]
 
 
+@step(makes=BLOCKS)
 def plan_blocks(files: Sequence[SizedFile], scope: str, rows: int) -> pa.Table:
     """Return blocks (BLOCKS) of at most `rows` questions from files of embeddings."""
     planned: list[tuple[int, str, str, int, int]] = []
@@ -202,22 +205,22 @@ def waves(groups: Iterable[Sequence[int]]) -> list[Tiles]:
     return [result[wave] for wave in sorted(result)]
 
 
-def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
+def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table[kinds.Key]) -> list[Questions]:
     """Return the questions that are among `keys` (KEYS), in blocks of at most the size of the largest."""
     if not blocks:
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
-    made = run.map(name, as_is, ReadWith(_selected_rows, (blocks, keys), len(blocks)), into=schema)
-    counts = enumerate(side_by_side(made.counts, range(made.partitions)))
+    made = run.map(name, as_is, schema)(Computed(_selected_rows, (blocks, keys), len(blocks)))
+    counts = enumerate(thread_map(made.counts, range(made.partitions)))
     spans = [(Span(made.file(number), 0, of_block["rows_out"]),) for number, of_block in counts]
     selected = [replace(block, spans=own) for block, own in zip(blocks, spans, strict=True)]
     packed = pack(selected, max(block.size for block in blocks))
     return [replace(batch[0], spans=tuple(block.spans[0] for block in batch)) for batch in packed]
 
 
-def _selected_rows(blocks: Sequence[Questions], keys: Table, number: int) -> pa.Table:
+def _selected_rows(blocks: Sequence[Questions], keys: Table[kinds.Key], number: int) -> pa.Table:
     """Return the rows of a block's questions that are among `keys`. If none are, only keys are read."""
-    block, selected = blocks[number], np.sort(keys.read(0)["key"].to_numpy())
+    block, selected = blocks[number], np.sort(keys.read()["key"].to_numpy())
     is_selected = are_among(selected, keys_in(block.rows("site", "question_id"), block.sites))
     if is_selected.any():
         return block.rows().filter(pa.array(is_selected))

@@ -12,33 +12,34 @@ After each wave (blocks.waves) the lists of every question are merged, and the t
 better neighbours. So a wave writes about k neighbours per question, however many tiles it has. All tiles at once would
 each write as many: bytes that grow with the square of the questions.
 
-With an earlier run only what is new since then is searched (search_changes.py), and the answer is the same. Pairs above
-the floor that are in no list are found later (search_beyond_lists.py).
+With an earlier run only what is new since then is searched (changes.py), and the answer is the same. Pairs above the
+floor that are in no list are found later (above_threshold.py).
 """
 
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage, system
+from dupq import kinds, storage, system
 from dupq.archive import Shard, in_scope
 from dupq.clusters.decision import ranked
 from dupq.job import cluster
 from dupq.job.gpus import has_gpu
-from dupq.job.records import RunFiles
 from dupq.job.run import Run
-from dupq.job.step import Counted, Counts, unless_finished
-from dupq.job.table import Files, Partition, Partitions, PerTask, Shuffled, Table
+from dupq.job.step import Counts, StepResult, step, unless_finished
+from dupq.job.table import Partition, Partitions, Shuffled, Table, zipped
 from dupq.job.tasks import run_tasks
+from dupq.kinds import streamed
 from dupq.neighbours import tiles
 from dupq.neighbours.candidates import Nearest, empty_nearest, merged, nearest_in, nearest_table, nonempty_table
 from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.exact import gpu_can_search
 from dupq.stages.search.blocks import (
+    BLOCK,
     Questions,
     SearchRequest,
     SizedFile,
@@ -52,8 +53,8 @@ from dupq.stages.search.blocks import (
     waves,
     with_left,
 )
-from dupq.system import ahead, side_by_side
-from dupq.tables import BLOCKS, NEAREST, NEIGHBOURS
+from dupq.system import prefetch, thread_map
+from dupq.tables import NEAREST, NEIGHBOURS
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,64 @@ _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations per second, of a core and of 
 _GPU_SECONDS, _SECONDS_PER_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
 _BLOCKS_AT_ONCE = 8  # that are read or written, by as many threads
 _log = logging.getLogger(__name__)
-TABLES_OF_PLAN = ("tiles", "beyond", "nearest", "directed")  # useless under another plan
+TABLES_OF_PLAN = ("tiles", "nearest", "directed")  # useless under another plan
+Lists = list[list[Partition[kinds.Nearest]]]  # tables that together have the lists of a block, for each block
+
+
+class NearestTables(NamedTuple):
+    """The nearest questions of each question."""
+
+    plan: Table[kinds.BlockRows]
+    nearest: Table[kinds.Nearest]
+    directed: Shuffled[kinds.Neighbour]  # the same as rows for `pairs`
+    embeddings: Table[kinds.Embedded]  # that were searched
+    sites: tuple[str, ...]  # by which keys are numbered
+
+
+def find_nearest(
+    run: Run, files: Sequence[SizedFile], request: SearchRequest, embeddings: Table[kinds.Embedded]
+) -> NearestTables:
+    """Find the nearest of each question in files of `embeddings`."""
+    plan = plan_search(run, files, request, embeddings)
+    blocks = blocks_of(plan, embeddings, request)
+    run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *TABLES_OF_PLAN)
+    gpus = gpus_for_search(request, blocks)
+    if gpus:
+        lists = search_on_gpus(run, blocks, request, gpus)
+    else:
+        lists = search_in_waves(run, blocks, search_each(run, blocks, request), waves(groups_of(blocks)), request)
+    return merge_lists(run, lists, request, plan, embeddings)
+
+
+def files_in_scope(
+    embeddings: Table[kinds.Embedded], shards: Sequence[Shard], request: SearchRequest
+) -> list[SizedFile]:
+    """Return the files of embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
+    searched = in_scope(shards, request.settings.sites)
+    counts = thread_map(lambda shard: embeddings.counts(shard.number)["rows_out"], searched)
+    return [SizedFile(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
+
+
+def plan_search(
+    run: Run, files: Sequence[SizedFile], request: SearchRequest, embeddings: Table[kinds.Embedded]
+) -> Table[kinds.BlockRows]:
+    """Plan blocks of the questions in files of `embeddings`, of which there is at least one."""
+    rows = request.settings.block_rows
+    if not rows:
+        uris = [storage.join(embeddings.folder, file.name) for file in files]
+        each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
+        rows = block_rows(sum(file.rows for file in files), each, cluster.memory(), cluster.cpus())
+    return run.map("plan", plan_blocks)(files, request.settings.scope, rows)
+
+
+def _dimensions(uris: Sequence[str]) -> int:
+    """Return the length of the vectors in files of embeddings."""
+    return int(storage.read_schema(uris[0]).field("embedding").type.list_size)
+
+
+def _words(uris: Sequence[str], measure: Measure) -> float:
+    """Return the mean size of a bag in the file of embeddings that has the largest ones; 0 if words do not count."""
+    return max(thread_map(lambda uri: storage.mean_length(uri, "words"), uris if measure.lexical else []), default=0.0)
 
 
 def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
@@ -91,8 +149,8 @@ def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed
     return gpus
 
 
-def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> None:
-    """Make `nearest` and `directed` by GPUs: a task per group of blocks, or several for a group with most pairs.
+def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest, gpus: int) -> Lists:
+    """Return the blocks' lists by GPUs: a task per group of blocks, or several for a group with most pairs.
 
     Whether a group fits on a GPU is decided once for all of its shares, and their tables are named by it.
     """
@@ -100,7 +158,7 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
     uris = [block.spans[0].file for block in blocks]
     room = run_tasks("room", _room, [(uris, request.measure, k)], gpus=1).counts
     pairs = [sum(blocks[number].size for number in group) ** 2 for group in groups]
-    lists: list[list[Partition]] = [[] for _ in blocks]
+    lists: Lists = [[] for _ in blocks]
     for group, own in zip(groups, pairs, strict=True):
         shares = max(1, round(gpus * own / max(1, sum(pairs))))
         of_group = {number: blocks[number] for number in group}
@@ -112,7 +170,7 @@ def search_on_gpus(run: Run, blocks: Sequence[Questions], request: SearchRequest
             for number in group:
                 lists[number].append(Partition(table, number))
     run.report.add(run_tasks("search", _search_share, calls, gpus=gpus))
-    _make_final(run, lists, request)
+    return lists
 
 
 def _device() -> "torch.device":
@@ -128,7 +186,7 @@ def _room(uris: Sequence[str], measure: Measure, k: int) -> Counts:
 
 
 def _search_share(
-    made: Table, group: dict[int, Questions], k: int, share: tuple[int, int], per_side: int | None
+    made: Table[kinds.Nearest], group: dict[int, Questions], k: int, share: tuple[int, int], per_side: int | None
 ) -> Counts:
     """Write the lists of a group's blocks that a share of its pairs gives. Memory of the host: some blocks' rows."""
 
@@ -141,7 +199,7 @@ def _search_share(
 
     def make() -> Counts:
         found = _lists_of_share([*group.values()], k, share, per_side)
-        return {"rows_out": sum(ahead(write, zip(group, found, strict=True), _BLOCKS_AT_ONCE))}
+        return {"rows_out": sum(prefetch(write, zip(group, found, strict=True), _BLOCKS_AT_ONCE))}
 
     return unless_finished(made.file(min(group)), make)
 
@@ -158,7 +216,7 @@ def _lists_of_share(
     from dupq.neighbours.gpu import search
 
     measure, device = group[0].measure, _device()
-    read = functools.partial(ahead, Questions.embeddings, most=_BLOCKS_AT_ONCE)
+    read = functools.partial(prefetch, Questions.embeddings, most=_BLOCKS_AT_ONCE)
     if per_side is None:
         yield from search.nearest_of_all(read(group), measure, k, device, share)
         return
@@ -171,107 +229,47 @@ def _lists_of_share(
     yield from (nothing for _ in group[stop:])
 
 
-def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -> None:
-    """Make the lists of every embedded question: `nearest`, `directed`."""
-    search_files(run, files_in_scope(run, shards, request), request)
-    finish(run, request)
+def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Partition[kinds.Nearest]]:
+    """Compare the questions of each block with each other, and return their lists."""
+    return partitions_of(run.map("tiles/own", search_block)(zipped(blocks), request.measure, request.settings.k))
 
 
-def search_files(run: Run, files: Sequence[SizedFile], request: SearchRequest) -> None:
-    """Make the lists of the questions in files of embeddings: `nearest`, `directed`."""
-    blocks = plan_search(run, files, request)
-    run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *TABLES_OF_PLAN)
-    gpus = gpus_for_search(request, blocks)
-    if gpus:
-        search_on_gpus(run, blocks, request, gpus)
-    else:
-        search_in_waves(run, blocks, search_each(run, blocks, request), waves(groups_of(blocks)), request)
-
-
-def search_in_waves(
-    run: Run, blocks: Sequence[Questions], own: Sequence[Partition], plan: Sequence[Tiles], request: SearchRequest
-) -> None:
-    """Compare the blocks of each wave's tiles, and make `nearest`, a partition per block, and `directed`.
-
-    `own` are the blocks' lists so far (NEAREST).
-    """
-    measure, k, lists = request.measure, request.settings.k, [[of_block] for of_block in own]
-    for wave, of_wave in enumerate(plan, 1):
-        if wave > 1:
-            made = run.map(f"tiles/lists-{wave - 1}", merged_lists, _per_task(lists), k, into=NEAREST)
-            lists = [[of_block] for of_block in partitions_of(made)]
-        sides = [[tile[side] for tile in of_wave] for side in (0, 1)]
-        inputs = (PerTask(tuple(blocks[number] for number in side)) for side in sides)
-        known = (PerTask(tuple(lists[number][0] for number in side)) for side in sides)
-        of_right = run.table(f"tiles/wave-{wave}-right", NEAREST, len(of_wave))
-        of_left = run.map(f"tiles/wave-{wave}", search_tile, *inputs, *known, measure, k, into=NEAREST, second=of_right)
-        for numbers, found in zip(sides, (of_left, of_right), strict=True):
-            for number, of_tile in zip(numbers, partitions_of(found), strict=True):
-                lists[number].append(of_tile)
-    _make_final(run, lists, request)
-
-
-def _make_final(run: Run, lists: Sequence[Sequence[Partition]], request: SearchRequest) -> None:
-    """Merge the lists (NEAREST) of each block, and make `nearest` and `directed` of them."""
-    step = final_lists, _per_task(lists), request.measure, request.settings.k
-    nearest = run.table("nearest", NEAREST, len(lists))
-    run.shuffle("directed", *step, into=NEIGHBOURS, partitions=request.partitions, by="left", second=nearest)
-
-
-def _per_task(lists: Sequence[Sequence[Partition]]) -> PerTask:
-    return PerTask(tuple(Partitions(tuple(of_block)) for of_block in lists))
-
-
-def partitions_of(table: Table) -> list[Partition]:
-    """Return the partitions of a table."""
-    return [Partition(table, number) for number in range(table.partitions)]
-
-
-def files_in_scope(run: Run, shards: Sequence[Shard], request: SearchRequest) -> list[SizedFile]:
-    """Return the files of embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
-    searched = in_scope(shards, request.settings.sites)
-    uris = [storage.join(run.uri, request.folder, shard.file) for shard in searched]
-    counts = side_by_side(lambda uri: storage.read_counts(uri)["rows_out"], uris)
-    return [SizedFile(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
-
-
-def plan_search(run: Run, files: Sequence[SizedFile], request: SearchRequest) -> list[Questions]:
-    """Plan blocks of the embeddings in files, of which there is at least one."""
-    rows = request.settings.block_rows
-    if not rows:
-        uris = [storage.join(run.uri, request.folder, file.name) for file in files]
-        each = bytes_per_question(_dimensions(uris), request.settings.k, _words(uris, request.measure))
-        rows = block_rows(sum(file.rows for file in files), each, cluster.memory(), cluster.cpus())
-    run.map("plan", plan_blocks, files, request.settings.scope, rows, into=BLOCKS)
-    return blocks_of(run, request)
-
-
-def _dimensions(uris: Sequence[str]) -> int:
-    """Return the length of the vectors in files of embeddings."""
-    return int(storage.read_schema(uris[0]).field("embedding").type.list_size)
-
-
-def _words(uris: Sequence[str], measure: Measure) -> float:
-    """Return the mean size of a bag in the file of embeddings that has the largest ones; 0 if words do not count."""
-    return max(
-        side_by_side(lambda uri: storage.mean_length(uri, "words"), uris if measure.lexical else []), default=0.0
-    )
-
-
-def search_each(run: Run, blocks: Sequence[Questions], request: SearchRequest) -> list[Partition]:
-    """Compare the questions of each block with each other, and return their lists (NEAREST)."""
-    inputs = PerTask(tuple(blocks)), request.measure, request.settings.k
-    return partitions_of(run.map("tiles/own", search_block, *inputs, into=NEAREST))
-
-
+@step(BLOCK, makes=NEAREST)
 def search_block(block: tiles.Block, measure: Measure, k: int) -> pa.Table:
     """Return the lists of a block's questions among themselves (NEAREST). Memory: the block and tiles.search_tile's."""
     return nearest_table(block.keys, tiles.search_tile(block, block, tiles.Search(measure, k))[0])
 
 
+def search_in_waves(
+    run: Run,
+    blocks: Sequence[Questions],
+    own: Sequence[Partition[kinds.Nearest]],
+    plan: Sequence[Tiles],
+    request: SearchRequest,
+) -> Lists:
+    """Compare the blocks of each wave's tiles, and return the blocks' lists; `own` are their lists so far."""
+    measure, k, lists = request.measure, request.settings.k, [[of_block] for of_block in own]
+    for wave, of_wave in enumerate(plan, 1):
+        if wave > 1:
+            made = run.map(f"tiles/lists-{wave - 1}", merged_lists)(_per_task(lists), k)
+            lists = [[of_block] for of_block in partitions_of(made)]
+        sides = [[tile[side] for tile in of_wave] for side in (0, 1)]
+        left, right = (zipped([blocks[number] for number in side]) for side in sides)
+        of_left, of_right = (zipped([lists[number][0] for number in side]) for side in sides)
+        in_left = run.table(f"tiles/wave-{wave}-right", NEAREST, len(of_wave))
+        in_right = run.map(f"tiles/wave-{wave}", search_tile, second=in_left)(
+            left, right, of_left, of_right, measure, k
+        )
+        for numbers, found in zip(sides, (in_right, in_left), strict=True):
+            for number, of_tile in zip(numbers, partitions_of(found), strict=True):
+                lists[number].append(of_tile)
+    return lists
+
+
+@step(BLOCK, BLOCK, NEAREST, NEAREST, makes=NEAREST, second=NEAREST)
 def search_tile(
     left: tiles.Block, right: tiles.Block, of_left: pa.Table, of_right: pa.Table, measure: Measure, k: int
-) -> Counted:
+) -> StepResult[pa.Table]:
     """Return the neighbours of `left` in `right` (NEAREST), and those of `right` in `left` as second table.
 
     `of_left` and `of_right` are their lists so far: neighbours that are worse may be missing. Questions without
@@ -279,32 +277,37 @@ def search_tile(
     """
     known = nearest_in(of_left, k)[1].scores[:, -1], nearest_in(of_right, k)[1].scores[:, -1]
     in_right, in_left, *_ = tiles.search_tile(left, right, tiles.Search(measure, k), known=known)
-    return Counted(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
+    return StepResult(nonempty_table(left.keys, in_right), second=nonempty_table(right.keys, in_left))
 
 
+@step(streamed(NEAREST), makes=NEAREST)
 def merged_lists(lists: Iterable[pa.Table], k: int) -> pa.Table:
     """Return the first lists with the neighbours that the others have of their questions (all NEAREST)."""
     return nearest_table(*merged(lists, k))
 
 
-def final_lists(lists: Iterable[pa.Table], measure: Measure, k: int) -> Counted:
+def merge_lists(
+    run: Run, lists: Lists, request: SearchRequest, plan: Table[kinds.BlockRows], embeddings: Table[kinds.Embedded]
+) -> NearestTables:
+    """Merge the lists of each block."""
+    nearest = run.table("nearest", NEAREST, len(lists))
+    merge = run.shuffle("directed", final_lists, request.partitions, by="left", second=nearest)
+    directed = merge(_per_task(lists), request.measure, request.settings.k)
+    return NearestTables(plan, nearest, directed, embeddings, tuple(request.sites))
+
+
+def _per_task(lists: Lists) -> Partitions[kinds.Nearest]:
+    return zipped([Partitions(tuple(of_block)) for of_block in lists])
+
+
+def partitions_of(table: Table[kinds.Nearest]) -> list[Partition[kinds.Nearest]]:
+    """Return the partitions of a table."""
+    return [Partition(table, number) for number in range(table.partitions)]
+
+
+@step(streamed(NEAREST), makes=NEIGHBOURS, second=NEAREST)
+def final_lists(lists: Iterable[pa.Table], measure: Measure, k: int) -> StepResult[pa.Table]:
     """Return the merged lists as rows for `pairs` (NEIGHBOURS and the left key), and as second table (NEAREST)."""
     keys, nearest = merged(lists, k)
-    counts = {"rows_in": len(keys), "rows_out": len(keys)}
-    return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
-
-
-def stored_lists(files: RunFiles) -> Files:
-    """Return the lists of a run (NEAREST), a partition per file."""
-    return Files(tuple(file.uri for file in storage.list_files(files.nearest, ".parquet")), NEAREST)
-
-
-def directed_in(folder: str, partitions: int) -> Shuffled:
-    """Return the rows for `pairs` (NEIGHBOURS), in `partitions` of the pair's left key."""
-    return Shuffled(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, partitions)
-
-
-def finish(run: Run, request: SearchRequest) -> None:
-    """Store the request that the lists answer, so that a later run may build on them."""
-    run.report.rows_out = run.report.rows_in  # the questions that have lists
-    storage.write_json(RunFiles(run.uri).request, {**request.identity(), "sites_of_keys": request.sites})
+    directed = with_left(ranked(keys, nearest, measure))
+    return StepResult(directed, {"rows_in": len(keys)}, nearest_table(keys, nearest))

@@ -11,48 +11,60 @@ A task holds a shard's texts and ids, or a partition of counts or titles.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NewType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from dupq import kinds
 from dupq.job.run import Run
-from dupq.job.step import Counted
-from dupq.job.table import Files, PerTask, Table
-from dupq.job.tasks import CAP
+from dupq.job.step import StepResult, step
+from dupq.job.table import Partition, Table, zipped
+from dupq.kinds import Schema, columns, streamed
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
-from dupq.tables import KEYS
+from dupq.tables import KEYS, TEXTS
 from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import TitlesAndBodies, Vocabulary, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
 from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start_words
 
-WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
-_CORPUS = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
+WordCount = NewType("WordCount", object)
+CorpusText = NewType("CorpusText", object)
+TextIds = NewType("TextIds", kinds.Key)
+TitleIds = NewType("TitleIds", kinds.Key)
+WORD_COUNTS: Schema[WordCount] = pa.schema(
+    [pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)]
+)
+CORPUS: Schema[CorpusText] = pa.schema([pa.field("words", pa.large_string(), False)])  # joined by single spaces
 _FILES_PER_PARTITION = 32  # so that a partition has at most 3 million counts, at 100,000 different words per file
 _TEXTS_AT_ONCE = 1_024
-FREQUENT, SENTENCES = "frequent words", "sentences for word2vec"  # counts of `words` and of `corpus`
 QUESTIONS_PER_BUCKET = 100_000
 _LIST = pa.large_list(pa.int32())
-IDS = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
-TITLES = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
+IDS: Schema[TextIds] = pa.schema([*KEYS, pa.field("ids", _LIST, False)])
+TITLES: Schema[TitleIds] = pa.schema([*KEYS, pa.field("title", _LIST, False), pa.field("body", _LIST, False)])
 
 
 def count_words(
-    run: Run, name: str, texts: Files, limits: Sequence[int | None], settings: Settings, most: int
-) -> tuple[Table, Table]:
+    run: Run,
+    name: str,
+    texts: Sequence[Partition[kinds.Text]],
+    limits: Sequence[int | None],
+    settings: Settings,
+    most: int,
+) -> tuple[Table[WordCount], Table[CorpusText]]:
     """Make the table of the words that occur often enough, the `most` frequent per partition; and the corpus.
 
     The corpus has the texts whose keys' hashes are up to the limit of their file; None keeps all out of it.
     """
-    partitions = -(-texts.partitions // _FILES_PER_PARTITION)
-    counts = run.shuffled(f"{name}_counts", WORD_COUNTS, texts.partitions, partitions, to="partition")
-    inputs = texts, PerTask(tuple(limits)), settings.text, partitions
-    corpus = run.map(f"{name}_corpus", corpus_of, *inputs, into=_CORPUS, second=counts)
-    return run.map(name, frequent_words, counts, settings.word_vectors.minimum_count, most, into=WORD_COUNTS), corpus
+    partitions = -(-len(texts) // _FILES_PER_PARTITION)
+    counts = run.shuffled(f"{name}_counts", WORD_COUNTS, len(texts), partitions, to="partition")
+    count = run.map(f"{name}_corpus", corpus_of, second=counts)
+    corpus = count(zipped(texts), zipped(limits), settings.text, partitions)
+    return run.map(name, frequent_words)(counts.table, settings.word_vectors.minimum_count, most), corpus
 
 
 def reads_written_words(settings: Settings) -> bool:
@@ -62,7 +74,8 @@ def reads_written_words(settings: Settings) -> bool:
     return reads and settings.text.word_form != "written"
 
 
-def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partitions: int) -> Counted:
+@step(columns(TEXTS, "key", "text"), makes=CORPUS, second=WORD_COUNTS)
+def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partitions: int) -> StepResult[pa.Table]:
     """Return the corpus of some texts; the second table has the counts of their words, with partitions.
 
     Texts without words, or with hashes of keys over `limit`, are not in the corpus; None keeps all out of it.
@@ -76,10 +89,12 @@ def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partit
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers)))
     corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
-    return Counted(
-        pa.table([corpus], schema=_CORPUS),
-        {"words": int(lengths.sum()), SENTENCES: int((-(-lengths[is_read] // SENTENCE_WORDS)).sum())},
+    sentences = int((-(-lengths[is_read] // SENTENCE_WORDS)).sum())
+    return StepResult(
+        pa.table([corpus], schema=CORPUS),
+        {"words": int(lengths.sum()), "sentences for word2vec": sentences},
         counts.append_column("partition", pa.array(hashes, pa.int64())),
+        numbers={"sentences": sentences},
     )
 
 
@@ -94,14 +109,17 @@ def most_frequent(counts: pa.Table, most: int) -> pa.Table:
     return counts.sort_by([("count", "descending"), ("word", "ascending")]).slice(0, most)
 
 
-def frequent_words(counts: pa.Table, least: int, most: int) -> Counted:
+@step(WORD_COUNTS, makes=WORD_COUNTS)
+def frequent_words(counts: pa.Table, least: int, most: int) -> StepResult[pa.Table]:
     """Return the words of a partition that occur `least` times, the `most` frequent ones."""
     sums = sum_counts(counts)
     frequent = sums.filter(pc.greater_equal(sums["count"], least))
-    return Counted(most_frequent(frequent, most), {"different words": len(sums), FREQUENT: len(frequent)})
+    counted = {"different words": len(sums), "frequent words": len(frequent)}
+    return StepResult(most_frequent(frequent, most), counted, numbers={"frequent": len(frequent)})
 
 
-def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settings) -> Counted:
+@step(streamed(WORD_COUNTS), makes=WORD_COUNTS)
+def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settings) -> StepResult[pa.Table]:
     """Return the words that get vectors (WORD_COUNTS); `frequent` is the number of all frequent words.
 
     Raises DupqError if there are none.
@@ -111,7 +129,7 @@ def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settin
     words, counts = (table[name].to_pylist() for name in WORD_COUNTS.names)
     chosen = with_start_words(FrequentWords(words, counts, frequent - len(words), 0), vectors)
     rows = pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS)
-    return Counted(rows, {"cap: words over word_vectors.words": chosen.over})
+    return StepResult(rows, caps={"words over word_vectors.words": chosen.over})
 
 
 def merge_counts(partitions: Iterable[pa.Table], most: int = sys.maxsize) -> pa.Table:
@@ -134,7 +152,8 @@ def vocabulary_of(words: pa.Table, settings: Settings) -> Vocabulary:
     return Vocabulary(words["word"].to_pylist(), settings.text)
 
 
-def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings: Settings) -> Counted:
+@step(TEXTS, columns(WORD_COUNTS, "word"), makes=IDS, second=TITLES)
+def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings: Settings) -> StepResult[pa.Table]:
     """Return IDS of texts; the second table has TITLES with buckets, of questions with hashes of keys up to `limit`."""
     vocabulary, keys = vocabulary_of(words, settings), texts["key"].to_numpy()
     ids, truncated = token_ids(texts, vocabulary, settings)
@@ -142,8 +161,12 @@ def ids_of(texts: pa.Table, words: pa.Table, limit: int, buckets: int, settings:
     both = titles_and_bodies(texts.filter(pa.array(is_read)), vocabulary, settings)
     bucket = (key_hashes(both.keys) % np.uint64(max(1, buckets))).astype(np.int64)
     titles = pa.table([pa.array(both.keys), both.titles.lists(), both.bodies.lists()], schema=TITLES)
-    counts = {f"{CAP}texts cut at encoder.maximum_tokens": truncated, "titles with bodies": len(both.keys)}
-    return Counted(pa.table([keys, ids.lists()], schema=IDS), counts, titles.append_column("bucket", pa.array(bucket)))
+    return StepResult(
+        pa.table([keys, ids.lists()], schema=IDS),
+        {"titles with bodies": len(both.keys)},
+        titles.append_column("bucket", pa.array(bucket)),
+        caps={"texts cut at encoder.maximum_tokens": truncated},
+    )
 
 
 def titles_in(table: pa.Table) -> TitlesAndBodies:

@@ -12,12 +12,11 @@ from random_bag import WORDS, saved_encoder
 from dupq import storage
 from dupq.encoders.saved import read_measure
 from dupq.evaluation.measures import Ranker
-from dupq.job.records import Encoding
-from dupq.job.table import Table
+from dupq.job.table import Streamed, Table
 from dupq.neighbours.embeddings import embeddings_of
 from dupq.neighbours.exact import pair_scores
-from dupq.pipelines.evaluate import Archive, systems
-from dupq.stages.embeddings import EncodeContext, encode_shards
+from dupq.stages.embeddings import Embedder, encode_texts
+from dupq.stages.measures.archive import Archive, systems
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
@@ -49,12 +48,13 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         name = f"part-{number:05d}.parquet"
         columns = [pa.array(np.arange(start, stop)), pa.array(titles[start:stop]), pa.array(whole[start:stop])]
-        storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
+        some = pa.table(columns, schema=TEXTS)
+        storage.write_table(str(folder / "texts" / name), some, TEXTS)
         if encoder is not None:
-            files = Encoding(str(folder / "texts"), "", encoder, None, "", str(folder / "embeddings"))
-            encode_shards(EncodeContext(files, SITES.names, 64, gpu=False), [name])
+            rows = encode_texts(some, None, None, Embedder(encoder, 64, gpu=False), SITES.names, None).table
+            storage.write_table(str(folder / "embeddings" / name), rows, rows.schema)
     made, embedded = (Table(str(folder / name), None, len(bounds) - 1) for name in ("texts", "embeddings"))
-    return Archive(made, embedded, encoder, SITES.names, "")
+    return Archive(made, encoder and (encoder, embedded), SITES, "", are_labelled=False)
 
 
 def measured(archive: Archive) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def measured(archive: Archive) -> dict[str, Any]:
             "ranked": system.rank(QUERIES, K) if isinstance(system, Ranker) else None,
             "scores": system.score(*PAIRS).tolist(),
         }
-        for name, system in systems(archive, "english").items()
+        for name, system in systems(Streamed(archive.texts), archive, "english").items()
     }
 
 

@@ -92,8 +92,8 @@ def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
 
 def drawn(run: Path, parts: int, size: int) -> Report:
     steps = Run(str(run), "review")
-    titled = Shards(tuple(shards(run.parent)), tuple(SITES.names), ("question_id", "title", "tags"))
-    draw_review(steps, Table(f"{run}/pairs", PAIRS, parts), titled, SITES, size, RUN)
+    titled = Shards(tuple(shards(run.parent)), tuple(SITES.names), QUESTIONS)
+    draw_review.function(steps, Table(f"{run}/pairs", PAIRS, parts), titled, SITES, size, RUN)
     return steps.report
 
 

@@ -11,6 +11,8 @@ import pytest
 import ray
 
 from dupq.job import cluster, tasks
+from dupq.job.step import step
+from dupq.kinds import JSON
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.stages.search.blocks import forget_blocks, read_block
 
@@ -73,8 +75,8 @@ def test_what_is_kept_is_freed_with_the_step(where: str) -> None:
 
 def test_steps_that_the_runner_calls_are_told_apart() -> None:
     were_kept = []
-    for step in (keeping, keeping, looking):
-        tasks.begin(tasks.run_tasks, 3, step)
+    for function in (keeping, keeping, looking):
+        tasks.begin(tasks.run_tasks, 3, step(makes=JSON)(function))
         were_kept.append(read_block.cache_info().currsize)
         keeping(7)
     assert were_kept == [0, 1, 0]

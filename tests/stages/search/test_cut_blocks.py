@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from searched import search_request
 
 from dupq import storage
-from dupq.job.run import Run
+from dupq.job.table import Table
 from dupq.stages.search.blocks import Questions, Span, block_rows, blocks_of, groups_of, pack, plan_blocks, waves
-from dupq.tables import BLOCKS
+from dupq.tables import BLOCKS, EMBEDDED
 
 
 def numbered(sizes: list[int]) -> list[list[int]]:
@@ -38,9 +38,9 @@ def test_each_wave_doubles_what_a_block_has_met(sizes: list[int]) -> None:
 
 
 def blocks_in(folder: Path, files: list[tuple[str, str, int]], scope: Literal["all", "site"]) -> list[Questions]:
-    run = Run(str(folder / scope), "neighbours")
-    storage.write_table(run.table("plan", BLOCKS).file(0), plan_blocks(files, scope, 4), BLOCKS)
-    return blocks_of(run, search_request(scope=scope))
+    plan = Table(str(folder / scope), BLOCKS, 1)
+    storage.write_table(plan.file(0), plan_blocks(files, scope, 4), BLOCKS)
+    return blocks_of(plan, Table("", EMBEDDED, len(files)), search_request(scope=scope))
 
 
 def spans_of(blocks: list[Questions]) -> list[list[tuple[str, int, int]]]:

@@ -1,6 +1,5 @@
 """Pairs above the floor beyond lists."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from searched import (
     directed,
     lists,
     made_up,
+    rows_for_pairs,
     search,
     search_request,
     searched,
@@ -27,12 +27,13 @@ from dupq import storage
 from dupq.neighbours.tiles import block
 from dupq.stages.search import above_threshold
 from dupq.stages.search.above_threshold import ABOVE_FLOOR, FULL, LEFT_OUT, count_pairs, pairs_of_rows
-from dupq.stages.search.everything import directed_in
 from dupq.tables import ROW_RANGES
 
 
-@pytest.mark.parametrize("floor", [math.inf, 0.99999])
-def test_where_no_list_is_full_of_pairs_above_the_floor_nothing_is_searched_again(floor: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("floor", [None, 0.99999])
+def test_where_no_list_is_full_of_pairs_above_the_floor_nothing_is_searched_again(
+    floor: float | None, tmp_path: Path
+) -> None:
     archive, wanted = made_up([40, 0, 0]).take(slice(0, 30)), search_request()
     files, made = write(archive, tmp_path, SITES)
     searched(files, made, wanted)
@@ -72,12 +73,12 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
             table["pairs"].to_pylist()
             for table in (
                 storage.read_table(file.uri, ROW_RANGES)
-                for file in storage.list_files(f"{files.uri}/work/neighbours/beyond/ranges", ".parquet")
+                for file in storage.list_files(f"{files.uri}/work/beyond_lists/beyond/ranges", ".parquet")
             )
         ]
         assert max(map(len, found)) > 1
         assert directed(files) == directed(expected)
-        rows = [len(directed_in(files.directed, PARTS).read(part)) for part in range(PARTS)]
+        rows = [len(rows_for_pairs(files).read(part)) for part in range(PARTS)]
         assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
 
 
@@ -116,7 +117,7 @@ def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_w
         patch.setattr(above_threshold, "select", killed)
         with pytest.raises(KeyboardInterrupt):
             beyond(files, wanted, FLOOR)
-    Path(before.request).unlink()
+    Path(before.path("stages", "neighbours.json")).unlink()
     searched(files, made, wanted, before)
     found = beyond(files, wanted, FLOOR)
     assert found.counts == beyond(full, wanted, FLOOR).counts

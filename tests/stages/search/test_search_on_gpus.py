@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from inline import without_ray
-from searched import MIX, SITES, contents, lists_in, made_up, search, search_request, write
+from searched import FLOOR, MIX, SITES, beyond, contents, lists_in, made_up, search, search_request, searched, write
 
 from dupq import storage
 from dupq.job import cluster, gpus
@@ -85,7 +85,9 @@ def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatc
 def test_gpus_share_the_site_that_has_most_pairs(tmp_path: Path) -> None:
     archive, request = made_up([140, 0, 90]), search_request(scope="site", block_rows=50)
     expected = contents(search(archive, tmp_path / "cpus", request)[0])
-    files, _ = search(archive, tmp_path / "gpus", replace(request, gpus=Gpus(4)))
+    files, shards = write(archive, tmp_path / "gpus", SITES)
+    searched(files, shards, replace(request, gpus=Gpus(4)))
+    beyond(files, request, FLOOR)
     assert contents(files) == expected
     made = [path.name for path in sorted((tmp_path / "gpus/work/neighbours/tiles").iterdir())]
     assert made == ["gpu-0-of-1-shares", *(f"gpu-{share}-of-3-shares" for share in range(3))]
@@ -107,7 +109,7 @@ def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, _ = write(made_up([40]), tmp_path, SITES[:1])
-    uri = storage.join(files.embeddings, "part-00000.parquet")
+    uri = storage.join(files.path("embeddings"), "part-00000.parquet")
     small, large = ([Questions((Span(uri, 0, rows),), (SITES[0],), MIX, "")] for rows in (1000, 10**7))
     monkeypatch.setattr(cluster, "gpus", lambda: 2)
     monkeypatch.setattr(gpus, "_nodes_with_gpus", lambda: ())

@@ -1,5 +1,6 @@
 """The all-pairs search: tiles and lists."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_a_search_that_is_cut_off_is_finished_to_the_same_bytes(
     undisturbed, _ = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
     with monkeypatch.context() as patch:
-        patch.setattr(everything, "search_tile", _interrupted_after(tiles, everything.search_tile))
+        patch.setattr(everything.search_tile, "function", _interrupted_after(tiles, everything.search_tile.function))
         with pytest.raises(KeyboardInterrupt):
             searched(files, made, wanted)
     written = {path: path.stat().st_mtime_ns for path in Path(files.path("work", "neighbours", "tiles")).rglob("*.*")}
@@ -159,6 +160,7 @@ def _interrupted_after(calls: int, function: Callable) -> Callable:
     """The function; the call after so many is interrupted."""
     left = iter(range(calls))
 
+    @functools.wraps(function)
     def called(*arguments: object) -> object:
         if next(left, None) is None:
             raise KeyboardInterrupt

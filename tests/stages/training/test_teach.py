@@ -13,16 +13,17 @@ from dupq import storage
 from dupq.encoders.saved import encoder_at, load, save
 from dupq.errors import DupqError, SettingError
 from dupq.job.run import Run
-from dupq.job.step import unless_finished
 from dupq.job.table import Table
 from dupq.pipelines import train as pipeline
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.stages.embeddings import device_for
 from dupq.stages.training import teach
-from dupq.stages.training.teach import FROM_EARLIER, _batches, targets_of, teacher_word_vectors
+from dupq.stages.training.teach import FROM_EARLIER, _batches, targets_of
 from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
+from dupq.training.teachers import teacher_word_vectors
 
 QUICK = (
     "title_body.epochs=1",
@@ -75,8 +76,8 @@ def test_a_teacher_may_read_texts_that_are_kept_for_later_and_training_goes_on_w
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
     training = job(trained_sample, tmp_path / "encoder", *settings)
 
-    def begun_on_gpus(record: str, *_: object) -> int:
-        unless_finished(record, lambda: storage.write_json(record, {"device": "gpu"}) or {})
+    def begun_on_gpus(run: Run, *_: object) -> int:
+        run.record("device", device_for)(True)
         return 0
 
     with monkeypatch.context() as patch:

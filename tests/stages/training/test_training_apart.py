@@ -5,11 +5,12 @@ import pytest
 
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import FEWEST_TITLES
+from dupq.evaluation import development
+from dupq.evaluation.development import body_map
 from dupq.settings import config
-from dupq.stages.training import save
-from dupq.stages.training.save import HeldOut, body_map, held_out_keys, hold_out
 from dupq.text.questions import TitlesAndBodies
 from dupq.text.token_arrays import TokenIds
+from dupq.training.held_out import HeldOut, held_out_keys, hold_out
 
 WORDS = 40
 SETTINGS = config.load("dupq", ["training.development_pool=120"])
@@ -71,7 +72,7 @@ def slow_body_map(titles: np.ndarray, bodies: np.ndarray, k: int) -> float:
 def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
     k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(save, "RANKED", k)
+    monkeypatch.setattr(development, "RANKED", k)
     generator = np.random.default_rng(1)
     network = build(SETTINGS.encoder, generator.normal(size=(WORDS, 8)).astype(np.float32), 1)
     network.prepare([np.arange(2, WORDS, dtype=np.int32)], [])

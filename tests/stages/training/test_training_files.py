@@ -13,18 +13,14 @@ from dupq import storage
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.step import as_is
-from dupq.job.table import Each, Files, Table, Whole
+from dupq.job.table import Broadcast, File, Partition, Streamed, Table
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training import teach
 from dupq.stages.training import words as stage
 from dupq.stages.training.prepare import USES, Prepared
-from dupq.stages.training.save import TitleBuckets
 from dupq.stages.training.teach import targets_of
 from dupq.stages.training.words import (
-    FREQUENT,
-    IDS,
-    SENTENCES,
     TITLES,
     WORD_COUNTS,
     chosen_words,
@@ -43,6 +39,7 @@ from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
+from dupq.training.held_out import TitleBuckets
 from dupq.training.word_vectors import SENTENCE_WORDS
 
 ALL = (1 << 64) - 1
@@ -70,8 +67,8 @@ def archive(folder: Path, *shards: list[tuple[str, str]]) -> Table:
 
 def counted(run: Run, texts: Table, limits: list[int] | list[None], settings: Settings = STEMS) -> tuple[Table, Table]:
     """Return the frequent words and the corpus."""
-    files = Files(tuple(map(texts.file, range(texts.partitions))), TEXTS, ("key", "text"))
-    return count_words(run, "words", files, limits, settings, settings.word_vectors.words)
+    parts = [Partition(texts, number) for number in range(texts.partitions)]
+    return count_words(run, "words", parts, limits, settings, settings.word_vectors.words)
 
 
 def rows_of(table: pa.Table) -> list[tuple[int, str]]:
@@ -91,15 +88,15 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         run = Run(str(tmp_path / f"{each}-{most}"), "prepare")
         settings = STEMS.changed(word_vectors=STEMS.word_vectors.changed(words=most))
         table, sentences_table = counted(run, made, [ALL] * 3, settings)
-        words = chosen_words(Each(table), run.report.counts[FREQUENT], settings)
+        words = chosen_words(Streamed(table), run.report.numbers["frequent"], settings)
         assert rows_of(words.table) == frequent[:most]
-        assert words.counts == {"cap: words over word_vectors.words": len(frequent) - len(frequent[:most])}
+        assert words.caps == {"words over word_vectors.words": len(frequent) - len(frequent[:most])}
         assert run.report.counts["words"] == expected.total()
         assert run.report.counts["different words"] == len(expected)
         sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
-        corpus = Each(sentences_table)
+        corpus = Streamed(sentences_table)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
-        assert run.report.counts[SENTENCES] == len(sentences)
+        assert run.report.numbers["sentences"] == len(sentences)
 
 
 @without_ray()
@@ -107,8 +104,8 @@ def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path)
     limits = [hash_limit(np.arange(5), 2)] * 2 + [0]
     run = Run(str(tmp_path), "prepare")
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), limits)
-    assert (-4, "bread") in rows_of(merge_counts(Each(words)))
-    assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) <= 2
+    assert (-4, "bread") in rows_of(merge_counts(Streamed(words)))
+    assert run.report.numbers["sentences"] == len(Broadcast(corpus).read()) <= 2
     assert not reads_written_words(STEMS)
 
 
@@ -120,8 +117,8 @@ def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(t
     run = Run(str(tmp_path), "prepare")
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
-    assert rows_of(merge_counts(Each(words))) == expected
-    assert run.report.counts[SENTENCES] == len(Whole(corpus).read()) == 0
+    assert rows_of(merge_counts(Streamed(words))) == expected
+    assert run.report.numbers["sentences"] == len(Broadcast(corpus).read()) == 0
 
 
 @without_ray()
@@ -129,7 +126,7 @@ def test_a_long_text_is_as_many_sentences_as_word2vec_takes(tmp_path: Path) -> N
     made = archive(tmp_path, [("", "word " * (SENTENCE_WORDS + 1))])
     run = Run(str(tmp_path), "prepare")
     counted(run, made, [ALL])
-    assert run.report.counts[SENTENCES] == 2
+    assert run.report.numbers["sentences"] == 2
 
 
 WORDS = ["bread", "oven", "rise", "train"]
@@ -165,7 +162,7 @@ def test_a_task_of_the_teacher_reads_the_partitions_that_have_its_questions(
     monkeypatch.setattr(teach, "texts_among", lambda texts, keys: read.append(texts) or among(texts, keys))
     monkeypatch.setattr(teach, "read_description", lambda uri: {"fingerprint": uri})
     monkeypatch.setattr(
-        teach, "_embeddings", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
+        teach, "embeddings_by", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
     )
     settings = STEMS.changed(teacher=STEMS.teacher.changed(encoder="one"))
     keys, found = np.arange(0, 40, 4), []
@@ -174,9 +171,9 @@ def test_a_task_of_the_teacher_reads_the_partitions_that_have_its_questions(
         uses = Table(str(folder / "uses"), USES, 1)
         storage.write_table(uses.file(0), pa.table([keys, *[[False] * 10] * 2, [True] * 10], schema=USES), USES)
         picked = archive(folder, *([("a", "b")] * size for size in sizes))
-        some = Prepared(uses, uses, uses, uses, picked, uses, "")
-        [taught] = teach.teach(Run(str(folder), "teach"), some, settings, NO_GPUS)
-        found.append([*Each(taught)])
+        some = Prepared(uses, uses, uses, uses, picked, uses, File(""), 0, 0, 0)
+        [taught] = teach.teach.function(Run(str(folder), "teach"), some, settings, NO_GPUS)
+        found.append([*Streamed(taught)])
     assert found[0] == found[1]
     assert targets_of([taught]).left.tolist() == keys.tolist()
     firsts = {0: 0, 7: 1, 20: 3, 21: 4}
@@ -190,14 +187,17 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     made = archive(tmp_path, *([(f"bread {row}", f"oven {row}") for row in range(200)] for _ in range(6)))
     run, limit = Run(str(tmp_path), "prepare"), hash_limit(np.arange(1200), 1000)
     spread = run.shuffled("spread", TITLES, made.partitions, 5, to="bucket")
-    run.map("ids", ids_of, made, COUNTED, limit, 5, STEMS, into=IDS, second=spread)
-    titles = TitleBuckets(run.map("titles", as_is, spread, into=TITLES), STEMS, is_measured)
+    storage.write_table(f"{tmp_path}/words/part-00000.parquet", COUNTED, WORD_COUNTS)
+    words = Broadcast(Table(f"{tmp_path}/words", WORD_COUNTS, 1))
+    run.map("ids", ids_of, second=spread)(made, words, limit, 5, STEMS)
+    buckets = [titles_in(table) for table in Streamed(run.map("titles", as_is, TITLES)(spread.table))]
+    titles = TitleBuckets([bucket.keys for bucket in buckets], buckets, STEMS, is_measured)
     orders = [[bucket for bucket, _, _ in titles.order(1, epoch)] for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == list(range(5))
     shares = [share for _, *ends in titles.order(1, 1) for share in ends]
     assert (shares[0], shares[-1], shares) == (0, 1, sorted(shares))
-    keys = [titles.read(bucket).keys for bucket in range(5)]
+    keys = [titles.to_train_on(bucket).keys for bucket in buckets]
     assert all(len(own) > 100 for own in keys)
     every = np.concatenate(keys)
     assert len(np.unique(every)) == len(every) == (950 if is_measured else 1000)

@@ -1,4 +1,4 @@
-"""The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
+"""embeddings → each question's nearest: everything.py searches all; or with an earlier run only what is new since then.
 
     changes        one task        the questions to be searched again, by fingerprints of their embeddings: the queries
     tiles/queries  task per block  the embeddings of its queries
@@ -20,18 +20,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import kinds, storage
 from dupq.archive import Shard, in_scope
 from dupq.errors import DupqError
-from dupq.job.records import RunFiles
 from dupq.job.run import Run
-from dupq.job.step import Counted
-from dupq.job.table import Each, Files, ReadWith, Whole
+from dupq.job.stage import stage
+from dupq.job.step import StepResult, step
+from dupq.job.table import Broadcast, Computed, Partition, Partitions, Streamed, Table
+from dupq.kinds import streamed
 from dupq.neighbours.candidates import nearest_in, nearest_table
-from dupq.stages.earlier import record_if_usable
 from dupq.stages.search import everything
-from dupq.stages.search.blocks import FINGERPRINTS, Questions, SearchRequest, fingerprints_in, select
-from dupq.system import side_by_side
+from dupq.stages.search.blocks import FINGERPRINTS, Questions, SearchRequest, blocks_of, fingerprints_in, select
+from dupq.stages.search.everything import NearestTables, files_in_scope, find_nearest
+from dupq.system import thread_map
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import are_among, distinct, indices_among, rekey
 
@@ -39,11 +40,24 @@ _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more changed, searching everything is as fast
 
 
+@stage("neighbours", version=6, keeps=("work/neighbours/nearest",), drops="work/neighbours/tiles")
+def search(
+    run: Run, embeddings: Table[kinds.Embedded], shards: Sequence[Shard], request: SearchRequest
+) -> NearestTables:
+    """Find the nearest of each embedded question of the shards in scope; the earlier run's lists save work."""
+    earlier = search.earlier(run, {**request.identity(), "algorithm": search.version})
+    found = None if earlier is None else find_nearest_since(run, embeddings, shards, request, earlier)
+    if found is None:
+        found = find_nearest(run, files_in_scope(embeddings, shards, request), request, embeddings)
+    run.report.rows_out = run.report.rows_in  # the questions that have lists
+    return found
+
+
 class SiteLists(NamedTuple):
     """The sorted sites of the keys of two runs; and the sites that both search, all if none are named."""
 
-    earlier: list[str]
-    now: list[str]
+    earlier: Sequence[str]
+    now: Sequence[str]
     searched: tuple[str, ...]
 
     def to_now(self, keys: np.ndarray) -> np.ndarray:
@@ -51,33 +65,33 @@ class SiteLists(NamedTuple):
         return rekey(keys, self.earlier, self.now)
 
 
-def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: RunFiles | None) -> None:
-    """Make the lists of every embedded question: `nearest`, `directed`.
-
-    With a usable earlier run only what differs from it is searched.
-    """
-    kept = previous and record_if_usable(previous, "neighbours", previous.request, request.identity(), previous.nearest)
-    if not previous or not kept:
-        everything.find_neighbours(run, shards, request)
-        return
-    blocks = everything.plan_search(run, everything.files_in_scope(run, shards, request), request)
-    sites = SiteLists(kept["sites_of_keys"], request.sites, request.settings.sites)
-    now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings.sites))
-    earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
-    fingerprints = (Each(Files(uris, None, FINGERPRINTS)) for uris in (now, earlier))
-    lists = everything.stored_lists(previous)
-    changes = run.map("changes", find_changes, *fingerprints, Each(lists), sites, request.settings.k, into=KEYS)
+def find_nearest_since(
+    run: Run,
+    embeddings: Table[kinds.Embedded],
+    shards: Sequence[Shard],
+    request: SearchRequest,
+    earlier: everything.NearestTables,
+) -> everything.NearestTables | None:
+    """Find the nearest of each question, given those of an earlier run; None if that is as slow as without these."""
+    plan = everything.plan_search(run, everything.files_in_scope(embeddings, shards, request), request, embeddings)
+    blocks, settings = blocks_of(plan, embeddings, request), request.settings
+    sites = SiteLists(earlier.sites, request.sites, settings.sites)
+    now = Partitions(tuple(Partition(embeddings, shard.number) for shard in in_scope(shards, settings.sites)))
+    there = {file.uri for file in storage.list_files(earlier.embeddings.folder)}  # what is lost counts as changed
+    numbers = (number for number, uri in enumerate(earlier.embeddings.files) if uri in there)
+    then = Partitions(tuple(Partition(earlier.embeddings, number) for number in numbers))
+    changes = run.map("changes", find_changes)(now, then, Streamed(earlier.nearest), sites, settings.k)
     questions = sum(block.size for block in blocks)
     if changes.rows > _LARGEST_SHARE * questions or everything.gpus_for_search(request, blocks, changes.rows):
         _log.info(f"everything is searched: {changes.rows:,} questions changed")
-        everything.find_neighbours(run, shards, request)
-        return
-    run.discard_stale({"blocks": [block.size for block in blocks], "since": previous.uri}, *everything.TABLES_OF_PLAN)
+        return None
+    made_by = {"blocks": [block.size for block in blocks], "since": run.previous}
+    run.discard_stale(made_by, *everything.TABLES_OF_PLAN)
     queries = select(run, "tiles/queries", blocks, changes)
     own = everything.search_each(run, queries, request)
-    keys, spans = ReadWith(_keys_of, (blocks,), len(blocks)), tuple(side_by_side(storage.key_span, lists.uris))
-    inputs = keys, Whole(changes), EarlierLists(lists, spans, sites), request.settings.k
-    unchanged = run.map("tiles/earlier", earlier_lists, *inputs, into=NEAREST)
+    keys = Computed[kinds.Key](_keys_of, (blocks,), len(blocks))
+    lists = EarlierLists(earlier.nearest, tuple(thread_map(storage.key_span, earlier.nearest.files)), sites)
+    unchanged = run.map("tiles/earlier", earlier_lists)(keys, Broadcast(changes), lists, settings.k)
     sides = [*queries, *(replace(block, excluded=changes) for block in blocks)]
     tiles = [
         (left, right)
@@ -85,18 +99,21 @@ def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: 
         for right in range(left + 1, len(sides))
         if sides[left].group == sides[right].group
     ]
-    everything.search_in_waves(run, sides, [*own, *everything.partitions_of(unchanged)], [tiles], request)
-    everything.finish(run, request)
+    of_sides = [*own, *everything.partitions_of(unchanged)]
+    found = everything.search_in_waves(run, sides, of_sides, [tiles], request)
+    return everything.merge_lists(run, found, request, plan, embeddings)
 
 
-def _keys_of(blocks: Sequence[Questions], number: int) -> np.ndarray:
-    """Return the keys (int64, ascending) of a block's questions whose embeddings are not empty."""
-    return np.sort(fingerprints_in(blocks[number].rows(*FINGERPRINTS), blocks[number].sites)[0])
+def _keys_of(blocks: Sequence[Questions], number: int) -> pa.Table:
+    """Return the questions of a block whose embeddings are not empty (KEYS, ascending)."""
+    keys = fingerprints_in(blocks[number].rows(*FINGERPRINTS.names), blocks[number].sites)[0]
+    return pa.table([np.sort(keys)], schema=KEYS)
 
 
+@step(streamed(FINGERPRINTS), streamed(FINGERPRINTS), streamed(NEAREST), makes=KEYS)
 def find_changes(
     now: Iterator[pa.Table], earlier: Iterator[pa.Table], lists: Iterator[pa.Table], sites: SiteLists, k: int
-) -> Counted:
+) -> StepResult[pa.Table]:
     """Return the questions to be searched again (KEYS, ascending), as this module's docstring says.
 
     `now` and `earlier` are keys and fingerprints of both runs' embeddings, `lists` those of the earlier run. Memory: 18
@@ -120,7 +137,7 @@ def find_changes(
         "questions gone or changed": len(gone),
         "questions searched": len(searched),
     }
-    return Counted(pa.table([searched], schema=KEYS), counts)
+    return StepResult(pa.table([searched], schema=KEYS), counts)
 
 
 def _earlier_fingerprints(earlier: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
@@ -151,17 +168,19 @@ def _that_list(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> n
 class EarlierLists(NamedTuple):
     """An earlier run's lists, and the smallest and the largest key of each file (None: it has no rows)."""
 
-    lists: Files
+    lists: Table[kinds.Nearest]
     spans: tuple[tuple[int, int] | None, ...]
     sites: SiteLists
 
 
-def earlier_lists(keys: np.ndarray, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
-    """Return the earlier lists of a block's questions that are not searched again, as lists of this run (NEAREST).
+@step(KEYS, KEYS, makes=NEAREST)
+def earlier_lists(questions: pa.Table, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
+    """Return the earlier lists of those of a block's questions that are not searched again, as lists of this run.
 
-    `keys` (ascending) are those of the block. Raises DupqError for a list that is gone.
+    `questions` are ascending. Raises DupqError for a list that is gone.
     """
-    sites, keys = earlier.sites, keys[~are_among(searched["key"].to_numpy(), keys)]
+    sites, keys = earlier.sites, questions["key"].to_numpy()
+    keys = keys[~are_among(searched["key"].to_numpy(), keys)]
     keys_then = rekey(keys, sites.now, sites.earlier)  # ascending too: questions of a new site are all searched
     tables = [NEAREST.empty_table()]
     for number, span in enumerate(earlier.spans):

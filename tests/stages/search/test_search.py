@@ -1,6 +1,5 @@
 """What is new since an earlier run, searched; the answer is that of a whole search."""
 
-import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.job.table import Files
+from dupq.job.table import Table
 from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.stages.search.changes import EarlierLists, SiteLists, earlier_lists, find_changes
+from dupq.stages.search.search import EarlierLists, SiteLists, earlier_lists, find_changes
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, rekey
 
@@ -60,7 +59,7 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
         wanted = search_request(scope=scope, block_rows=[0, 130, 200, 70][night])
         full, whole = search(archive, tmp_path / f"full{night}", wanted)
         files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
-        report = recorded(files, functools.partial(searched, files, made, wanted, before))
+        report = recorded(files, made, wanted, before)
         beyond(files, wanted, FLOOR)
         assert 0 < report.counts["questions searched"] < 0.3 * len(archive.keys)
         assert lists(files) == lists(full)
@@ -90,15 +89,14 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     assert lists(files) == lists(after)
 
 
-def written(folder: Path, *tables: dict[int, list[int]]) -> Files:
+def written(folder: Path, *tables: dict[int, list[int]]) -> Table:
     """Lists by question; the score of a neighbour is minus its key."""
-    uris = []
+    lists = Table(str(folder), NEAREST, len(tables))
     for number, table in enumerate(tables):
         keys, others = np.array(list(table)), np.array([[*some, *[-1] * (2 - len(some))] for some in table.values()])
         scores = np.where(others < 0, -np.inf, -others.astype(float))
-        uris.append(str(folder / f"{number}.parquet"))
-        storage.write_table(uris[-1], nearest_table(keys, Nearest(others, scores)), NEAREST)
-    return Files(tuple(uris), NEAREST)
+        storage.write_table(lists.file(number), nearest_table(keys, Nearest(others, scores)), NEAREST)
+    return lists
 
 
 def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its_own(tmp_path: Path) -> None:
@@ -106,16 +104,16 @@ def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its
     b = 1 << ID_BITS
     lists = written(tmp_path, {5: [7], 7: [5]}, {b | 1: [b | 4, b | 2], b | 2: [b | 1]}, {b | 4: [b | 1], b | 9: []})
     for number in (0, 3):
-        Path(tmp_path / f"{number}.parquet").write_bytes(b"not to be read")
-    lists, spans = replace(lists, uris=(*lists.uris, str(tmp_path / "3.parquet"))), [(5, 7), (1, 2), (4, 9), (10, 12)]
-    spans = (spans[0], *((b | low, b | high) for low, high in spans[1:]))
-    earlier = EarlierLists(lists, spans, SiteLists(["a", "b"], ["b"], ()))
-    found = earlier_lists(np.array([1, 2, 4]), pa.table([[2]], schema=KEYS), earlier, 2)
+        Path(lists.file(number)).write_bytes(b"not to be read")
+    spans = ((5, 7), *((b | low, b | high) for low, high in [(1, 2), (4, 9), (10, 12)]))
+    earlier = EarlierLists(replace(lists, partitions=4), spans, SiteLists(["a", "b"], ["b"], ()))
+    own, searched_again, other = (pa.table([keys], schema=KEYS) for keys in ([1, 2, 4], [2], [3]))
+    found = earlier_lists(own, searched_again, earlier, 2)
     assert found["key"].to_pylist() == [1, 4]
     assert found["neighbours"].to_pylist() == [[4, 2], [1]]
     assert found["scores"].to_pylist() == [[-4.0 - b, -2.0 - b], [-1.0 - b]]
     with pytest.raises(DupqError, match="1 of the earlier run's lists of neighbours are gone since"):
-        earlier_lists(np.array([3]), pa.table([[2]], schema=KEYS), earlier, 2)
+        earlier_lists(other, searched_again, earlier, 2)
 
 
 def test_searched_again_is_what_is_new_or_changed_and_what_lost_a_neighbour() -> None:
@@ -155,7 +153,7 @@ def test_rubbish_in_an_earlier_run_searches_everything(
     archive = made_up([40, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request())
     found = lists(before)
-    storage.write_bytes(before.request, content.encode())
+    storage.write_bytes(before.path("stages", "neighbours.json"), content.encode())
     files, made = write(archive, tmp_path / "since", SITES)
     searched(files, made, search_request(), before)
     assert "neighbours: nothing is taken from" in capsys.readouterr().out
