@@ -157,7 +157,7 @@ def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path:
     (tmp_path / "call").write_bytes(pickle.dumps((f"{archive.folder}/with a gpu", archive.inputs(True, OnCPU), by_gpu)))
     run = [sys.executable, "-c", WITH_A_GPU, str(tmp_path / "call")]
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
-    subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run(run, check=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
     check(archive, pickle.loads((tmp_path / "call").read_bytes()))
 
 
