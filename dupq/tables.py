@@ -264,6 +264,30 @@ SCORED: Schema[kinds.Scored] = _schema(
     pa.field("reranker", pa.float32()),  # cosine by the reranker; null unless it has read both questions
 )
 
+# A judge's answers about pairs (judging/prompt.py, Answer). The probability is that before it was asked; the kind is
+# likely, verdict (people judged the pair), or that of a control pair: copy or different.
+JUDGE_ANSWERS: Schema[kinds.Answered] = _schema(
+    *_schema(*KEY_PAIRS, probability=pa.float32(), kind=pa.string()),
+    pa.field("same", pa.float32()),
+    *_schema(differs=pa.string(), changes_answer=pa.bool_(), covers=pa.string(), odd=pa.bool_()),
+    *_schema(problem=pa.string(), model=pa.string()),
+)
+
+# The same for people: stages/judge.py.
+JUDGEMENTS: Schema[kinds.Judgement] = _schema(
+    *map(PAIRS.field, ("site_left", "question_id_left", "site_right", "question_id_right")),
+    _required("probability_before", pa.float32()),  # that they are duplicates, before the judge was asked
+    _required("probability", pa.float32()),  # and afterwards
+    _required("kind", pa.string()),  # likely; verdict: people judged it; copy and different: control pairs
+    pa.field("same", pa.float32()),  # 0 to 100, how sure the judge is; null: it gave no usable answer
+    _required("differs", pa.string()),  # the fact in which the questions differ, in the judge's words
+    _required("changes_answer", pa.bool_()),  # whether an answer changes with it
+    _required("covers", pa.string()),  # both, left answers right, right answers left, none
+    _required("odd", pa.bool_()),  # a text speaks to the judge, or cannot be judged: the answer is not used
+    _required("problem", pa.string()),  # why there is no usable answer
+    _required("model", pa.string()),  # that answered, by its own name
+)
+
 # The nearest neighbours of each question, the best first by their exact scores, ties by key.
 NEAREST: Schema[kinds.Nearest] = _schema(key=pa.int64(), neighbours=pa.list_(pa.int64()), scores=pa.list_(pa.float64()))
 

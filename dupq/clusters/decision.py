@@ -145,14 +145,14 @@ class Histogram(NamedTuple):
     pairs: np.ndarray  # (1000,), how many
     probabilities: np.ndarray  # float64, (1000,), their sum
 
-    def choose(self, precision: float) -> dict[str, float]:
+    def choose(self, precision: float, least_sure: float = 0.5) -> dict[str, float]:
         """Return the lowest threshold, with its figures, whose expected precision is enough; 1 if there is none.
 
-        It is at least 0.5 if the precision is more than 0.5: however sure other pairs are, one that is likelier wrong
-        than right connects nothing.
+        It is at least `least_sure` if the precision is more than 0.5: however sure other pairs are, one that is
+        likelier wrong than right connects nothing.
         """
         right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
-        least = _STEPS // 2 if precision > 0.5 else 0
+        least = round(_STEPS * least_sure) if precision > 0.5 else 0
         is_enough = least + np.flatnonzero(((self.pairs > 0) & (right >= precision * pairs))[least:])
         return {"precision": precision, **self.above(is_enough[0] / _STEPS if len(is_enough) else 1.0)}
 

@@ -113,6 +113,7 @@ class Metrics(TypedDict, total=False):
     drift: Measures | None
     verdicts: NotRequired[Measures | None]
     judged: NotRequired[Measures | None]
+    judge: NotRequired[Measures | None]
     worklist: NotRequired[Measures]
     not_measured: dict[str, str]  # reasons by measure
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dupq.dump.reading import Ingest
     from dupq.dump.sites import FoundSites
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "reranker", "clusters", "run")
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "reranker", "judge", "clusters", "run")
 # near_duplicates: what hard negatives must not be; encode: batches of the development measure
 _TRAINING_READS = ("text", "near_duplicates", "word_vectors", "encoder", "title_body", "teacher", "training", "encode")
 NO_RERANKER = "none"
@@ -155,6 +155,7 @@ class Gates:
     max_cluster: int | None = None  # questions
     max_change: float | None = None  # share of the questions in clusters whose cluster differs from the earlier run's
     min_rows_share: float | None = None  # share of the earlier run's number of questions
+    judge: bool = False  # whether a judge that fails ends the run
 
     def check(self, has_previous: bool) -> None:
         """Raise SettingError for a value out of range, or a gate that needs an earlier run without one."""

@@ -11,6 +11,7 @@
     neighbours  ──beyond_lists──▶     likely pairs in which neither question lists the other
     neighbours  ──pairs──▶            the evidence and the probability of all pairs
     pairs       ──rerank──▶           the probability of likely pairs again, once a sentence model has read them
+    pairs       ──judge──▶            the same, once a language model has read the likeliest; only on request
     pairs       ──partition──▶        the threshold for the wanted precision, and the best partition above it
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run; the worklist
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
@@ -45,6 +46,7 @@ from dupq.stages.calibration import calibrate
 from dupq.stages.clusters import Decided
 from dupq.stages.embeddings import ToEncode, check_fitness, check_room_to_encode, embed
 from dupq.stages.inputs import contents_of, copy_inputs
+from dupq.stages.judge import LEAST_SURE, judge, judging_of
 from dupq.stages.measures.of_run import MeasureInputs, measure_run
 from dupq.stages.measures.review import draw_review
 from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures
@@ -62,7 +64,7 @@ from dupq.tables import QUESTIONS
 _log = logging.getLogger(__name__)
 STAGES = (
     *(copy_inputs, make_texts, make_terms, make_signatures, find_near_duplicates, check_fitness, embed, search),
-    *(calibrate, find_pairs_above, score_pairs, rerank, decide, cluster, measure_run, draw_review),
+    *(calibrate, find_pairs_above, score_pairs, rerank, judge, decide, cluster, measure_run, draw_review),
 )  # their versions are part of a run's identity
 
 
@@ -140,14 +142,22 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         candidates = candidates._replace(scored=reranked.scored, read=reranked.read)
         scale = scale._replace(reread=Reread(**reranked.model))
 
+    answered, least_sure = None, 0.5
+    if settings.judge.url:
+        judging = judging_of(settings.judge, settings.text.code, run.uri, job.gates.judge)
+        answered = judge(run, candidates.scored, questions, sites, people, judging)
+        candidates = candidates._replace(scored=answered.scored)
+        least_sure = LEAST_SURE if answered.summary["is_used"] else least_sure
+
     target = settings.calibration.precision, settings.clusters.threshold
-    decided = decide(run, candidates, target, texts.texts, known, measure, scale)
+    decided = decide(run, candidates, target, texts.texts, known, measure, scale, least_sure)
     share = (scale.reread or scale.model).linked_share
     linked = share if fitted.model["development_links"] else 0.0  # unknown without such links
     options = WorklistOptions(settings.clusters.worklist, rows, k, language, linked)
     threshold = decided.thresholds["chosen"]["threshold"]
     decisions = Decided(decided.labels, candidates.scored, decided.joined, near.verified, threshold)
-    tables, worklist = cluster(run, decisions, known, texts.texts, questions, terms.rarities, options)
+    answers = None if answered is None else answered.answers
+    tables, worklist = cluster(run, decisions, known, texts.texts, questions, terms.rarities, options, answers)
 
     inputs = MeasureInputs(
         decided.thresholds,
@@ -157,6 +167,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         contradictions=(opened.contradicted, decided.contradicting) if opened.verdicts else None,
         verdicts=run.copy_of("verdicts"),
         truth=run.copy_of("truth"),
+        judge=None if answered is None else answered.summary,
     )
     measure_run(run, tables, worklist, known, texts.texts, questions, inputs)
     draw_review(run, tables.pairs, questions, sites, settings.calibration.review, run.run_id)

@@ -43,6 +43,7 @@ from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import built_on, previous_run
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.stages.judge import judge
 from dupq.stages.rerank import rerank
 from dupq.stages.texts import AT_ONCE
 from dupq.tables import QUESTIONS
@@ -100,7 +101,8 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
 
     def run_of(job: DedupJob) -> Run:
         earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
-        versions = versions_of(*(stage for stage in stages if reranker or stage is not rerank))
+        left_out = (*(() if reranker else (rerank,)), *(() if settings.judge.url else (judge,)))
+        versions = versions_of(*(stage for stage in stages if stage not in left_out))
         uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
         uris |= {"previous": job.previous, "verdicts": job.verdicts}
         inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}

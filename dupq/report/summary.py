@@ -167,6 +167,9 @@ def _are(count: float) -> str:
 def _trust(metrics: Metrics) -> Iterator[str]:
     yield f"probabilities rest on {grounds(metrics['calibration'])}"
     judged, sample = metrics.get("judged"), metrics.get("verdicts")
+    judge = metrics.get("judge")
+    if judge:
+        yield from judge_lines(judge)
     if judged:
         counts = [f"{judged[name]} {name}" for name in ("same", "different", "unsure")]
         if judged["contradicted"]:
@@ -187,6 +190,29 @@ def _trust(metrics: Metrics) -> Iterator[str]:
             "no pair is judged yet: judge listed pairs to improve the next run, or the report's random sample to "
             "measure this one"
         )
+
+
+def judge_lines(judge: Measures) -> Iterator[str]:
+    """Yield what a judge did, what it cost and how far it is trusted, in lines."""
+    cost = f"{judge['tokens']:,} tokens" + (f", ${judge['dollars']:.2f}" if judge["dollars"] else "")
+    yield f"the judge {judge['model']} read {judge['answered']:,} of {counted(judge['pairs'], 'pair')} ({cost}): " + (
+        f"{judge['yes']:,} times yes" if judge["usable"] else "no usable answer"
+    )
+    reasons = sorted({trust["reason"] for trust in judge["trust"].values() if trust["reason"]})
+    yield from (f"its answers are not used: {reason}" for reason in reasons)
+    if judge["is_used"]:
+        used = [trust for trust in judge["trust"].values() if not trust["reason"]]
+        people = judge["people"]
+        basis = f"of {counted(people['pairs'], 'pair')} that people judged it agrees on {people['agree']:,}"
+        if people["yes"]:
+            least = f"at least {people['least_right']:.0%}"
+            basis += f", and {people['right']} of its {people['yes']} times yes are right: {least}"
+        least, most = (f"{f(trust['false_yes'] for trust in used):.0%}" for f in (min, max))
+        share_of = least if least == most else f"{least} to {most}"
+        yield f"it says yes to about {share_of} of the wrong pairs, by its answers; " + (
+            basis if people["pairs"] else "no person has judged a pair that it read (dupq review --judge)"
+        )
+    yield from judge["lines"]
 
 
 def grounds(calibration: Measures) -> str:

@@ -74,6 +74,7 @@ class Settings(Section):
     neighbours: sections.NeighbourSettings = sections.NeighbourSettings()
     calibration: sections.CalibrationSettings = sections.CalibrationSettings()
     reranker: sections.RerankerSettings = sections.RerankerSettings()
+    judge: sections.JudgeSettings = sections.JudgeSettings()
     clusters: sections.ClusterSettings = sections.ClusterSettings()
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     run: sections.RunSettings = sections.RunSettings()

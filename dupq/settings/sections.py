@@ -292,6 +292,32 @@ class RerankerSettings(Section):
     )
 
 
+class JudgeSettings(Section):
+    """The judge: a language model that reads the likeliest pairs. Nothing is asked without an address."""
+
+    url: Annotated[str, ONLY_HOW] = Field(
+        "", description="Address of an OpenAI-compatible endpoint, like http://localhost:11434/v1; none: no judge."
+    )
+    model: str = Field("", description="The model that is asked, by its name there.")
+    pairs: Count = Field(500, description="Pairs of each site that it reads, at most: the likeliest.")
+    tokens: Annotated[int, Field(ge=0, le=10**15)] = Field(
+        0, description="Tokens of a run, at most, read and written; 0: no limit."
+    )
+    dollars: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        0.0, description="Cost of a run, at most, by the two prices; 0: no limit."
+    )
+    price_in: Annotated[float, Field(ge=0, le=1e6), ONLY_HOW] = Field(
+        0.0, description="Dollars per million tokens that the model reads."
+    )
+    price_out: Annotated[float, Field(ge=0, le=1e6), ONLY_HOW] = Field(
+        0.0, description="Dollars per million tokens that it writes."
+    )
+    max_tokens: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
+        300, description="Tokens of an answer, at most. A model that thinks before it answers needs thousands."
+    )
+    connections: Annotated[int, Field(ge=1, le=256), ONLY_HOW] = Field(8, description="Calls at a time.")
+
+
 class ClusterSettings(Section):
     """How pairs become clusters."""
 

@@ -100,14 +100,15 @@ def decide(
     known: RunKnowledge,
     measure: Measure,
     scale: PairScorer,
+    least_sure: float = 0.5,
 ) -> Partitioned:
     """Make the clusters of representatives.
 
     `target` is the precision that joined pairs should have, and a threshold that replaces it unless it is below 0.
-    `texts` are those of all questions.
+    No pair below the probability `least_sure` joins for a precision. `texts` are those of all questions.
     """
     precision, threshold = target
-    thresholds = run.record("threshold", thresholds_of)(Streamed(pairs.scored), precision, threshold)
+    thresholds = run.record("threshold", thresholds_of)(Streamed(pairs.scored), precision, threshold, least_sure)
     apart, links = run.table("apart", KEY_PAIRS), known.links if known.joins_links else None
     joined = run.map("joined", constrained_pairs, second=apart)(
         Streamed(texts), Broadcast(known.representatives), links, known.sites.names, known.judged
@@ -118,7 +119,9 @@ def decide(
 
 
 @step(streamed(columns(SCORED, "probability")), makes=JSON)
-def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
+def thresholds_of(
+    scored: Iterator[pa.Table], precision: float, threshold: float, least_sure: float = 0.5
+) -> Thresholds:
     """Return the probability from which pairs may join: `threshold`, or if that is below 0, the one for `precision`.
 
     It is chosen over all candidate pairs, in steps of .001. Those for other precisions are returned too.
@@ -126,8 +129,8 @@ def thresholds_of(scored: Iterator[pa.Table], precision: float, threshold: float
     histograms = [decision.histogram_of(table["probability"].to_numpy()) for table in scored]
     histogram = decision.Histogram(*(np.sum(column, axis=0) for column in zip(*histograms, strict=True)))
     at_threshold = {"precision": precision, **histogram.above(threshold)}
-    chosen = histogram.choose(precision) if threshold < 0 else at_threshold
-    return {"chosen": chosen, "others": [histogram.choose(other) for other in _PRECISIONS]}
+    chosen = histogram.choose(precision, least_sure) if threshold < 0 else at_threshold
+    return {"chosen": chosen, "others": [histogram.choose(other, least_sure) for other in _PRECISIONS]}
 
 
 @step(streamed(columns(QUESTION_TEXTS, "key")), REPRESENTATIVES, makes=JOINED_PAIRS, second=KEY_PAIRS)

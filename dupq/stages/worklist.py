@@ -25,11 +25,12 @@ from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import step
 from dupq.job.table import Broadcast, Shards, Table
+from dupq.judging.prompt import in_words
 from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.runs.reader import TableRow, ends_of, link
 from dupq.stages.clusters import ClusterTables, Decided, make_clusters
 from dupq.stages.partition import RunKnowledge
-from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, QUESTIONS, RARITIES, WORKLIST
+from dupq.tables import JUDGE_ANSWERS, KEY_PAIRS, KEYS, LABELS, PAIRS, QUESTIONS, RARITIES, WORKLIST
 from dupq.text.keys import Sites, are_pairs_among, distinct, pairs_in, rows_among
 
 ChosenPair = NewType("ChosenPair", kinds.KeyPair)
@@ -60,15 +61,20 @@ def cluster(
     questions: Shards[kinds.Question],
     rarities: Table[kinds.Rarity],
     options: WorklistOptions,
+    answers: Table[kinds.Answered] | None = None,
 ) -> tuple[ClusterTables, Table[kinds.Work]]:
-    """Make the tables of clusters, and the worklist of the likeliest other pairs with its sheet."""
+    """Make the tables of clusters, and the worklist of the likeliest other pairs with its sheet.
+
+    `answers` are those of a judge (JUDGE_ANSWERS).
+    """
     made = make_clusters(run, decided, known, texts, questions)
     owners, most = Broadcast(made.members), options.pairs
     settled = Broadcast(run.map("settled", settled_by)(known.pairs, owners))
     some = run.map("likeliest", likeliest_of)(made.pairs, owners, settled, known.sites, known.judged, most)
     chosen = Broadcast(run.map("chosen", likeliest_of_all)(Broadcast(some), owners, most))
     titles = Broadcast(run.map("titles", titles_of)(questions, chosen))
-    worklist = run.map("worklist", worklist_of, publish=True)(chosen, titles, Broadcast(rarities), options)
+    judged = Broadcast(run.table("answers", JUDGE_ANSWERS, 0) if answers is None else answers)
+    worklist = run.map("worklist", worklist_of, publish=True)(chosen, titles, Broadcast(rarities), judged, options)
     run.write("worklist.tsv", sheet_of, publish=True)(worklist)
     return made, worklist
 
@@ -108,9 +114,12 @@ def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:
     return rows_among(questions, distinct(pairs_in(pairs)), TITLES)
 
 
-@step(_CHOSEN, TITLES, RARITIES, makes=WORKLIST)
-def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, options: WorklistOptions) -> pa.Table:
+@step(_CHOSEN, TITLES, RARITIES, JUDGE_ANSWERS, makes=WORKLIST)
+def worklist_of(
+    pairs: pa.Table, titles: pa.Table, rarities: pa.Table, answers: pa.Table, options: WorklistOptions
+) -> pa.Table:
     """Return the pairs with titles, links and the evidence in words (WORKLIST)."""
+    judged = {(row["left"], row["right"]): row for row in answers.to_pylist()}
     titled = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
     wording = Wording(options.language, rarities["rarity"].to_numpy(), options.questions, options.k)
     p = unlinked(pairs["probability"].to_numpy(), options.linked_share)
@@ -118,7 +127,9 @@ def worklist_of(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, options: 
     rows: list[TableRow] = []
     for index, pair in enumerate(pairs.select(PAIRS.names).to_pylist()):
         left, right = (titled.get(key, Titled("", ())) for key in keys[index])
-        row = {**pair, "evidence": wording.evidence(pair, left, right), "verdict": ""}
+        answer = judged.get(tuple(keys[index]))
+        evidence = [in_words(answer)] if answer and answer["same"] is not None else []
+        row = {**pair, "evidence": "; ".join([*evidence, wording.evidence(pair, left, right)]), "verdict": ""}
         for side, key, question in zip(("left", "right"), keys[index], ends_of(pair), strict=True):
             row[f"title_{side}"] = titled[key].title if key in titled else None
             row[f"link_{side}"] = link(question)

@@ -56,6 +56,7 @@ class MeasureInputs:
     # contradict; None without verdicts
     verdicts: str | None  # a filled-in review.tsv of an earlier run
     truth: str | None  # planted pairs
+    judge: Mapping[str, Any] | None  # what came of asking a judge
     error: float  # spread of ln (right / expected) in the first pairs of a worklist
 
 
@@ -168,6 +169,7 @@ def metrics_of(
         "links": measured.links,
         "verdicts": estimated(inputs.verdicts, runs) if inputs.verdicts else None,
         "judged": None,
+        "judge": inputs.judge,
         "worklist": {
             "pairs": len(right),
             "first": len(first),

@@ -1,0 +1,1 @@
+"""A language model reads pairs of questions: the prompt, the client, and how far its answers are trusted."""

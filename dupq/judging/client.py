@@ -1,0 +1,303 @@
+"""Ask a judge about pairs over an OpenAI-compatible chat endpoint, within a budget; each answer is stored before it
+counts.
+
+The budget is hard: before a call its most expensive outcome is reserved, and afterwards replaced by what the server
+says that it used. An answer is stored under its name (prompt.py) as soon as it is there, so that a job that is killed
+pays at most the calls in flight twice, and the next night asks only about new pairs.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.judging.prompt import ANSWER_SCHEMA, Answer, Asked, answer_name, expected_number, is_exchanged, messages
+from dupq.judging.prompt import read_answer as answer_in
+from dupq.system import require, thread_map
+
+_log = logging.getLogger(__name__)
+KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
+ONE_MILLION = 1_000_000
+_OVERHEAD = 64  # tokens of a call beside its texts: roles, and the schema where a server writes it into the prompt
+_BYTES_PER_TOKEN = 4  # of English, for the estimate; no token is shorter than a byte, for the reserve
+_ANSWER_TOKENS = 65  # of a usual answer, for the estimate
+_RETRIES, _SECONDS = 4, 60.0  # of a call
+_NO_USE = 20  # calls after which a server without one usable answer is given up
+_TOP = 10  # tokens whose probability is asked for
+Function = Callable[[Asked, Asked], Answer | float]
+
+
+class Spent(NamedTuple):
+    """Tokens of calls."""
+
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a judge is asked, and what it may cost."""
+
+    url: str
+    model: str
+    max_tokens: int  # of an answer
+    connections: int
+    price_in: float = 0.0  # dollars per million tokens
+    price_out: float = 0.0
+    dollars: float = 0.0  # at most, of a run; 0: no such limit
+    tokens: int = 0  # at most, of a run; 0: no such limit
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it listens on this machine only, and so costs nothing."""
+        return is_loopback(self.url)
+
+    def cost(self, spent: Spent) -> float:
+        """Return the price of tokens in dollars."""
+        if self.is_here:
+            return 0.0
+        return (spent.read * self.price_in + spent.written * self.price_out) / ONE_MILLION
+
+    def estimate(self, pairs: Sequence[tuple[Asked, Asked]]) -> Spent:
+        """Return the tokens that pairs will take, about."""
+        read = sum(_bytes(pair) // _BYTES_PER_TOKEN + _OVERHEAD for pair in pairs)
+        return Spent(read, _ANSWER_TOKENS * len(pairs))
+
+    def most(self, pair: tuple[Asked, Asked]) -> Spent:
+        """Return the tokens that a call about a pair takes at most."""
+        return Spent(_bytes(pair) + _OVERHEAD, self.max_tokens)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL's host is this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _bytes(pair: tuple[Asked, Asked]) -> int:
+    return sum(len(message["content"].encode()) for message in messages(*pair))
+
+
+@dataclass
+class Asking:
+    """What came of asking: answers in the order of the pairs, None where there was no call, and what was paid."""
+
+    answers: list[Answer | None]
+    paid: list[Spent] = field(default_factory=list)  # of each call
+    trouble: str = ""  # why it ended early
+    over_budget: bool = False
+
+    @property
+    def spent(self) -> Spent:
+        """All tokens of calls."""
+        return Spent(sum(spent.read for spent in self.paid), sum(spent.written for spent in self.paid))
+
+
+def known_answers(pairs: Sequence[tuple[Asked, Asked]], model: str, folder: str) -> list[Answer | None]:
+    """Return the stored answers about pairs, None where there is none. A damaged one counts as none."""
+    return list(thread_map(lambda pair: _stored(answer_uri(folder, answer_name(*pair, model)), pair), pairs))
+
+
+def answer_uri(folder: str, name: str) -> str:
+    """Return where the answer of this name is stored."""
+    return storage.join(folder, name[:2], f"{name}.json")
+
+
+def _stored(uri: str, pair: tuple[Asked, Asked]) -> Answer | None:
+    try:
+        found = storage.read_json(uri)
+        answer = Answer(**found)
+        # stored for the sorted pair
+        return answer if pair[0] <= pair[1] else _exchanged(answer)
+    except (DupqError, TypeError, ValueError, OSError):
+        return None
+
+
+def _exchanged(answer: Answer) -> Answer:
+    from dupq.judging.prompt import LEFT, RIGHT
+
+    return answer._replace(covers={LEFT: RIGHT, RIGHT: LEFT}.get(answer.covers, answer.covers))
+
+
+def _store(folder: str, pair: tuple[Asked, Asked], model: str, answer: Answer) -> None:
+    answer = answer if pair[0] <= pair[1] else _exchanged(answer)
+    storage.write_json(answer_uri(folder, answer_name(*pair, model)), answer._asdict())
+
+
+def ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -> Asking:
+    """Ask about pairs, the first ones first, and store each answer below `folder`.
+
+    Ends early, and says why, at the budget or when the server fails for good: what was answered until then is kept.
+    """
+    require("openai", "judge.url")
+    return asyncio.run(_ask(pairs, endpoint, folder))
+
+
+async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -> Asking:
+    import openai
+
+    key = next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
+    if key is None and not endpoint.is_here:
+        return Asking([None] * len(pairs), trouble=f"no key: set {KEYS[0]} or {KEYS[1]}")
+    http = openai.DefaultAsyncHttpxClient(trust_env=not endpoint.is_here)  # no proxy on the way to this machine
+    client = openai.AsyncOpenAI(
+        base_url=endpoint.url, api_key=key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
+    )
+    asking, calls, budget = Asking([None] * len(pairs)), _Calls(client, endpoint), _Budget(endpoint)
+    queue = iter(range(len(pairs)))
+
+    async def work() -> None:
+        for index in queue:
+            reserved = endpoint.most(pairs[index])
+            if asking.trouble or asking.over_budget:
+                return
+            if not await budget.reserve(reserved):
+                asking.over_budget = True
+                return
+            spent = reserved  # of a call that ends without an answer nothing is known but this
+            try:
+                answer, spent = await calls.ask(pairs[index], reserved)
+                await asyncio.to_thread(_store, folder, pairs[index], endpoint.model, answer)
+                asking.answers[index] = answer
+            except openai.APIStatusError as error:
+                spent = Spent()  # refused: not paid
+                asking.trouble = asking.trouble or _said(error.status_code, error)
+            except openai.APIConnectionError as error:
+                timed_out = isinstance(error, openai.APITimeoutError)
+                spent = reserved if timed_out else Spent()
+                what = f"no answer within {_SECONDS:.0f} s" if timed_out else "the connection failed or broke off"
+                asking.trouble = asking.trouble or f"{what}, after {_RETRIES} retries"
+            except openai.OpenAIError as error:
+                asking.trouble = asking.trouble or f"not an answer of a chat endpoint ({_short(error)})"
+            finally:
+                asking.paid.append(spent)
+                await budget.settle(reserved, spent)
+            given = [answer for answer in asking.answers if answer is not None]
+            if len(given) >= _NO_USE and all(answer.same is None for answer in given):
+                asking.trouble = asking.trouble or f"none of {len(given)} answers was usable: {given[-1].problem}"
+
+    async with client:
+        await asyncio.gather(*(work() for _ in range(min(endpoint.connections, len(pairs)))))
+    return asking
+
+
+class _Budget:
+    """What may still be spent. Who waits for the reserve of others gets it when they settle."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint, self._held, self._calls = endpoint, Spent(), 0
+        self._changed = asyncio.Condition()
+
+    async def reserve(self, most: Spent) -> bool:
+        """Hold the tokens of a call; False if they are more than what is left, and no call in flight can give some."""
+        async with self._changed:
+            while not self._fits(Spent(self._held.read + most.read, self._held.written + most.written)):
+                if not self._calls:
+                    return False
+                await self._changed.wait()
+            self._held = Spent(self._held.read + most.read, self._held.written + most.written)
+            self._calls += 1
+            return True
+
+    async def settle(self, reserved: Spent, spent: Spent) -> None:
+        """Replace what a call held by what it took."""
+        async with self._changed:
+            read, written = (held - most + took for held, most, took in zip(self._held, reserved, spent, strict=True))
+            self._held, self._calls = Spent(read, written), self._calls - 1
+            self._changed.notify_all()
+
+    def _fits(self, held: Spent) -> bool:
+        limits = self._endpoint
+        in_tokens = not limits.tokens or sum(held) <= limits.tokens
+        return in_tokens and (limits.is_here or not limits.dollars or limits.cost(held) <= limits.dollars)
+
+
+# What servers know differs, so a request that is refused as such is asked with less: the schema of the answer and the
+# probabilities of tokens first, then names of parameters of older and newer models.
+_FORMS: tuple[dict[str, Any], ...] = (
+    {"schema": True, "logprobs": True, "temperature": 0.0, "limit": "max_tokens"},
+    {"schema": True, "logprobs": False, "temperature": 0.0, "limit": "max_tokens"},
+    {"schema": True, "logprobs": False, "temperature": None, "limit": "max_completion_tokens"},
+    {"schema": False, "logprobs": False, "temperature": 0.0, "limit": "max_tokens"},
+)
+
+
+class _Calls:
+    """Calls to one server, in the form that it takes."""
+
+    def __init__(self, client: Any, endpoint: Endpoint) -> None:
+        self._client, self._endpoint, self._form = client, endpoint, 0
+
+    async def ask(self, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
+        """Return the answer about a pair, and the tokens that it took. Raises openai.OpenAIError."""
+        import openai
+
+        while True:
+            form = self._form
+            try:
+                reply = await self._client.chat.completions.create(**self._request(pair, _FORMS[form]))
+                return _answer(reply, pair, most)
+            except (openai.BadRequestError, openai.UnprocessableEntityError):
+                if form + 1 == len(_FORMS):
+                    raise
+                self._form = max(self._form, form + 1)
+
+    def _request(self, pair: tuple[Asked, Asked], form: dict[str, Any]) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self._endpoint.model, "messages": messages(*pair)}
+        request[form["limit"]] = self._endpoint.max_tokens
+        if form["schema"]:
+            schema = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
+            request["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if form["logprobs"]:
+            request |= {"logprobs": True, "top_logprobs": _TOP}
+        return request | ({} if form["temperature"] is None else {"temperature": form["temperature"]})
+
+
+def _answer(reply: Any, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
+    """Return the answer in a reply, and the tokens that it took: what the server says, else the most."""
+    used = getattr(reply, "usage", None)
+    counts = [getattr(used, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    spent = Spent(*(count if isinstance(count, int) else limit for count, limit in zip(counts, most, strict=True)))
+    choice = reply.choices[0] if getattr(reply, "choices", None) else None
+    model = str(getattr(reply, "model", "") or "")
+    if choice is None or getattr(choice, "message", None) is None:
+        return Answer(None, problem="an empty answer", model=model), spent
+    if getattr(choice.message, "refusal", None) or choice.finish_reason == "content_filter":
+        return Answer(None, problem="refused", model=model), spent
+    answer = answer_in(choice.message.content or "", is_exchanged(*pair))
+    if answer.same is None and choice.finish_reason == "length":
+        answer = Answer(None, problem="cut off; a higher judge.max_tokens may help")
+    elif answer.same is not None and getattr(choice.logprobs, "content", None):
+        mean = expected_number([token.model_dump() for token in choice.logprobs.content])
+        answer = answer if mean is None else answer._replace(same=mean)
+    return answer._replace(model=model), spent
+
+
+def _said(status: int, error: Exception) -> str:
+    """Return what a status means, in one line."""
+    means = {
+        401: "the key is not accepted",
+        403: "the key may not use this model",
+        404: "no such address or model",
+        410: "the endpoint is gone",
+        429: f"too many requests, or no credit left, after {_RETRIES} retries",
+    }
+    return f"HTTP {status}: {means.get(status, 'the server failed' if status >= 500 else 'refused')} ({_short(error)})"
+
+
+def _short(error: Exception) -> str:
+    """Return the beginning of an error's text, without the key, should a server repeat it."""
+    text = " ".join(str(error).split())
+    for name in KEYS:
+        secret = os.environ.get(name)
+        text = text.replace(secret, "…") if secret else text
+    return text[:200]
