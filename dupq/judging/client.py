@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ _ANSWER_TOKENS = 65  # of a usual answer, for the estimate
 _RETRIES, _SECONDS = 4, 60.0  # of a call
 _NO_USE = 20  # calls after which a server without one usable answer is given up
 _TOP = 10  # tokens whose probability is asked for
-Function = Callable[[Asked, Asked], Answer | float]
+REFUSED = "refused"
 
 
 class Spent(NamedTuple):
@@ -153,20 +153,24 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
         base_url=endpoint.url, api_key=key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
     )
     asking, calls, budget = Asking([None] * len(pairs)), _Calls(client, endpoint), _Budget(endpoint)
-    queue = iter(range(len(pairs)))
+    queue, turn = iter(range(len(pairs))), asyncio.Lock()
+
+    async def next_pair() -> int | None:
+        """Return the next pair, whose tokens are reserved; None at the end. By turns: the first ones come first."""
+        async with turn:
+            index = None if asking.trouble or asking.over_budget else next(queue, None)
+            if index is not None and not await budget.reserve(endpoint.most(pairs[index])):
+                asking.over_budget, index = True, None
+            return index
 
     async def work() -> None:
-        for index in queue:
+        while (index := await next_pair()) is not None:
             reserved = endpoint.most(pairs[index])
-            if asking.trouble or asking.over_budget:
-                return
-            if not await budget.reserve(reserved):
-                asking.over_budget = True
-                return
             spent = reserved  # of a call that ends without an answer nothing is known but this
             try:
                 answer, spent = await calls.ask(pairs[index], reserved)
-                await asyncio.to_thread(_store, folder, pairs[index], endpoint.model, answer)
+                if answer.same is not None or answer.problem == REFUSED:  # others may go better another time
+                    await asyncio.to_thread(_store, folder, pairs[index], endpoint.model, answer)
                 asking.answers[index] = answer
             except openai.APIStatusError as error:
                 spent = Spent()  # refused: not paid
@@ -272,7 +276,7 @@ def _answer(reply: Any, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer,
     if choice is None or getattr(choice, "message", None) is None:
         return Answer(None, problem="an empty answer", model=model), spent
     if getattr(choice.message, "refusal", None) or choice.finish_reason == "content_filter":
-        return Answer(None, problem="refused", model=model), spent
+        return Answer(None, problem=REFUSED, model=model), spent
     answer = answer_in(choice.message.content or "", is_exchanged(*pair))
     if answer.same is None and choice.finish_reason == "length":
         answer = Answer(None, problem="cut off; a higher judge.max_tokens may help")
