@@ -114,7 +114,7 @@ pictures: .venv/ready
 	$(JOB) docs/make_notebooks.py out/pictures
 
 lock:
-	uv pip compile pyproject.toml --extra build --extra jobs -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra build --extra jobs --extra judge -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements.lock
 	uv pip compile pyproject.toml --extra test -c requirements.lock -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements-test.lock

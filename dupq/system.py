@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PACKAGES = {  # by the name of the import: the name of the package, and the pip extra
     "altair": ("Altair", "jobs"),
     "nltk": ("NLTK", "jobs"),
+    "openai": ("openai", "judge"),
     "pandas": ("pandas", "tables"),
     "py7zr": ("py7zr", "jobs"),
     "polars": ("Polars", "tables"),

@@ -10,9 +10,10 @@ import asyncio
 import ipaddress
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from dupq import storage
@@ -20,6 +21,9 @@ from dupq.errors import DupqError
 from dupq.judging.prompt import ANSWER_SCHEMA, Answer, Asked, answer_name, expected_number, is_exchanged, messages
 from dupq.judging.prompt import read_answer as answer_in
 from dupq.system import require, thread_map
+
+if TYPE_CHECKING:
+    import openai
 
 _log = logging.getLogger(__name__)
 KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
@@ -52,6 +56,7 @@ class Endpoint:
     price_out: float = 0.0
     dollars: float = 0.0  # at most, of a run; 0: no such limit
     tokens: int = 0  # at most, of a run; 0: no such limit
+    key: str = field(default="", repr=False)  # never stored, logged or shown
 
     @property
     def is_here(self) -> bool:
@@ -72,6 +77,11 @@ class Endpoint:
     def most(self, pair: tuple[Asked, Asked]) -> Spent:
         """Return the tokens that a call about a pair takes at most."""
         return Spent(_bytes(pair) + _OVERHEAD, self.max_tokens)
+
+
+def key_from_environment() -> str:
+    """Return the key that calls are paid with; empty if there is none."""
+    return next((os.environ[name] for name in KEYS if os.environ.get(name)), "")
 
 
 def is_loopback(url: str) -> bool:
@@ -145,12 +155,11 @@ def ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -
 async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -> Asking:
     import openai
 
-    key = next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
-    if key is None and not endpoint.is_here:
+    if not endpoint.key and not endpoint.is_here:
         return Asking([None] * len(pairs), trouble=f"no key: set {KEYS[0]} or {KEYS[1]}")
     http = openai.DefaultAsyncHttpxClient(trust_env=not endpoint.is_here)  # no proxy on the way to this machine
     client = openai.AsyncOpenAI(
-        base_url=endpoint.url, api_key=key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
+        base_url=endpoint.url, api_key=endpoint.key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
     )
     asking, calls, budget = Asking([None] * len(pairs)), _Calls(client, endpoint), _Budget(endpoint)
     queue, turn = iter(range(len(pairs))), asyncio.Lock()
@@ -174,14 +183,14 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
                 asking.answers[index] = answer
             except openai.APIStatusError as error:
                 spent = Spent()  # refused: not paid
-                asking.trouble = asking.trouble or _said(error.status_code, error)
+                asking.trouble = asking.trouble or _said(error, endpoint.key)
             except openai.APIConnectionError as error:
                 timed_out = isinstance(error, openai.APITimeoutError)
                 spent = reserved if timed_out else Spent()
                 what = f"no answer within {_SECONDS:.0f} s" if timed_out else "the connection failed or broke off"
                 asking.trouble = asking.trouble or f"{what}, after {_RETRIES} retries"
             except openai.OpenAIError as error:
-                asking.trouble = asking.trouble or f"not an answer of a chat endpoint ({_short(error)})"
+                asking.trouble = asking.trouble or f"not an answer of a chat endpoint ({_short(error, endpoint.key)})"
             finally:
                 asking.paid.append(spent)
                 await budget.settle(reserved, spent)
@@ -286,8 +295,9 @@ def _answer(reply: Any, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer,
     return answer._replace(model=model), spent
 
 
-def _said(status: int, error: Exception) -> str:
+def _said(error: "openai.APIStatusError", key: str) -> str:
     """Return what a status means, in one line."""
+    status = error.status_code
     means = {
         401: "the key is not accepted",
         403: "the key may not use this model",
@@ -295,13 +305,11 @@ def _said(status: int, error: Exception) -> str:
         410: "the endpoint is gone",
         429: f"too many requests, or no credit left, after {_RETRIES} retries",
     }
-    return f"HTTP {status}: {means.get(status, 'the server failed' if status >= 500 else 'refused')} ({_short(error)})"
+    meaning = means.get(status, "the server failed" if status >= 500 else "refused")
+    return f"HTTP {status}: {meaning} ({_short(error, key)})"
 
 
-def _short(error: Exception) -> str:
+def _short(error: Exception, key: str) -> str:
     """Return the beginning of an error's text, without the key, should a server repeat it."""
-    text = " ".join(str(error).split())
-    for name in KEYS:
-        secret = os.environ.get(name)
-        text = text.replace(secret, "…") if secret else text
-    return text[:200]
+    text = re.sub(r"^Error code: \d+ - ", "", " ".join(str(error).split()))
+    return (text.replace(key, "…") if key else text)[:200]

@@ -1,7 +1,7 @@
 """The arguments of each job, and the checks of them before Ray is imported and any work begins."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dupq import storage
 from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, check_sites, in_scope, question_shards
@@ -12,10 +12,14 @@ from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
 from dupq.job import progress
 from dupq.job.records import Metrics, check_output
+from dupq.judging.client import is_loopback
 from dupq.links import check_pairs
+from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import check_earlier, previous_run, read_metrics
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.settings.sections import JudgeSettings
+from dupq.system import require
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -245,6 +249,7 @@ class DedupJob:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
         check_free_settings(settings)
         check_reranker(self.reranker)
+        check_judge(settings.judge, self.gates.judge)
         check_encoder(self.encoder, sites)
         return settings
 
@@ -277,6 +282,54 @@ def check_reranker(name: str | None) -> None:
         from dupq.encoders.sentence_models import reranker_at
 
         reranker_at(str(name), "--reranker ")
+
+
+def check_judge(judge: JudgeSettings, is_required: bool = False) -> None:
+    """Raise DupqError for a judge that cannot be asked, or that might cost more than anybody has agreed to."""
+    if not judge.url:
+        if judge.model or is_required:
+            option = "--judge-required" if is_required else f"judge.model={judge.model}"
+            raise SettingError(f"{option}: no address; name the endpoint with --judge URL")
+        return
+    if not judge.url.startswith(("http://", "https://")):
+        raise SettingError(f"--judge {judge.url}: the address of an endpoint expected, like http://localhost:11434/v1")
+    if not judge.model:
+        raise SettingError(f"--judge {judge.url}: which model? Name it with --judge-model")
+    if not is_loopback(judge.url):
+        if judge.dollars and not (judge.price_in or judge.price_out):
+            raise SettingError(
+                f"--judge-budget {judge.dollars:g}: dupq does not know the prices; set judge.price_in and "
+                "judge.price_out (dollars per million tokens), or limit tokens by --judge-tokens"
+            )
+        if not (judge.dollars or judge.tokens):
+            raise SettingError(
+                f"--judge {judge.url}: every call there may cost money; limit it by --judge-tokens, or by "
+                "--judge-budget with judge.price_in and judge.price_out"
+            )
+    require("openai", "--judge")
+
+
+def with_judge(run: FinishedRun, output: str, assignments: tuple[str, ...], gates: Gates) -> DedupJob:
+    """Return the job that makes a run like a finished one, on which it builds, but with these assignments."""
+    inputs, usual = run.manifest["inputs"], Settings()
+    free = {name: getattr(run.settings, name) for name in FREE_SECTIONS}
+    changed = [
+        f"{section}.{name}={','.join(value) if isinstance(value, tuple) else value}"
+        for section, values in free.items()
+        for name, value in values
+        if value != getattr(getattr(usual, section), name)
+    ]
+    named: dict[str, Any] = {name: inputs.get(name) for name in ("questions", "encoder", "links", "truth")}
+    skipped = tuple(name for name in str(inputs.get("skipped_shards") or "").split(", ") if name)
+    return DedupJob(
+        **named,
+        output=output,
+        previous=run.uri,
+        assignments=(*changed, *assignments),
+        skipped=skipped,
+        reranker=str(inputs.get("reranker") or NO_RERANKER),
+        gates=gates,
+    )
 
 
 @dataclass(frozen=True)
@@ -342,6 +395,7 @@ class FromDumpJob:
         if self.truth is not None:
             read_truth(self.truth)  # raises for a wrong line
         check_reranker(self.reranker)
+        check_judge(settings.judge)
         checked = self.ingest_job().check()
         known = {site.site for site in checked.dumps.sites} | all_counts(storage.absolute(self.output)).keys()
         check_sites(settings.neighbours.sites, known)

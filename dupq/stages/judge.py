@@ -29,7 +29,7 @@ from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Shards, Table
-from dupq.judging.client import Asking, Endpoint, Spent, ask, known_answers
+from dupq.judging.client import Asking, Endpoint, Spent, ask, key_from_environment, known_answers
 from dupq.judging.prompt import Answer, Asked, asked
 from dupq.judging.trust import YES, Trust, fit_trust, least_share, with_answers
 from dupq.kinds import JSON, Schema, columns, streamed
@@ -95,7 +95,7 @@ def judge(
 def judging_of(settings: JudgeSettings, code: str, run: str, required: bool) -> Judging:
     """Return who is asked, for the run at `run` (URI)."""
     shared = ("url", "model", "max_tokens", "connections", "price_in", "price_out", "dollars", "tokens")
-    endpoint = Endpoint(**{name: getattr(settings, name) for name in shared})
+    endpoint = Endpoint(**{name: getattr(settings, name) for name in shared}, key=key_from_environment())
     return Judging(endpoint, settings.pairs, code, storage.join(storage.parent(run), FOLDER), required)
 
 

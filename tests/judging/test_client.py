@@ -12,7 +12,7 @@ import pytest
 from judge_server import CUT, Call, JudgeServer, Refusal, answer_text, judge_server, reply_of
 
 from dupq.judging import client
-from dupq.judging.client import Asking, Endpoint, Spent, ask, is_loopback, known_answers
+from dupq.judging.client import Asking, Endpoint, Spent, ask, is_loopback, key_from_environment, known_answers
 from dupq.judging.prompt import Asked, answer_name
 
 PAIRS = [(Asked(f"left {number}", "a"), Asked(f"right {number}", "b")) for number in range(40)]
@@ -26,7 +26,16 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endpoint(server: JudgeServer, **changed: Any) -> Endpoint:
-    return Endpoint(**{"url": server.url, "model": "m", "max_tokens": 50, "connections": 4, **changed})
+    return Endpoint(
+        **{
+            "url": server.url,
+            "model": "m",
+            "max_tokens": 50,
+            "connections": 4,
+            "key": key_from_environment(),
+            **changed,
+        }
+    )
 
 
 def same_of(asking: Asking) -> list[float | None]:
@@ -201,7 +210,8 @@ def test_the_key_is_sent_but_never_stored_logged_or_shown(
     with judge_server(lambda call: answer_text(30) if call.number < 5 else said) as server:
         asking = ask(PAIRS, endpoint(server), str(tmp_path))
         assert {call.headers["authorization"] for call in server.calls} == {"Bearer secret-1"}
-    everything = [asking.trouble, caplog.text, *(path.read_text() for path in tmp_path.rglob("*.json"))]
+        shown = repr(endpoint(server))
+    everything = [shown, asking.trouble, caplog.text, *(path.read_text() for path in tmp_path.rglob("*.json"))]
     assert not any("secret" in text for text in everything)
 
 
