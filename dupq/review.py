@@ -10,15 +10,23 @@ from dupq.runs.reader import Key, TableRow, ends_of, finished_run
 
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
 _ARROWS = {b"\x1b[D": "b", b"\x1b[C": " "}
+_DISPUTED = 50  # pairs: ten minutes
 _HELP = "s same   d different   u unsure   b back   q quit   any other key: skip"
 
 
-def review(uri: str) -> None:
-    """Show the pairs of the run at `uri`, or of the latest run there, one by one, and write each verdict at once."""
+def review(uri: str, of_judge: bool = False) -> None:
+    """Show the pairs of the run at `uri`, or of the latest run there, one by one, and write each verdict at once.
+
+    Pairs are those of the worklist, or with `of_judge` the 50 on which a judge and the run differ most.
+    """
     run = finished_run(uri)
-    rows = queries.unjudged(run)
+    rows = queries.disputed(run, _DISPUTED) if of_judge else queries.unjudged(run)
     if not rows:
-        print("no pair of the worklist is left to judge")
+        print(
+            "no pair that the judge has read is left to judge"
+            if of_judge
+            else "no pair of the worklist is left to judge"
+        )
         return
     from dupq.report.explorer import excerpt  # slow to import: after the checks
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,8 @@ from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
-from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
+from dupq.judging.prompt import in_words
+from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of, link
 from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pairs_in
 
@@ -153,9 +155,35 @@ def worklist(run: Run) -> list[TableRow]:
 
 def unjudged(run: Run) -> list[TableRow]:
     """Return the rows of the worklist without a verdict."""
-    uri = verdicts_file(run)
-    judged = {verdict[:4] for verdict in last_verdicts([uri] if storage.exists(uri) else [])[0]}
+    judged = _judged(run)
     return [row for row in worklist(run) if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
+
+
+def _judged(run: Run) -> set[tuple[object, ...]]:
+    uri = verdicts_file(run)
+    return {verdict[:4] for verdict in last_verdicts([uri] if storage.exists(uri) else [])[0]}
+
+
+def disputed(run: Run, most: int) -> list[TableRow]:
+    """Return the pairs without a verdict on which judge and run differ most, as rows of the worklist, at most `most`.
+
+    Raises DupqError if no judge has read pairs in the run.
+    """
+    if not storage.exists(storage.join(run.uri, "judge", "part-00000.parquet")):
+        raise DupqError(f"{run.uri}: no judge has read pairs in this run; dupq judge --run {run.uri} asks one")
+    answers = run.judgements.arrow(filter=pc.field("same").is_valid() & pc.field("kind").isin(["likely", "verdict"]))
+    answers = answers.filter(pc.invert(answers["odd"]))
+    differ = np.abs(answers["same"].to_numpy() / 100 - answers["probability_before"].to_numpy())
+    rows = answers.take(pa.array(np.argsort(-differ, kind="stable"))).to_pylist()
+    judged = _judged(run)
+    rows = [row for row in rows if (*ends_of(row)[0], *ends_of(row)[1]) not in judged][:most]
+    keys = {key for row in rows for key in ends_of(row)}
+    titles = {key: row["title"] for key, row in run.question_rows(keys, ["title"])}
+    for row in rows:
+        for side, key in zip(("left", "right"), ends_of(row), strict=True):
+            row |= {f"title_{side}": titles.get(key), f"link_{side}": link(key)}
+        row["evidence"] = f"{in_words(row)}; before it was asked the probability was {row['probability_before']:.2f}"
+    return rows
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:

@@ -274,6 +274,11 @@ class Run:
         return stored(storage.join(self.uri, "cluster_stats"), tables.CLUSTER_STATS)
 
     @cached_property
+    def judgements(self) -> TableView:
+        """A judge's answers (JUDGEMENTS); a run without a judge has none."""
+        return stored(storage.join(self.uri, "judge"), tables.JUDGEMENTS)
+
+    @cached_property
     def worklist(self) -> TableView:
         """The likeliest pairs that are not joined, ranked, with titles, addresses and evidence in words."""
         return stored(storage.join(self.uri, "worklist"), tables.WORKLIST)
