@@ -118,7 +118,9 @@ def figures_of(run: Run, readings: Readings) -> dict[str, Any]:
         own_right = own[readings.are_right(own)]
         [trust] = judge["trust"].values()
         figures |= {
-            **{"asked": len(own), "asked_right": len(own_right), "is_used": judge["is_used"]},
+            "asked": len(own),
+            "asked_right": len(own_right),
+            "is_used": judge["is_used"],
             "asked_right_joined": int(are_pairs_among(np.unique(pairs[joined], axis=0), own_right).sum()),
             **{name: round(trust[name], 3) for name in ("found", "false_yes", "shift")},
         }

@@ -40,6 +40,8 @@ from dupq.clusters.evidence import title_context, title_cosines
 from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
+from dupq.judging.prompt import Asked, asked
+from dupq.judging.trust import CERTAIN, LEAST_SURE, fit_trust, with_answers
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
@@ -61,6 +63,7 @@ Name = int | str  # a text's id or row
 Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES_FOR_LANGUAGE = 10_000
 _PAIRS_SHOWN = 10
+_JUDGED = 500  # pairs that a judge reads
 _MAY_BE_NULL = ("jaccard", "similarity", "reranker")
 _NO_RERANKER = "none"
 
@@ -118,6 +121,7 @@ def find_duplicates(
     k: int = 10,
     language: Language = "auto",
     reranker: str | os.PathLike[str] | None = "auto",
+    judge: "Callable[[Asked, Asked], float] | None" = None,
     teacher: None = None,
     format: "tokens.Markup" = "auto",
 ) -> Duplicates:
@@ -142,8 +146,9 @@ def find_duplicates(
     is compared with its `k` nearest. A `reranker` reads the texts of likely pairs, all if there are up to 2,000, and
     decides with the other evidence: a sentence-transformers model, given as its folder, a package that has one, or a
     name on the Hugging Face hub. "auto" is the model that `encoder` names, else all-MiniLM-L6-v2, if it is installed
-    and the texts are English; None is without. Raises DupqError with the row of a value that is not a text, or that
-    UTF-8 cannot hold.
+    and the texts are English; None is without. A `judge`, a function that returns 0 to 100 for two texts (`title` and
+    `text`), reads the 500 likeliest pairs, and its answers count as evidence. Raises DupqError with the row of a value
+    that is not a text, or that UTF-8 cannot hold.
     """
     if teacher is not None:
         raise SettingError("find_duplicates: teacher= is reranker= now; a teacher is what an encoder learns from")
@@ -155,9 +160,13 @@ def find_duplicates(
     chosen_encoder = _encoder(encoder, len(titles))
     comparison = compare(titles, bodies, chosen_encoder, language, k, _reranker(reranker, chosen_encoder))
     scored = scored_table(comparison.evidence, comparison.title_context, comparison.scale, comparison.read)
+    least_sure = 0.5
+    if judge is not None:
+        scored, is_used = _judged(scored, judge, titles, bodies, comparison.settings.text.code)
+        least_sure = LEAST_SURE if is_used else least_sure
     probabilities = scored["probability"].to_numpy()
     histogram = histogram_of(probabilities)
-    chosen = histogram.above(threshold) if precision is None else histogram.choose(precision)
+    chosen = histogram.above(threshold) if precision is None else histogram.choose(precision, least_sure)
     no_links = np.zeros((0, 2), np.int64)
     solved = decide(pairs_in(scored), probabilities, no_links, chosen["threshold"], comparison.score)
     keys, clusters = with_represented(components(pairs_in(comparison.near)), solved)
@@ -173,6 +182,26 @@ def find_duplicates(
         inputs.not_read,
         None if comparison.reranker is None else comparison.reranker.name,
     )
+
+
+def _judged(
+    scored: pa.Table, judge: Callable[[Asked, Asked], float], titles: list[str], bodies: list[str] | None, code: str
+) -> tuple[pa.Table, bool]:
+    """Return SCORED after a judge's answers about the likeliest pairs, and whether they are used."""
+    keys, p = pairs_in(scored), scored["probability"].to_numpy().copy()
+    rows = np.argsort(-p, kind="stable")
+    rows = rows[p[rows] < CERTAIN][:_JUDGED]
+    read = {row: asked(titles[row], bodies[row] if bodies else "", code) for row in np.unique(keys[rows]).tolist()}
+    same = np.array([judge(read[left], read[right]) for left, right in keys[rows].tolist()], np.float64)
+    if ((same < 0) | (same > 100)).any():
+        raise DupqError(
+            f"find_duplicates: judge= returned {same.max() if (same > 100).any() else same.min():g}; 0 to 100"
+        )
+    none = np.zeros(0)
+    trust = fit_trust(same, p[rows], np.full(len(rows), np.nan), none, none)
+    p[rows] = with_answers(p[rows], trust.added(same))
+    index = scored.schema.get_field_index("probability")
+    return scored.set_column(index, scored.schema.field(index), pa.array(p)), not trust.reason
 
 
 def _encoder(given: object, texts: int) -> TextEncoder | Encode | None:

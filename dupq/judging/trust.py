@@ -21,6 +21,8 @@ from scipy.special import expit, logit
 from scipy.stats import beta
 
 EDGES = np.array([10, 30, 50, 70, 85, 95])  # of the bins of `same`
+CERTAIN = 0.985  # probability from which on no answer keeps a pair from being joined: nobody asks
+LEAST_SURE = 0.65  # probability below which no pair joins for a precision once a judge is used
 YES = 50  # from which on an answer is a yes
 _SAME = np.array([0.08, 0.10, 0.13, 0.17, 0.22, 0.20, 0.10])  # share of duplicates that gets such an answer
 _OTHER = np.array([0.52, 0.24, 0.11, 0.06, 0.04, 0.02, 0.01])  # share of other pairs

@@ -37,6 +37,7 @@ from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards
 from dupq.job.tasks import run_tasks
+from dupq.judging.trust import LEAST_SURE
 from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
 from dupq.runs import inventory
@@ -46,7 +47,7 @@ from dupq.stages.calibration import calibrate
 from dupq.stages.clusters import Decided
 from dupq.stages.embeddings import ToEncode, check_fitness, check_room_to_encode, embed
 from dupq.stages.inputs import contents_of, copy_inputs
-from dupq.stages.judge import LEAST_SURE, judge, judging_of
+from dupq.stages.judge import judge, judging_of
 from dupq.stages.measures.of_run import MeasureInputs, measure_run
 from dupq.stages.measures.review import draw_review
 from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures

@@ -31,7 +31,7 @@ from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Shards, Table
 from dupq.judging.client import Asking, Endpoint, Spent, ask, key_from_environment, known_answers
 from dupq.judging.prompt import Answer, Asked, asked
-from dupq.judging.trust import YES, Trust, fit_trust, least_share, with_answers
+from dupq.judging.trust import CERTAIN, YES, Trust, fit_trust, least_share, with_answers
 from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.settings.sections import JudgeSettings
 from dupq.text.keys import ID_BITS, Sites, distinct, pair_indices, pairs_in, rows_among
@@ -40,13 +40,11 @@ AskedText = NewType("AskedText", kinds.Key)
 
 FOLDER = "judge-answers"  # beside the runs
 LIKELY, VERDICT, COPY, DIFFERENT = "likely", "verdict", "copy", "different"
-_CERTAIN = 0.985  # from which probability on no answer keeps a pair from being joined
 _CONTROLS = 10  # of each kind and site, and at most one per so many pairs
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
 _SOURCE = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
 _ASKED = columns(tables.JUDGE_ANSWERS, "left", "right", "probability", "kind")
 _TEXTS: Schema[AskedText] = pa.schema([*tables.KEYS, ("title", pa.string()), ("text", pa.string())])
-LEAST_SURE = 0.65  # probability from which a pair may join once a judge is used: its answers are noisy evidence
 _log = logging.getLogger(__name__)
 
 
@@ -106,7 +104,7 @@ def likeliest_pairs(scored: pa.Table, people: Judged, most: int) -> pa.Table:
     judged = pair_indices(keys, people.pairs[people.verdicts >= 0])
     is_judged = np.zeros(len(keys), bool)
     is_judged[judged[judged >= 0]] = True
-    rows = np.flatnonzero((p < _CERTAIN) | is_judged)
+    rows = np.flatnonzero((p < CERTAIN) | is_judged)
     pairs = pa.table([*keys[rows].T, p[rows], np.where(is_judged[rows], VERDICT, LIKELY)], schema=_ASKED)
     return _first(pairs, most)
 
