@@ -25,7 +25,7 @@ import time
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -40,7 +40,7 @@ from dupq.errors import DupqError, SettingError, StorageError
 from dupq.system import thread_map
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import GetResult
 
 _log = logging.getLogger(__name__)
 Doing = Literal["read", "list", "write", "delete"]
@@ -180,7 +180,10 @@ def _region() -> str:
 
 
 def filesystem(scheme: str) -> pafs.FileSystem:
-    """Return a pyarrow filesystem for Ray Train and open_run: equally patient on S3, with errors of pyarrow."""
+    """Return a pyarrow filesystem for Ray Train and open_run: equally patient on S3, with errors of pyarrow.
+
+    It is one of pyarrow's own, as with one in Python an error in a query of DuckDB waits for Python's lock forever.
+    """
     if scheme == "gs":
         return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=patience().total))
     if scheme == "az":
@@ -271,25 +274,12 @@ def has_below(uri: str) -> bool:
     return bool(patiently(uri, "list", lambda: next(obstore.list(store, key or None), []))) or not key
 
 
-def listed(uri: str) -> Iterator[tuple[str, int]]:
-    """Yield all objects at any depth below the folder `uri`, page by page: relative path, and size in bytes."""
+def listed(uri: str) -> list[tuple[str, int]]:
+    """Return all objects at any depth below the folder `uri`: relative path, and size in bytes."""
     store, key = _store_of(uri)
-    last, listing = None, None
-
-    def next_page() -> "Sequence[ObjectMeta]":
-        """Return the next page of the listing; after an error, of a new one, which some servers begin at the start."""
-        nonlocal listing
-        pages, listing = listing or obstore.list(store, key or None, offset=last, chunk_size=_PAGE), None
-        page, listing = next(pages, []), pages
-        return page
-
-    while page := patiently(uri, "list", next_page):
-        for entry in page:
-            if entry["path"] != key:  # S3's console creates an empty object for a folder
-                yield entry["path"].removeprefix(f"{key}/"), entry["size"]
-        if len(page) < _PAGE:
-            return
-        last = page[-1]["path"]
+    entries = patiently(uri, "list", lambda: obstore.list(store, key or None, chunk_size=_PAGE).collect())
+    # S3's console creates an empty object for a folder
+    return [(path.removeprefix(f"{key}/"), entry["size"]) for entry in entries if (path := entry["path"]) != key]
 
 
 def names_in(uri: str) -> list[str]:
