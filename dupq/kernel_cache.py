@@ -98,6 +98,8 @@ class KernelCache(caching.FunctionCache):
         return None
 
     def _save_overload(self, sig: Any, data: Any) -> None:
+        if data.library.has_dynamic_globals:  # addresses in this process
+            return
         if compile_seconds() > _LONG_SECONDS:
             _warn_once("compiling what is called for the first time, a minute or two; it is kept")
         key, code = self._index_key(sig, data.codegen), data._reduce()
