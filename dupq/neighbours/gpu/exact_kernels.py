@@ -36,7 +36,7 @@ def score(
     with torch.cuda.device_of(rows):
         _score[(len(rows),)](
             *left, *right, weights, rows, selves, lists.counts, lists.buffer, scores, lists.room, left.vectors.shape[1],
-            rule.kind, has_words, _CANDIDATES, _DIMENSIONS, _WORDS, num_warps=1, enable_fp_fusion=False,
+            has_words, _CANDIDATES, _DIMENSIONS, _WORDS, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
     return scores
 
@@ -62,7 +62,7 @@ if triton is not None:
         bag_squares: tl.tensor, their_vectors: tl.tensor, their_squares: tl.tensor, their_starts: tl.tensor,
         their_words: tl.tensor, their_weights: tl.tensor, their_bag_squares: tl.tensor,
         mix: tl.tensor, rows: tl.tensor, selves: tl.tensor, counts: tl.tensor, buffer: tl.tensor, scores: tl.tensor,
-        room: tl.tensor, dimensions: tl.constexpr, kind: tl.constexpr, has_words: tl.constexpr,
+        room: tl.tensor, dimensions: tl.constexpr, has_words: tl.constexpr,
         at_once: tl.constexpr, depth: tl.constexpr, words_at_once: tl.constexpr,
     ) -> None:  # fmt: skip
         """Score the candidates of one question, `at_once` at a time."""
@@ -86,20 +86,10 @@ if triton is not None:
                 is_inside = (inside < dimensions)[None, :] & is_one[:, None]
                 x = tl.load(vectors + row * dimensions + inside, inside < dimensions, 0.0)[None, :]
                 y = tl.load(their_vectors + others[:, None] * dimensions + inside[None, :], is_inside, 0.0)
-                if kind == 0:
-                    sums += (x.to(tl.float32) * y.to(tl.float32)).to(tl.float64)  # exact, of float16 numbers
-                else:
-                    difference = tl.where(is_inside, x.to(tl.float64) - y.to(tl.float64), 0.0)
-                    sums += tl.abs(difference) if kind == 1 else difference * difference
-            value = tl.sum(sums, 1)
-            if kind == 0:
-                both = tl.load(squares + row) * tl.load(their_squares + others, is_one, 0.0)
-                cosine = value / tl.sqrt(tl.where(both > 0.0, both, 1.0))
-                value = tl.where(both > 0.0, tl.load(mix) * cosine, 0.0)
-            elif kind == 1:
-                value = -value
-            else:
-                value = -tl.sqrt(value)
+                sums += (x.to(tl.float32) * y.to(tl.float32)).to(tl.float64)  # exact, of float16 numbers
+            both = tl.load(squares + row) * tl.load(their_squares + others, is_one, 0.0)
+            cosine = tl.sum(sums, 1) / tl.sqrt(tl.where(both > 0.0, both, 1.0))
+            value = tl.where(both > 0.0, tl.load(mix) * cosine, 0.0)
             if has_words:
                 common = _common(
                     *(starts, words, weights, their_starts, their_words, their_weights),

@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 class Tiles(NamedTuple):
-    """The tiles of a kernel. Rows, columns and depth are powers of two, for products at least 16."""
+    """The tiles of a kernel. Rows, columns and depth are powers of two, at least 16."""
 
     rows: int = 128
     columns: int = 256
-    depth: int = STEP  # dimensions at a time, of a product
+    depth: int = STEP  # dimensions at a time
     group: int = 8  # tiles of rows that run together and share columns in the L2 cache
     warps: int = 8
     stages: int = 4  # steps of `depth` that are prefetched, 48 KiB of shared memory each: most of 300 dimensions
@@ -35,7 +35,6 @@ class Tiles(NamedTuple):
 
 
 _SMALL_TILES = Tiles(128, 128, 32, stages=3)  # for chips with less shared memory than Hopper's
-_DISTANCE_TILES = Tiles(128, 64, 1, warps=4)  # 64 sums per thread: eight differences for each number that is loaded
 _SHARED_MEMORY = 200 << 10  # bytes that Tiles() needs
 _ONE, _BOTH, _HIGHEST = 0, 1, 2  # modes: candidates for one side's questions, for both; the highest scores of a sample
 
@@ -49,7 +48,7 @@ def is_available(device: torch.device) -> bool:
     if triton is None or device.type != "cuda" or torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
         return False
     try:
-        ones = Quick(torch.ones(2, STEP, dtype=torch.float16, device=device), None, 0.0, 0.0, 2)
+        ones = Quick(torch.ones(2, STEP, dtype=torch.float16, device=device), 0.0, 0.0)
         values, _ = highest(ones, ones, (0, 2))
     except Exception as error:  # whatever Triton, its compilers or the driver raise
         _log.warning(f"the search is torch's, as Triton fails: {str(error).strip().partition(chr(10))[0]}")
@@ -80,33 +79,25 @@ def _launch(
     left: Quick, right: Quick, rows: Span, columns: Span, lists: tuple[torch.Tensor, ...],
     numbers: tuple[int, int, int], mode: int, tiles: Tiles,
 ) -> None:  # fmt: skip
-    """Run the kernel of products or of distances on all tiles of two spans."""
+    """Run the kernel on all tiles of two spans."""
     if rows[0] >= rows[1] or columns[0] >= columns[1]:
         return
     grid = (triton.cdiv(rows[1] - rows[0], tiles.rows) * triton.cdiv(columns[1] - columns[0], tiles.columns),)
-    sizes = tiles.rows, tiles.columns, tiles.depth, tiles.group
-    common = (*lists, *rows, *columns, *numbers)
-    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
     one: Any = left.rows
     other: Any = right.rows
     with torch.cuda.device_of(one):  # Triton starts kernels on the current device
-        if one.dtype == torch.float32:
-            widths = one.shape[1], other.shape[1], len(one)
-            _find_distances[grid](one, other, *common, *widths, mode, *sizes, **options)
-            return
         shape = len(one), len(other), one.shape[1] // tiles.depth
         if tiles.is_bulk:
             one = TensorDescriptor.from_tensor(one, [tiles.rows, tiles.depth])
             other = TensorDescriptor.from_tensor(other, [tiles.columns, tiles.depth])
-        has_halves = left.halves is not None
-        halves = (left.halves, right.halves) if has_halves else (lists[0], lists[0])
-        _find_products[grid](one, other, *halves, *common, *shape, has_halves, tiles.is_bulk, mode, *sizes, **options)
+        _find[grid](
+            one, other, *lists, *rows, *columns, *numbers, *shape, tiles.is_bulk, mode,
+            tiles.rows, tiles.columns, tiles.depth, tiles.group, num_warps=tiles.warps, num_stages=tiles.stages,
+        )  # fmt: skip
 
 
 def tiles_for(left: Quick) -> Tiles:
     """Return the tiles for the chip that the rows are on."""
-    if left.rows.dtype == torch.float32:
-        return _DISTANCE_TILES
     if not left.rows.is_cuda:
         return Tiles()
     chip: Any = torch.cuda.get_device_properties(left.rows.device)
@@ -115,25 +106,39 @@ def tiles_for(left: Quick) -> Tiles:
 
 
 if triton is not None:
-    _NUMBERS = ["last_row", "last_column", "is_diagonal", "row_room", "column_room"]
+    _SPAN = ["first_row", "last_row", "first_column", "last_column"]
 
-    @triton.jit(do_not_specialize=[*_NUMBERS, "first_row", "first_column", "m", "n"])
-    def _find_products(
-        left: tl.tensor, right: tl.tensor, left_halves: tl.tensor, right_halves: tl.tensor,
+    @triton.jit(do_not_specialize=[*_SPAN, "is_diagonal", "row_room", "column_room", "m", "n"])
+    def _find(
+        left: tl.tensor, right: tl.tensor,
         row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
         row_buffer: tl.tensor, column_buffer: tl.tensor,
         first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
         is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor, m: tl.tensor, n: tl.tensor,
-        steps: tl.constexpr, has_halves: tl.constexpr, is_bulk: tl.constexpr, mode: tl.constexpr,
+        steps: tl.constexpr, is_bulk: tl.constexpr, mode: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
-        """Score one tile (height, width) in `steps` of `depth` dimensions; the sides have `m` and `n` rows."""
-        top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
+        """Score one tile (height, width) in `steps` of `depth` dimensions; the sides have `m` and `n` rows.
+
+        Store the highest score of each row, or the pairs that reach a bound, by `mode`.
+        """
+        program = tl.program_id(0)
+        in_group = group * tl.cdiv(last_column - first_column, width)
+        first = program // in_group * group
+        tiles_down = tl.minimum(tl.cdiv(last_row - first_row, height) - first, group)
+        top = first_row + (first + program % in_group % tiles_down) * height
+        start = first_column + program % in_group // tiles_down * width
         if (is_diagonal != 0) & (start + width - 1 <= top):
             return
-        row_bound, column_bound = _bounds(
-            *(row_bounds, column_bounds, top, start, last_row, last_column, mode, height, width)
-        )
+
+        rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
+        row_bound = tl.full((height,), float("inf"), tl.float32)
+        column_bound = tl.full((width,), float("inf"), tl.float32)
+        if mode != 2:  # bounds are read before the scores are computed, so that both overlap
+            row_bound = tl.load(row_bounds + rows, rows < last_row, float("inf"))
+        if mode == 1:
+            column_bound = tl.load(column_bounds + columns, columns < last_column, float("inf"))
+
         if not is_bulk:  # strides that the compiler knows
             left = tl.make_tensor_descriptor(left, [m, steps * depth], [steps * depth, 1], [height, depth])
             right = tl.make_tensor_descriptor(right, [n, steps * depth], [steps * depth, 1], [width, depth])
@@ -141,84 +146,7 @@ if triton is not None:
         for step in range(steps):
             x, y = left.load([top, step * depth]), right.load([start, step * depth])
             scores = tl.dot(x, y.T, scores)
-        if has_halves:
-            rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-            of_rows = tl.load(left_halves + rows, rows < last_row, 0.0)
-            scores -= of_rows[:, None] + tl.load(right_halves + columns, columns < last_column, 0.0)[None, :]
-        _keep(
-            *(scores, row_bound, column_bound, row_bounds, column_bounds, row_counts, column_counts),
-            *(row_buffer, column_buffer, top, start, first_row, first_column, last_row, last_column),
-            *(is_diagonal, row_room, column_room, mode, height, width),
-        )
 
-    @triton.jit(do_not_specialize=_NUMBERS)  # first rows and columns that are multiples of 16 speed up reading
-    def _find_distances(
-        left: tl.tensor, right: tl.tensor,
-        row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
-        row_buffer: tl.tensor, column_buffer: tl.tensor,
-        first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
-        is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
-        left_width: tl.tensor, right_width: tl.tensor, steps: tl.constexpr, mode: tl.constexpr,
-        height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
-    ) -> None:  # fmt: skip
-        """Score one tile by minus the distances of columns of `left` (steps, left_width) and `right`."""
-        top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
-        if (is_diagonal != 0) & (start + width - 1 <= top):
-            return
-        row_bound, column_bound = _bounds(
-            *(row_bounds, column_bounds, top, start, last_row, last_column, mode, height, width)
-        )
-        rows, columns = (top + tl.arange(0, height))[:, None], (start + tl.arange(0, width))[None, :]
-        sums = tl.zeros((height, width), tl.float32)
-        for _ in range(steps):
-            sums += tl.abs(tl.load(left + rows) - tl.load(right + columns))
-            left += left_width
-            right += right_width
-        _keep(
-            *(-sums, row_bound, column_bound, row_bounds, column_bounds, row_counts, column_counts),
-            *(row_buffer, column_buffer, top, start, first_row, first_column, last_row, last_column),
-            *(is_diagonal, row_room, column_room, mode, height, width),
-        )
-
-    @triton.jit
-    def _corner(
-        first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
-        height: tl.constexpr, width: tl.constexpr, group: tl.constexpr,
-    ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-        """Return the first row and column of this program's tile."""
-        program = tl.program_id(0)
-        in_group = group * tl.cdiv(last_column - first_column, width)
-        first = program // in_group * group
-        tiles_down = tl.minimum(tl.cdiv(last_row - first_row, height) - first, group)
-        down, across = first + program % in_group % tiles_down, program % in_group // tiles_down
-        return first_row + down * height, first_column + across * width
-
-    @triton.jit
-    def _bounds(
-        row_bounds: tl.tensor, column_bounds: tl.tensor, top: tl.tensor, start: tl.tensor,
-        last_row: tl.tensor, last_column: tl.tensor, mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-    ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-        """Return the bounds of a tile. They are read before its scores, so that both overlap."""
-        rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-        row_bound = tl.full((height,), float("inf"), tl.float32)
-        column_bound = tl.full((width,), float("inf"), tl.float32)
-        if mode != 2:
-            row_bound = tl.load(row_bounds + rows, rows < last_row, float("inf"))
-        if mode == 1:
-            column_bound = tl.load(column_bounds + columns, columns < last_column, float("inf"))
-        return row_bound, column_bound
-
-    @triton.jit
-    def _keep(
-        scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor, row_bounds: tl.tensor,
-        column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
-        row_buffer: tl.tensor, column_buffer: tl.tensor, top: tl.tensor, start: tl.tensor,
-        first_row: tl.tensor, first_column: tl.tensor, last_row: tl.tensor, last_column: tl.tensor,
-        is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
-        mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-    ) -> None:  # fmt: skip
-        """Store the highest of a tile's scores for each row, or the pairs that reach a bound, by `mode`."""
-        rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
         if (top + height > last_row) | (start + width > last_column) | ((is_diagonal != 0) & (start < top + height)):
             is_pair = (rows[:, None] < last_row) & (columns[None, :] < last_column)
             is_pair &= (is_diagonal == 0) | (columns[None, :] > rows[:, None])
