@@ -15,7 +15,7 @@ from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, batch_slices, f
 from dupq.encoders.on_device import DeviceTexts, moved
 from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
-from dupq.encoders.word_bag import WordBagCNNSettings, WordBagSettings
+from dupq.encoders.word_bag import WordBagSettings
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -30,7 +30,7 @@ _ROWS = 64  # of a batch on a CPU
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
     """Return the settings class of each kind of network, including the papers' if they are installed."""
-    classes: list[type[NetworkSettings]] = [WordBagSettings, WordBagCNNSettings, PretrainedSettings]
+    classes: list[type[NetworkSettings]] = [WordBagSettings, PretrainedSettings]
     for networks in papers("networks"):
         classes += networks.KINDS
     by_name = {name: kind for kind in classes for name in get_args(kind.model_fields["kind"].annotation)}

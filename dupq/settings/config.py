@@ -69,7 +69,10 @@ _OF_PAPERS: dict[str, dict[str, object]] = {
     },
 }
 # values of other settings that only the papers have
-_VALUES_OF_PAPERS = {"text": {"word_form": ("lemmas",)}, "word_vectors": {"algorithm": ("skip-gram", "cbow")}}
+_VALUES_OF_PAPERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "text": {"word_form": ("lemmas",)},
+    "word_vectors": {"algorithm": ("skip-gram", "cbow")},
+}
 
 
 class Settings(Section):
