@@ -19,7 +19,7 @@ import torch
 from dupq import kinds, storage, system
 from dupq.encoders.saved import read_network, weights
 from dupq.errors import DupqError
-from dupq.evaluation.development import body_map, development_map, has_questions
+from dupq.evaluation.development import TitleBuckets, body_map, development_map, has_questions
 from dupq.job import cluster
 from dupq.job.gpus import Gpus, end_gpu_processes, enough_memory, if_faster
 from dupq.job.run import Run
@@ -38,7 +38,6 @@ from dupq.system import repeating
 from dupq.text.questions import TitlesAndBodies
 from dupq.training import optimisation
 from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality
-from dupq.training.held_out import TitleBuckets
 from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
 from dupq.training.pairs import BATCH_SIZE, Sequences, positives, targets_in_order, title_body_examples
 

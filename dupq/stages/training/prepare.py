@@ -154,8 +154,9 @@ def prepare(
     spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
     ids = run.map("ids", ids_of, second=spread)(questions, vocabulary, limits["titles"], buckets, settings)
     titles = run.map("titles", as_is, TITLES)(spread.table)
-    examples = run.map("examples", examples_of)(ids, Broadcast(uses))
-    picked = run.map("picked", picked_texts)(questions, Broadcast(uses))
+    examples = run.map("examples", rows_with_uses, IDS)(ids, Broadcast(uses.only("key", "is_example")))
+    to_pick = Broadcast(uses.only("key", "is_measured", "is_taught"))
+    picked = run.map("picked", rows_with_uses, TEXTS)(questions, to_pick)
 
     initialise, training_set = run.write("start.safetensors", make_start), Broadcast(examples)
     start = initialise(vocabulary, Streamed(corpus), Broadcast(known), training_set, Streamed(ids), settings, written)
@@ -219,18 +220,6 @@ def choose(
         f"pairs over {SET_PAIRS:,} of a set": trained_on.over_set_pairs,
     }
     return StepResult(limits, counts, _uses(keys, known, settings), caps)
-
-
-@step(IDS, columns(USES, "key", "is_example"), makes=IDS)
-def examples_of(ids: pa.Table, uses: pa.Table) -> pa.Table:
-    """Return the token ids of the questions that are trained on."""
-    return rows_with_uses(ids, uses)
-
-
-@step(TEXTS, columns(USES, "key", "is_measured", "is_taught"), makes=TEXTS)
-def picked_texts(texts: pa.Table, uses: pa.Table) -> pa.Table:
-    """Return the texts of the questions that the encoder is measured on, or that teachers read."""
-    return rows_with_uses(texts, uses)
 
 
 @step(WORD_COUNTS, streamed(CORPUS), PAIRS, IDS, streamed(IDS), makes=JSON)

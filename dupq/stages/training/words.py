@@ -22,7 +22,7 @@ from dupq import kinds
 from dupq.job.run import Run
 from dupq.job.step import StepResult, step
 from dupq.job.table import Partition, Table, zipped
-from dupq.kinds import Schema, columns, streamed
+from dupq.kinds import ANY, Schema, columns, streamed
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS, TEXTS
@@ -168,6 +168,7 @@ def titles_in(table: pa.Table) -> TitlesAndBodies:
     return TitlesAndBodies(table["key"].to_numpy(), *sides)
 
 
+@step(ANY, ANY, makes=ANY)
 def rows_with_uses(table: pa.Table, uses: pa.Table) -> pa.Table:
     """Return the rows of questions with at least one use; `uses` has keys, ascending, and a boolean column per use."""
     is_used = np.any([uses[name].to_numpy() for name in uses.column_names[1:]], axis=0)

@@ -10,6 +10,7 @@ from inline import without_ray
 from oracles.slow_ids import slow_ids
 
 from dupq import storage
+from dupq.evaluation.development import TitleBuckets
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.step import as_is
@@ -39,7 +40,6 @@ from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
-from dupq.training.held_out import TitleBuckets
 
 ALL = (1 << 64) - 1
 STEMS = config.load("dupq", ["text.dates=date", "word_vectors.minimum_count=2", "word_vectors.algorithm=skip-gram"])
