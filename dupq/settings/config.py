@@ -71,7 +71,7 @@ _OF_PAPERS: dict[str, dict[str, object]] = {
 # values of other settings that only the papers have
 _VALUES_OF_PAPERS: dict[str, dict[str, tuple[str, ...]]] = {
     "text": {"word_form": ("lemmas",)},
-    "word_vectors": {"algorithm": ("skip-gram", "cbow")},
+    "word_vectors": {"algorithm": ("skip-gram", "cbow", "teacher")},
 }
 
 

@@ -170,7 +170,7 @@ class WordVectorSettings(Section):
     @property
     def are_of_written_words(self) -> bool:
         """Whether words get the vectors of their written forms."""
-        return not self.file and self.algorithm == "teacher"
+        return False
 
     @property
     def goes_on(self) -> bool:

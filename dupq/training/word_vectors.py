@@ -1,14 +1,14 @@
-"""The word vectors that a network begins with: random ones, or those of another encoder or a teacher.
+"""The word vectors that a network begins with: random ones, or those of another encoder.
 
 dupq counts the words itself, so that every source of vectors has the same words in the same order, and words over a
 limit are counted. Memory: the counts, and two to three tables of the vectors; never the text. Word2vec, and vectors
-from a file, are the papers' (papers/dupq_papers/word_vectors.py).
+from a file or a teacher, are the papers' (papers/dupq_papers/word_vectors.py).
 
 `untrained_reader` makes an encoder that learns only how rare each word is, without torch.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from dupq.system import papers
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.start import known_vectors, read_start, shared_words
-from dupq.training.teachers import Spelling, teacher_word_vectors
 
 # Counts of the vectors: occurrences of all words, and of those that word_vectors.start has.
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
@@ -91,26 +90,21 @@ def vectors_for(
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
     seed: int,
-    teacher: str = "",
-    spell: Callable[[list[str]], list[Spelling]] | None = None,
+    written: tuple[Settings, Mapping[str, int]] | None = None,
 ) -> WordVectors:
     """Return the vectors of counted words; only word2vec reads the `sentences`.
 
-    `teacher` is the URI of an encoder that gives vectors, if settings want that; `spell` returns the spellings of words
-    for it, or for a file. By default a word is its own.
+    `written` has all settings and the counts of written words in the texts, where words get the vectors of these.
     """
     words, caps = frequent.words, {"cap: words over word_vectors.words": frequent.over}
-    spell = spell or (lambda words: [Spelling(row, word, 1) for row, word in enumerate(words)])
-    if settings.file or settings.learned_from is not None:
-        vectors, counts = papers("word_vectors")[0].vectors_of(frequent, sentences, settings, seed, spell)
-        caps |= counts
-    elif settings.goes_on:
+    if settings.goes_on:
         vectors, counts = _start_vectors(frequent, settings, seed)
         caps |= counts
-    elif settings.algorithm == "teacher":
-        vectors = _standardised(teacher_word_vectors(teacher, spell(words), len(words)))
-    else:
+    elif settings.algorithm == "random" and not settings.file:
         vectors = _random_vectors(len(words), settings.dimensions, seed)
+    else:
+        vectors, counts = papers("word_vectors")[0].vectors_of(frequent, sentences, settings, seed, written)
+        caps |= counts
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
     return WordVectors(words, table, caps)
@@ -141,13 +135,6 @@ def _random_vectors(words: int, dimensions: int, seed: int) -> np.ndarray:
         rows = vectors[start : start + _ROWS_AT_ONCE]
         rows[:] = generator.normal(0, dimensions**-0.5, rows.shape)
     return vectors
-
-
-def _standardised(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors less their mean, scaled to an average length of 1; zero vectors stay zero."""
-    is_known = np.asarray(vectors.any(axis=1))
-    centred = np.where(is_known[:, None], vectors - vectors[is_known].mean(axis=0), 0.0)
-    return (centred / np.linalg.norm(centred[is_known], axis=1).mean()).astype(np.float32)
 
 
 class FlatMap:

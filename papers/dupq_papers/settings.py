@@ -63,10 +63,11 @@ class PaperText(TextSettings):
 
 
 class PaperWordVectors(WordVectorSettings):
-    """gensim word2vec on the archive's own text, or vectors of a file."""
+    """gensim word2vec on the archive's own text, or vectors of a file or a teacher."""
 
     algorithm: Literal["skip-gram", "cbow", "random", "teacher", "start"] = Field(  # type: ignore[assignment]
-        "random", description="skip-gram and cbow: of word2vec; the others are dupq's."
+        "random",
+        description="skip-gram and cbow: of word2vec; teacher: its embeddings of single words; the others are dupq's.",
     )
     window: Words = Field(5, description="Words on either side that a word is learned from.")
     epochs: Passes = Field(5, description="Passes over the text.")
@@ -96,7 +97,7 @@ class PaperWordVectors(WordVectorSettings):
     @property
     def are_of_written_words(self) -> bool:
         """See WordVectorSettings."""
-        return self.file_words == "written" if self.file else super().are_of_written_words
+        return self.file_words == "written" if self.file else self.algorithm == "teacher"
 
 
 class PaperTraining(TrainingSettings):

@@ -1,21 +1,28 @@
-"""Word vectors by gensim's word2vec (Mikolov et al. 2013), or from a file of vectors trained elsewhere.
+"""Word vectors by gensim's word2vec (Mikolov et al. 2013), from a file of vectors trained elsewhere, or from a teacher.
 
 A file is text: word2vec, fastText and GloVe, also gzipped; local or on S3. A line is a word and its values, separated
 by spaces. The first line of word2vec and fastText has the numbers of words and dimensions instead. The file is read
 once from front to end, and only the rows of the needed words are kept. Nothing is unpickled.
+
+Files and teachers have vectors of written words. A `Spelling` is a written word of a form in the vocabulary.
 """
 
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import xxhash
+from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.training.teachers import Spelling, mean_vectors
+from dupq.settings.config import Settings
+from dupq.text.languages import normaliser_of
+from dupq.training.start import embeddings_by
 from dupq.training.word_vectors import FlatMap, FrequentWords
 from dupq_papers.settings import PaperWordVectors
 
@@ -29,21 +36,74 @@ def vectors_of(
     sentences: Iterable[list[str]],
     settings: PaperWordVectors,
     seed: int,
-    spell: Callable[[list[str]], list[Spelling]],
+    written: tuple[Settings, Mapping[str, int]] | None,
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the vectors (float32, a row each) of words, learned from `sentences` or read from a file; and counts.
+    """Return the vectors (float32, a row each) of words, learned from `sentences` or read; and counts.
 
-    `spell` returns the spellings of words, by which they are looked up if they have another form than in the file.
+    `written` has all settings and the counts of written words in the texts; without it a word is its own spelling.
     """
     words = frequent.words
-    if not settings.file:
+    if settings.learned_from is not None:
         return _word2vec(sentences, frequent, settings, seed), {}
+    spelt = spellings(words, written[1], written[0]) if written else spellings(words, {}, Settings())
+    if not settings.file:
+        assert written is not None
+        return _standardised(teacher_word_vectors(written[0].teacher.encoder[0], spelt, len(words))), {}
     if settings.file_words == "written":
-        vectors, is_found = read_spelt_vectors(settings.file, words, spell(words), settings.dimensions)
+        vectors, is_found = read_spelt_vectors(settings.file, words, spelt, settings.dimensions)
     else:
         vectors, is_found = read_vectors(settings.file, words, settings.dimensions)
     _fill(vectors, is_found, words, settings, seed)
     return vectors, {"words absent from word_vectors.file": int((~is_found).sum())}
+
+
+class Spelling(NamedTuple):
+    """A written word of a form in the vocabulary."""
+
+    row: int  # index of the form in the vocabulary's words
+    word: str
+    times: int  # in the texts
+
+
+def spellings(words: list[str], written: Mapping[str, int], settings: Settings) -> list[Spelling]:
+    """Return the spellings of `words`; `written` are the counts of written words in the texts.
+
+    Spellings occur at least `word_vectors.minimum_count` times; a form without any is its own spelling.
+    """
+    counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
+    forms = normaliser_of(settings.text).each_form(list(counts))
+    rows = {word: row for row, word in enumerate(words)}
+    spelt = [Spelling(rows[form], *item) for form, item in zip(forms, counts.items(), strict=True) if form in rows]
+    has_spelling = {spelling.row for spelling in spelt}
+    return spelt + [Spelling(row, word, 1) for word, row in rows.items() if row not in has_spelling]
+
+
+def mean_vectors(spelt: list[Spelling], vectors: np.ndarray, size: int) -> np.ndarray:
+    """Return the means (float32, shape (size, D)) by row of `vectors`, one per spelling, weighted by count.
+
+    Zero vectors belong to unknown words and do not count.
+    """
+    row, times = (np.array([getattr(spelling, name) for spelling in spelt], np.int64) for name in ("row", "times"))
+    weights = sparse.csr_array((times * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
+    totals = np.maximum(1, weights.sum(axis=1))
+    return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
+
+
+def teacher_word_vectors(encoder: str, spelt: list[Spelling], size: int) -> np.ndarray:
+    """Return the teacher's embeddings of `size` words (float32, one row each); zero for a word that it does not know.
+
+    They are the means of the embeddings of their spellings, weighted by count.
+    """
+    texts = pa.array([spelling.word for spelling in spelt], pa.string())
+    table = pa.table({"title": pa.array([""] * len(spelt), pa.string()), "text": texts})
+    return mean_vectors(spelt, embeddings_by(encoder, table, None), size)
+
+
+def _standardised(vectors: np.ndarray) -> np.ndarray:
+    """Return the vectors less their mean, scaled to an average length of 1; zero vectors stay zero."""
+    is_known = np.asarray(vectors.any(axis=1))
+    centred = np.where(is_known[:, None], vectors - vectors[is_known].mean(axis=0), 0.0)
+    return (centred / np.linalg.norm(centred[is_known], axis=1).mean()).astype(np.float32)
 
 
 def _split_long(sentence: list[str]) -> Iterator[list[str]]:

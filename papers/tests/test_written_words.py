@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.teachers import spellings
 from dupq.training.word_vectors import FrequentWords, make_word_vectors, vectors_for
+from dupq_papers.word_vectors import spellings
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -26,7 +26,7 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
         FORMS,
         settings.word_vectors.changed(file_words="written"),
         1,
-        spell=lambda words: spellings(words, Counter(chain(*WRITTEN)), settings),
+        (settings, Counter(chain(*WRITTEN))),
     )
     rows = {word: actual.table[row + 2].tolist() for row, word in enumerate(actual.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times

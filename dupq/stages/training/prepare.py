@@ -16,7 +16,6 @@ and the token ids of known pairs and negatives.
 import logging
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import NamedTuple, NewType
 
 import numpy as np
@@ -59,7 +58,6 @@ from dupq.text.keys import Sites, are_among, distinct, hash_limit, pairs_in, sam
 from dupq.training import word_vectors
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.start import new_network
-from dupq.training.teachers import spellings
 
 _log = logging.getLogger(__name__)
 LabelledPair = NewType("LabelledPair", kinds.KeyPair)
@@ -240,10 +238,9 @@ def make_start(
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     counts = dict(zip(*merge_counts(written).to_pydict().values(), strict=True))
-    spell, teacher = partial(spellings, written=counts, settings=settings), next(iter(settings.teacher.encoder), "")
     frequent = word_vectors.FrequentWords(vocabulary.words, words["count"].to_pylist(), 0)
     texts, seed = word_vectors.FlatMap(corpus, sentences_of), settings.training.seed
-    vectors = word_vectors.vectors_for(frequent, texts, settings.word_vectors, seed, teacher, spell)
+    vectors = word_vectors.vectors_for(frequent, texts, settings.word_vectors, seed, (settings, counts))
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None

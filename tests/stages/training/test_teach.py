@@ -23,7 +23,7 @@ from dupq.stages.training import teach
 from dupq.stages.training.teach import FROM_EARLIER, _batches, targets_of
 from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
-from dupq.training.teachers import spellings, teacher_word_vectors
+from dupq_papers.word_vectors import spellings, teacher_word_vectors
 
 QUICK = (
     "title_body.epochs=1",
