@@ -137,7 +137,7 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
     """Return the vectors of padded texts. They are copied from a GPU at the end, so that it never waits."""
     vectors = torch.zeros(len(texts), network.dimensions, dtype=torch.float16, device=device)
     is_large = on_device.is_gpu(device) and not rows
-    made = DeviceTexts.of(texts, device).batches() if is_large else batches(texts, rows or _ROWS, device=device)
+    made = DeviceTexts.of(texts, device).batches() if is_large else batches(texts, rows or _ROWS, device)
     for ids, lengths, own in made:
         vectors[moved(own, device)] = _rounded(network, network(ids, lengths).dense)[: len(own)]
     return vectors.cpu().numpy()

@@ -140,20 +140,19 @@ def padded_length(length: int) -> int:
     return max(8, -(-length // step) * step)
 
 
-def batches(texts: TokenIds, rows: int, ids: int = 0, device: torch.device = _CPU) -> Iterator[Batch]:
+def batches(texts: TokenIds, rows: int, device: torch.device = _CPU) -> Iterator[Batch]:
     """Yield batches of texts of the same padded length; the last batch of a length is filled with empty rows.
 
-    If `ids` is not 0, a batch has at most `ids` ids with padding (more only for a single long text) and no empty rows.
+    If `rows` is 0, all texts of a length are one batch, which has no empty rows.
     """
     lengths = texts.lengths
     steps = np.array([padded_length(length) for length in range(int(lengths.max(initial=0)) + 1)], np.int64)
     padded_lengths = steps[lengths]
     for length in np.unique(padded_lengths).tolist():
         members = np.flatnonzero(padded_lengths == length)
-        most = min(rows, max(1, ids // length)) if ids else rows
-        for start in range(0, len(members), most):
-            indices = members[start : start + most]
-            count = len(indices) if ids else rows
+        count = rows or len(members)
+        for start in range(0, len(members), count):
+            indices = members[start : start + count]
             row_lengths = np.zeros(count, np.int64)
             row_lengths[: len(indices)] = lengths[indices]
             yield Batch(moved(padded(texts, indices, count, length), device), moved(row_lengths, device), indices)

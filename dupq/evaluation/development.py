@@ -4,7 +4,7 @@ by titles that training does not read and that must find their own bodies.
 Both search the same pool: a sample of the archive by a hash of the keys, and all development questions.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,18 +81,24 @@ def hold_out(buckets: Iterable[TitlesAndBodies], titled: np.ndarray, others: np.
 
 
 class TitleBuckets:
-    """The order in which buckets are trained on, and what is held out of them; the same for all workers."""
+    """Buckets of titles and bodies, their order, and what is held out of them; the same for all workers."""
 
     def __init__(
-        self, keys: Sequence[np.ndarray], buckets: Iterable[TitlesAndBodies], settings: Settings, is_measured: bool
+        self,
+        keys: Sequence[np.ndarray],
+        read: Callable[[int], TitlesAndBodies],
+        settings: Settings,
+        is_measured: bool,
     ) -> None:
-        """Take the keys of each bucket; if `is_measured` and there are enough, read the buckets for what is held out.
+        """Take the keys of each bucket, and how to `read` one by its number.
 
-        Memory: a bucket.
+        If `is_measured` and there are enough, all are read once for what is held out. Memory: a bucket.
         """
+        self._read = read
         measured = np.concatenate([np.zeros(0, np.int64), *(keys if is_measured else [])])
         self._left_out, others = held_out_keys(measured, settings)
-        self.held_out = hold_out(buckets, self._left_out, others) if len(self._left_out) else None
+        every = map(read, range(len(keys)))
+        self.held_out = hold_out(every, self._left_out, others) if len(self._left_out) else None
         self._sizes = [len(bucket) - int(np.isin(bucket, self._left_out).sum()) for bucket in keys]
 
     def order(self, seed: int, epoch: int) -> list[tuple[int, float, float]]:
@@ -101,6 +107,7 @@ class TitleBuckets:
         shares = np.cumsum([0, *(self._sizes[bucket] for bucket in order)]) / max(1, sum(self._sizes))
         return list(zip(order.tolist(), shares[:-1].tolist(), shares[1:].tolist(), strict=True))
 
-    def to_train_on(self, bucket: TitlesAndBodies) -> TitlesAndBodies:
+    def read(self, number: int) -> TitlesAndBodies:
         """Return the titles and bodies of a bucket that are not held out."""
+        bucket = self._read(number)
         return bucket.take(~np.isin(bucket.keys, self._left_out))

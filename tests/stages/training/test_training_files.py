@@ -181,13 +181,13 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     words = Broadcast(Table(f"{tmp_path}/words", WORD_COUNTS, 1))
     run.map("ids", ids_of, second=spread)(made, words, limit, 5, STEMS)
     buckets = [titles_in(table) for table in Streamed(run.map("titles", as_is, TITLES)(spread.table))]
-    titles = TitleBuckets([bucket.keys for bucket in buckets], buckets, STEMS, is_measured)
+    titles = TitleBuckets([bucket.keys for bucket in buckets], buckets.__getitem__, STEMS, is_measured)
     orders = [[bucket for bucket, _, _ in titles.order(1, epoch)] for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == list(range(5))
     shares = [share for _, *ends in titles.order(1, 1) for share in ends]
     assert (shares[0], shares[-1], shares) == (0, 1, sorted(shares))
-    keys = [titles.to_train_on(bucket).keys for bucket in buckets]
+    keys = [titles.read(number).keys for number in range(5)]
     assert all(len(own) > 100 for own in keys)
     every = np.concatenate(keys)
     assert len(np.unique(every)) == len(every) == (950 if is_measured else 1000)
