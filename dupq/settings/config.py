@@ -57,6 +57,21 @@ _OF_PAPERS: dict[str, dict[str, object]] = {
         "negative_pairs": "linked",
         "anchors": "together",
     },
+    "word_vectors": {
+        "file": "",
+        "file_words": "forms",
+        "window": 5,
+        "epochs": 5,
+        "objective": "negative-sampling",
+        "negative": 5,
+        "sample": 1e-3,
+        "sentences": 1_000_000,
+    },
+}
+# values of other settings that only the papers have
+_VALUES_OF_PAPERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "text": {"word_form": ("lemmas",)},
+    "word_vectors": {"algorithm": ("skip-gram", "cbow", "teacher")},
 }
 
 
@@ -91,8 +106,7 @@ def _read_as_papers(section: str, entries: object) -> object:
     if not isinstance(entries, Mapping):
         return entries
     changed = [name for name, value in usual.items() if entries.get(name, value) != value]
-    if entries.get("word_form") == "lemmas":
-        changed.append("word_form")
+    changed += [name for name, values in _VALUES_OF_PAPERS.get(section, {}).items() if entries.get(name) in values]
     if not changed:
         return {name: value for name, value in entries.items() if name not in usual}
     for module in papers("settings"):

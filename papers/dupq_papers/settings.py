@@ -1,11 +1,21 @@
-"""The settings that only the papers' presets have: dupq's sections of texts and training, with more in them."""
+"""The settings that only the papers' presets have: dupq's sections of texts, words and training, with more in them."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.sections import CountOrZero, MoreThanZero, Section, TextSettings, TrainingSettings
+from dupq.settings.sections import (
+    CountOrZero,
+    MoreThanZero,
+    Passes,
+    Section,
+    Share,
+    TextSettings,
+    TrainingSettings,
+    Words,
+    WordVectorSettings,
+)
 
 WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
 
@@ -52,6 +62,44 @@ class PaperText(TextSettings):
         return self
 
 
+class PaperWordVectors(WordVectorSettings):
+    """gensim word2vec on the archive's own text, or vectors of a file or a teacher."""
+
+    algorithm: Literal["skip-gram", "cbow", "random", "teacher", "start"] = Field(  # type: ignore[assignment]
+        "random",
+        description="skip-gram and cbow: of word2vec; teacher: its embeddings of single words; the others are dupq's.",
+    )
+    window: Words = Field(5, description="Words on either side that a word is learned from.")
+    epochs: Passes = Field(5, description="Passes over the text.")
+    objective: Literal["negative-sampling", "hierarchical-softmax", "both"] = Field(
+        "negative-sampling", description="What word2vec learns by."
+    )
+    negative: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        5, description="Noise words per word, unless the objective is hierarchical softmax alone."
+    )
+    sample: Share = Field(1e-3, description="Share of the text from which a word is down-sampled; 0: none is.")
+    sentences: CountOrZero = Field(
+        1_000_000,
+        description="Questions that word2vec learns from at most, chosen by a hash of their key, and as many answers; "
+        "0: all. Words are counted in all of them.",
+    )
+    file_words: Literal["forms", "written"] = Field(
+        "forms",
+        description="How words are looked up in the file. forms: by their form of text.word_form; written: as the mean "
+        "vector of the written words of that form, weighted by frequency, or by the form if none is in the file.",
+    )
+
+    @property
+    def learned_from(self) -> int | None:
+        """See WordVectorSettings."""
+        return self.sentences if not self.file and self.algorithm in ("skip-gram", "cbow") else None
+
+    @property
+    def are_of_written_words(self) -> bool:
+        """See WordVectorSettings."""
+        return self.file_words == "written" if self.file else self.algorithm == "teacher"
+
+
 class PaperTraining(TrainingSettings):
     """How the papers' encoders learn from known duplicates."""
 
@@ -76,4 +124,8 @@ class PaperTraining(TrainingSettings):
     )
 
 
-SECTIONS: dict[str, type[Section]] = {"text": PaperText, "training": PaperTraining}
+SECTIONS: dict[str, type[Section]] = {
+    "text": PaperText,
+    "word_vectors": PaperWordVectors,
+    "training": PaperTraining,
+}

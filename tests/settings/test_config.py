@@ -109,9 +109,9 @@ def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
 
 @pytest.mark.parametrize("setting", ["word_vectors.file", "teacher.encoder", "calibration.prior"])
 def test_the_address_of_a_file_is_no_part_of_the_answer(setting: str) -> None:
-    there = config.load(assignments=[f"{setting}=/there"])
-    assert there != config.load()
-    assert config.answer_settings(there) == config.answer_settings(config.load())
+    here, there = (config.load(assignments=[f"{setting}={address}"]) for address in ("/here", "/there"))
+    assert here != there
+    assert config.answer_settings(here) == config.answer_settings(there)
 
 
 def test_only_free_sections_of_an_encoders_settings_may_change() -> None:
