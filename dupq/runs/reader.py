@@ -21,7 +21,7 @@ from dupq.archive import above_sites, check_files
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.job.records import Manifest, Metrics, Pointer, damaged, read_success
-from dupq.settings.config import Settings, from_dict, to_dict
+from dupq.settings.config import Settings, known_in
 from dupq.storage import read_as, read_or_none
 from dupq.system import require
 
@@ -242,14 +242,8 @@ class Run:
     @cached_property
     def settings(self) -> Settings:
         """The settings that this version knows; a run of another may have more. Raises DupqError for a wrong one."""
-        known = to_dict(from_dict({}))
-        values = {
-            section: {name: value for name, value in entries.items() if name in known[section]}
-            for section, entries in self.config.items()
-            if section in known
-        }
         try:
-            return from_dict(values)
+            return known_in(self.config)
         except SettingError as error:
             raise DupqError(f"{storage.join(self.uri, 'config.json')}: {error}; {_REMEDY}") from error
 

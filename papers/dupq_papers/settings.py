@@ -1,5 +1,6 @@
 """The settings that only the papers' presets have: dupq's sections of texts and training, with more in them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -77,3 +78,22 @@ class PaperTraining(TrainingSettings):
 
 
 SECTIONS: dict[str, type[Section]] = {"text": PaperText, "training": PaperTraining}
+
+
+def names_of(section: str) -> list[str]:
+    """Return the names of the settings that only the papers have in a section."""
+    of_dupq = {"text": TextSettings, "training": TrainingSettings}
+    model = SECTIONS.get(section)
+    return [] if model is None else [name for name in model.model_fields if name not in of_dupq[section].model_fields]
+
+
+def read(section: str, entries: object) -> object:
+    """Return a section that changes a setting of the papers as their model of it, and any other one without them."""
+    own = names_of(section)
+    if not own or not isinstance(entries, Mapping):
+        return entries
+    fields = SECTIONS[section].model_fields
+    is_changed = any(entries.get(name, fields[name].default) != fields[name].default for name in own)
+    if is_changed or entries.get("word_form") == "lemmas":
+        return SECTIONS[section].parse(entries, section)
+    return {name: value for name, value in entries.items() if name not in own}
