@@ -118,7 +118,6 @@ def find_duplicates(
     k: int = 10,
     language: Language = "auto",
     reranker: str | os.PathLike[str] | None = "auto",
-    teacher: None = None,
     format: "tokens.Markup" = "auto",
 ) -> Duplicates:
     """Find the pairs and clusters of duplicates among some thousand texts.
@@ -145,8 +144,6 @@ def find_duplicates(
     and the texts are English; None is without. Raises DupqError with the row of a value that is not a text, or that
     UTF-8 cannot hold.
     """
-    if teacher is not None:
-        raise SettingError("find_duplicates: teacher= is reranker= now; a teacher is what an encoder learns from")
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")

@@ -82,7 +82,7 @@ SECTIONS: dict[str, type[Section]] = {"text": PaperText, "training": PaperTraini
 
 def names_of(section: str) -> list[str]:
     """Return the names of the settings that only the papers have in a section."""
-    of_dupq = {"text": TextSettings, "training": TrainingSettings}
+    of_dupq: dict[str, type[Section]] = {"text": TextSettings, "training": TrainingSettings}
     model = SECTIONS.get(section)
     return [] if model is None else [name for name in model.model_fields if name not in of_dupq[section].model_fields]
 
