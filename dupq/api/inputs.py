@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dupq.errors import DupqError, SettingError
-from dupq.runs.reader import Key, TableView
+from dupq.runs.reader import Key
+from dupq.runs.views import TableView
 from dupq.text.tokens import Markup, as_html, is_html
 
 _MISSING = ("None", "nan", "NaT", "<NA>")  # how Arrow, Polars and pandas mark a missing value

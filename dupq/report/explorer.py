@@ -22,8 +22,9 @@ from dupq.errors import DupqError
 from dupq.job.records import RunFiles
 from dupq.runs import queries
 from dupq.runs.queries import Queries, open_queries
-from dupq.runs.reader import SITE, Key, Run, TableRow, ends_of, link
+from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.scoring import WEIGHED, weigh
+from dupq.runs.views import SITE
 from dupq.tables import CHANGED_CLUSTERS, QUESTIONS, RARITIES
 from dupq.text.questions import BUCKETS
 from dupq.text.tokens import LINK_MARK, html_to_text

@@ -16,7 +16,8 @@ from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
-from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.runs.views import ATTEMPTS
 from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pairs_in
 

@@ -26,7 +26,8 @@ from dupq.encoders.sentence_models import Reranker, reranker_at, reread_texts, s
 from dupq.errors import DupqError
 from dupq.job.records import RunFiles, StageRecord, record_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
-from dupq.runs.reader import SITE, Key, Run, may_be, stored
+from dupq.runs.reader import Key, Run, may_be
+from dupq.runs.views import SITE, stored
 from dupq.storage import read_or_none
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in

@@ -28,7 +28,8 @@ from dupq.neighbours.exact import explain_score
 from dupq.report import charts, explorer, page
 from dupq.report.explorer import explorer_data, script_text
 from dupq.runs.queries import Queries
-from dupq.runs.reader import in_memory, open_run
+from dupq.runs.reader import open_run
+from dupq.runs.views import in_memory
 
 
 @pytest.fixture(scope="module")

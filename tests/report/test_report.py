@@ -30,7 +30,8 @@ from dupq.report import charts, page
 from dupq.report import summary as formats
 from dupq.report.charts import SOURCES, Counts
 from dupq.report.summary import summary
-from dupq.runs.reader import in_memory, link, open_run
+from dupq.runs.reader import link, open_run
+from dupq.runs.views import in_memory
 
 
 @pytest.fixture
