@@ -68,8 +68,7 @@ class Contents:
     def __init__(self, run: Run, tables: Queries) -> None:
         """`tables` are those of `explorer.open_tables`."""
         self.run, self._queries, self._judging = run, tables, threading.Lock()
-        sites = run.metrics.get("sites") or [row["site"] for row in tables.rows("SELECT DISTINCT site FROM clusters")]
-        self._sites = sorted(sites)
+        self._sites = sorted(run.metrics["sites"])
         self._cluster, self._evidence = lru_cache(16)(self._read), explorer.Evidence(run)
 
     def clusters(self, parameters: Parameters) -> Shown:

@@ -101,11 +101,8 @@ class Run(reader.Run):
 
     @property
     def threshold(self) -> float:
-        """The probability from which a pair may join. Raises DupqError if metrics.json lacks it."""
-        threshold = self.metrics.get("threshold")
-        if threshold is None:
-            raise DupqError(f"{self.uri}: the run's metrics.json tells of no threshold")
-        return threshold
+        """The probability from which a pair may join."""
+        return self.metrics["threshold"]
 
     @property
     def finished(self) -> datetime:

@@ -96,7 +96,7 @@ class Evidence:
 
     def __init__(self, run: Run) -> None:
         """If the run has lost its rarities, words are in the order of the titles."""
-        settings, questions = run.settings, run.metrics.get("questions") or 0
+        settings, questions = run.settings, run.metrics["questions"]
         uri, rarities = RunFiles(run.uri).rarities, np.zeros(BUCKETS)
         if storage.exists(uri):
             rarities = storage.read_table(uri, RARITIES)["rarity"].to_numpy()
@@ -235,11 +235,11 @@ def to_judge(run: Run, worklist: list[TableRow]) -> tuple[dict[Key, int], dict[s
 
 def run_data(run: Run) -> dict[str, object]:
     """Return what the scripts read of a run, whichever clusters are shown."""
-    bins = (run.metrics.get("links") or {}).get("calibration") or {}
+    bins = (run.metrics["links"] or {}).get("calibration") or {}
     columns = (bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs"))
     return {
         "run": run.manifest["run_id"],
-        "threshold": run.metrics.get("threshold"),
+        "threshold": run.metrics["threshold"],
         "shingle": run.settings.near_duplicates.shingle_size,
         "meaning": [TITLE_OVERLAP, TEXT_OVERLAP],
         "compared": is_compared(run),

@@ -117,7 +117,7 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
 def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
     """Return the sample as it was drawn (REVIEW), and the sites of its keys; None if the run drew none."""
     uri = storage.join(run.uri, "review.parquet")
-    if not storage.exists(uri) or not run.metrics.get("sites"):
+    if not storage.exists(uri):
         return None
     return storage.read_table(uri, REVIEW), Sites(sorted(run.metrics["sites"]))
 
@@ -147,9 +147,8 @@ def verdicts_file(run: Run) -> str:
 
 
 def worklist(run: Run) -> list[TableRow]:
-    """Return the rows of the run's `worklist`; none if an older version of dupq made the run."""
-    files = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
-    return run.worklist.arrow().to_pylist() if files else []
+    """Return the rows of the run's `worklist`."""
+    return run.worklist.arrow().to_pylist()
 
 
 def unjudged(run: Run) -> list[TableRow]:
