@@ -176,7 +176,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
-    shown, judging = to_judge(run, queries.worklist(run))
+    shown, judging = to_judge(run, run.worklist.arrow().to_pylist())
     texts = texts_of(row for _, row in run.question_rows({*shown, *map(_key_of, held)}, TEXT))
     evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []

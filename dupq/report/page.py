@@ -19,7 +19,6 @@ from dupq import storage
 from dupq.report import charts, summary
 from dupq.report.charts import at_thresholds
 from dupq.report.explorer import explorer_data, script_text, shown_title
-from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
 from dupq.settings.config import to_dict
 
@@ -133,7 +132,7 @@ def render(run_uri: str) -> str:
         counts=counts,
         links=links,
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
-        worklist=queries.worklist(run),
+        worklist=run.worklist.arrow().to_pylist(),
         summary=summary.findings(run),
         grounds=summary.grounds(metrics["calibration"]),
         # the run's own row, and the others that say something else

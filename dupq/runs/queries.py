@@ -146,16 +146,11 @@ def verdicts_file(run: Run) -> str:
     return storage.join(storage.parent(run.uri), VERDICTS_FILE)
 
 
-def worklist(run: Run) -> list[TableRow]:
-    """Return the rows of the run's `worklist`."""
-    return run.worklist.arrow().to_pylist()
-
-
 def unjudged(run: Run) -> list[TableRow]:
     """Return the rows of the worklist without a verdict."""
     uri = verdicts_file(run)
     judged = {verdict[:4] for verdict in last_verdicts([uri] if storage.exists(uri) else [])[0]}
-    return [row for row in worklist(run) if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
+    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:

@@ -62,7 +62,7 @@ def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Setti
     presets = _presets()
     if preset not in presets:
         raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(sorted(presets))}")
-    return assign(from_dict(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
+    return assign(Settings.parse(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
 
 
 def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
@@ -96,13 +96,8 @@ def assign_free(
 
 
 def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
-    """Return settings as plain dictionaries, for JSON."""
+    """Return settings as plain dictionaries, for JSON; `Settings.parse` reads them."""
     return {name: section.model_dump() for name, section in settings}
-
-
-def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
-    """Return the settings in dictionaries of `to_dict` or a preset file; missing ones have their defaults."""
-    return Settings.parse(values)
 
 
 def known_in(values: Mapping[str, Mapping[str, object]]) -> Settings:
@@ -111,7 +106,7 @@ def known_in(values: Mapping[str, Mapping[str, object]]) -> Settings:
     kept = {section: entries for section, entries in values.items() if section in known}
     for section in kept.keys() - {"encoder"}:  # whose names are those of its kind
         kept[section] = {name: value for name, value in kept[section].items() if name in known[section]}
-    return from_dict(kept)
+    return Settings.parse(kept)
 
 
 def in_language(settings: Settings, language: str, assignments: Iterable[str] = ()) -> Settings:

@@ -46,7 +46,7 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
 
 def test_what_only_the_papers_set_is_saved_with_an_encoder_and_usual_without() -> None:
     settings = config.load("othman-lstm")
-    assert config.from_dict(config.to_dict(settings)) == settings
+    assert config.Settings.parse(config.to_dict(settings)) == settings
     assert isinstance(settings.text, PaperText)
     as_usual = config.load("othman-lstm", ["text.stop_words=kept", "text.dates=kept", "text.digits=kept"])
     assert type(as_usual.text) is TextSettings

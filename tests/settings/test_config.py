@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("preset", config.preset_names())
 def test_every_preset_parses(preset: str) -> None:
     settings = config.load(preset)
-    assert config.from_dict(config.to_dict(settings)) == settings
+    assert Settings.parse(config.to_dict(settings)) == settings
 
 
 def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read() -> None:
@@ -28,7 +28,7 @@ def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read
     saved["encoder"]["dropout"], saved["gone"] = 0.5, {"gpu": "always"}
     assert config.known_in(saved) == Settings(encoder=EncoderSettings(dropout=0.5))
     with pytest.raises(SettingError, match="there is no such setting"):
-        config.from_dict(saved)
+        Settings.parse(saved)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
 def test_settings_of_the_papers_are_unknown_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
     with pytest.raises(SettingError, match=r"^setting 'text\.dates' is 'date'; there is no such setting"):
-        config.from_dict({"text": {"dates": "date"}})
+        Settings.parse({"text": {"dates": "date"}})
     with pytest.raises(SettingError, match="'training' has no 'loss'"):
         config.load("dupq", ["training.loss=squared_error"])
 
