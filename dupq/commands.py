@@ -164,7 +164,7 @@ def plan(arguments: argparse.Namespace) -> None:
         raise SettingError(
             f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
         )
-    if not run.metrics.get("questions"):
+    if not run.metrics["questions"]:
         raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
     growth, stages = questions / run.metrics["questions"], []
     for stage in run.manifest.get("stages") or ():

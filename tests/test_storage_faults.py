@@ -21,7 +21,7 @@ from dupq.dump.streams import read_header
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.job import progress
 from dupq.job.table import Shuffled, write_batches
-from dupq.runs.reader import stored
+from dupq.runs.views import stored
 from dupq.system import recording
 
 TABLE = pa.table([range(1000), ["t"] * 1000, [str(number) for number in range(1000)]], schema=tables.TEXTS)

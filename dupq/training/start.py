@@ -44,7 +44,7 @@ def unpack(content: bytes) -> Start:
     """Return the encoder that benchmarks/base.py packed, up to the rounding of its weights."""
     with np.load(io.BytesIO(content), allow_pickle=False) as packed:
         arrays = {name: packed[name] for name in packed.files}
-    settings = config.from_dict(json.loads(arrays.pop(SETTINGS).tobytes()))
+    settings = config.known_in(json.loads(arrays.pop(SETTINGS).tobytes()))
     words = arrays.pop(WORDS).tobytes().decode().split("\n")
     scales = {name: arrays.pop(name) for name in list(arrays) if name.endswith(SCALES)}
     one = np.float32(1)

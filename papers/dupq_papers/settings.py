@@ -1,5 +1,6 @@
 """The settings that only the papers' presets have: dupq's sections of texts, words and training, with more in them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -129,3 +130,30 @@ SECTIONS: dict[str, type[Section]] = {
     "word_vectors": PaperWordVectors,
     "training": PaperTraining,
 }
+_OF_DUPQ: dict[str, type[Section]] = {
+    "text": TextSettings,
+    "word_vectors": WordVectorSettings,
+    "training": TrainingSettings,
+}
+# settings of both that only the papers read at these values
+_VALUES = {("text", "word_form"): ("lemmas",), ("word_vectors", "algorithm"): ("skip-gram", "cbow", "teacher")}
+_READ_BY_PAPERS = {"word_vectors": ["file"]}  # settings of both that only the papers read
+
+
+def names_of(section: str) -> list[str]:
+    """Return the names of the settings that only the papers have in a section."""
+    model = SECTIONS.get(section)
+    return [] if model is None else [name for name in model.model_fields if name not in _OF_DUPQ[section].model_fields]
+
+
+def read(section: str, entries: object) -> object:
+    """Return a section that changes a setting of the papers as their model of it, and any other one without them."""
+    own = names_of(section)
+    if not own or not isinstance(entries, Mapping):
+        return entries
+    fields = SECTIONS[section].model_fields
+    names = [*own, *_READ_BY_PAPERS.get(section, [])]
+    is_changed = any(entries.get(name, fields[name].default) != fields[name].default for name in names)
+    if is_changed or any(entries.get(name) in values for (of, name), values in _VALUES.items() if of == section):
+        return SECTIONS[section].parse(entries, section)
+    return {name: value for name, value in entries.items() if name not in own}
