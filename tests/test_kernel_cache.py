@@ -86,6 +86,16 @@ def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_p
     assert asked(package, cache) == (299, 1)
 
 
+def test_the_code_of_another_environment_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = kernel_cache.source_stamp()[:16]
+    names = {f"module.f-dupq-{source}.{made_by}.nbi" for source in (stamp, "earlier") for made_by in ("a", "b")}
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(kernel_cache, "_MADE_BY", "a")
+    kernel_cache._remove_others(tmp_path)
+    assert names - {file.name for file in tmp_path.iterdir()} == {"module.f-dupq-earlier.a.nbi"}
+
+
 def test_without_a_folder_of_its_own_the_cache_is_beside_the_source(package: Path) -> None:
     assert asked(package, None) == (19, 0)
     (package / "helper.py").write_text(HELPER.replace("10", "100"))

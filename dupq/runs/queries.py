@@ -18,7 +18,8 @@ from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
 from dupq.judging.prompt import in_words
-from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of, link
+from dupq.runs.reader import Key, Run, TableRow, ends_of, link
+from dupq.runs.views import ATTEMPTS
 from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pairs_in
 
@@ -118,7 +119,7 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
 def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
     """Return the sample as it was drawn (REVIEW), and the sites of its keys; None if the run drew none."""
     uri = storage.join(run.uri, "review.parquet")
-    if not storage.exists(uri) or not run.metrics.get("sites"):
+    if not storage.exists(uri):
         return None
     return storage.read_table(uri, REVIEW), Sites(sorted(run.metrics["sites"]))
 
@@ -147,16 +148,10 @@ def verdicts_file(run: Run) -> str:
     return storage.join(storage.parent(run.uri), VERDICTS_FILE)
 
 
-def worklist(run: Run) -> list[TableRow]:
-    """Return the rows of the run's `worklist`; none if an older version of dupq made the run."""
-    files = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
-    return run.worklist.arrow().to_pylist() if files else []
-
-
 def unjudged(run: Run) -> list[TableRow]:
     """Return the rows of the worklist without a verdict."""
     judged = _judged(run)
-    return [row for row in worklist(run) if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
+    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
 
 
 def _judged(run: Run) -> set[tuple[object, ...]]:

@@ -359,11 +359,9 @@ def test_texts_in_a_language_that_the_reranker_does_not_know_are_not_read(tmp_pa
     assert given == sentence_stand_in.READ
 
 
-def test_what_is_no_reranker_is_one_line(model: Path) -> None:
+def test_what_is_no_reranker_is_one_line() -> None:
     with pytest.raises(DupqError, match=r"^find_duplicates: reranker=nowhere: neither the folder"):
         dupq.find_duplicates(TITLES, reranker="nowhere")
-    with pytest.raises(SettingError, match=r"^find_duplicates: teacher= is reranker= now; a teacher is what"):
-        dupq.find_duplicates(TITLES, teacher=str(model))  # type: ignore[arg-type]
 
 
 @pytest.mark.reads

@@ -3,6 +3,7 @@
 import pytest
 
 import dupq
+from dupq.api.duplicates import Duplicates
 from dupq.errors import DupqError
 from dupq.judging.prompt import Asked
 
@@ -29,7 +30,7 @@ def test_it_is_asked_about_each_pair_once_and_moves_probabilities() -> None:
     before, after = (dupq.find_duplicates(TITLES, reranker=None, judge=given) for given in (None, judge))
     assert len(calls) == len(set(calls)) == len(before.pairs)
 
-    def rows(found: dupq.Duplicates) -> dict[frozenset[str], float]:
+    def rows(found: Duplicates) -> dict[frozenset[str], float]:
         columns = ["title_left", "title_right", "probability"]
         return {frozenset({a, b}): p for a, b, p in zip(*found.pairs.arrow(columns).to_pydict().values(), strict=True)}
 
