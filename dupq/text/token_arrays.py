@@ -172,7 +172,7 @@ def _split(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     is_part = is_behind_word & ((sign != _APOSTROPHE) | _LETTERS[follower]) & ((sign != _PLUS) | (follower == _PLUS))
     content[at[~(is_part | (is_second_plus & (sign == _PLUS)))]] = _SPACE
     is_space = content == _SPACE
-    repeated = 1 + np.flatnonzero(is_space[1:] & is_space[:-1])
+    repeated = np.flatnonzero(is_space & np.roll(is_space, 1))
     ends = offsets - offsets[0] - np.searchsorted(repeated, offsets - offsets[0])
     buffers = [texts.is_valid().buffers()[1], pa.py_buffer(ends), pa.py_buffer(np.delete(content, repeated))]
     split = pc.ascii_trim(pa.Array.from_buffers(texts.type, len(texts), buffers), " ")
