@@ -1,4 +1,4 @@
-"""The tokeniser of columns against `tokens`, its slow twin: whatever the text, the same tokens."""
+"""The compiled tokeniser against `tokens`, its slow twin: whatever the text, the same tokens."""
 
 import ctypes
 import mmap
@@ -41,7 +41,7 @@ def assert_same(texts: list[str], kind: pa.DataType | None = None) -> None:
     assert [(text, line) for text, line in pairs if line != " ".join(tokens(text))] == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 @given(st.lists(TEXT.map("".join), min_size=1, max_size=3), st.booleans())
 @example(["http://a\u0301"], False)
 @example(["ᄒ\ue000\u1161"], False)
@@ -50,19 +50,19 @@ def test_columns_have_the_tokens_of_single_texts(texts: list[str], is_large: boo
     assert_same(texts, pa.large_string() if is_large else pa.string())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=100), max_size=3))
 def test_any_text_at_all_has_the_tokens_of_its_twin(texts: list[str]) -> None:
     assert_same(texts)
 
 
 def test_every_character_alone() -> None:
-    """Of unassigned ones, ideographs and syllables, which are most, some."""
+    """Of those that mean nothing, which are most, some."""
     every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    assert_same([one for one in every if unicodedata.category(one) not in ("Cn", "Co", "Lo") or ord(one) % 50 == 0])
+    assert_same([one for one in every if unicodedata.category(one) not in ("Cn", "Co") or ord(one) % 50 == 0])
 
 
-@pytest.mark.parametrize("pattern", ["A{0}b", "é{0}\u0323\u0301", "x'{0}{0}", "{0}Σ"])
+@pytest.mark.parametrize("pattern", ["A{0}b", "é{0}\u0323\u0301", "x'{0}{0}", "{0}Σ", "http{0}://{0}w"])
 def test_every_assigned_character_among_others(pattern: str) -> None:
     every = (chr(code) for code in range(sys.maxunicode + 1))
     assigned = (one for one in every if unicodedata.category(one) not in ("Cn", "Co", "Cs", "Lo"))
@@ -143,7 +143,7 @@ def test_what_is_special_stands_at_every_place() -> None:
     assert_same(texts)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([*EDGES, " ", " ", "-", "word", "longerword", "w" * 61]), min_size=20, max_size=120))
 def test_long_texts_of_special_pieces(pieces: list[str]) -> None:
     assert_same(["".join(pieces), "a", "".join(pieces[::-1])])
@@ -198,7 +198,7 @@ def test_a_column_at_the_very_end_of_its_memory_is_not_read_beyond() -> None:
     memory = mmap.mmap(-1, 2 * page)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(address + page), page, 0) == 0
-    for size in [*range(1, 50), page]:
+    for size in [*range(1, 140), page]:
         text = (b"it isn't c++ or longerthansixteenbytes www.a.b " * 100)[:size]
         memory[page - size : page] = text
         content = pa.foreign_buffer(address + page - size, size)
