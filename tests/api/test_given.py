@@ -45,6 +45,10 @@ def run(folder: Path) -> Run:
 @pytest.mark.parametrize(
     "given",
     [
+        pd.Series(GIVEN),
+        pa.array(GIVEN),
+        pa.table({"title": GIVEN}),
+        {"title": GIVEN},
         pl.DataFrame({"title": GIVEN}),
         pl.LazyFrame({"title": GIVEN}),
         pl.Series(GIVEN),

@@ -146,11 +146,6 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
     check_bytes(archive, made)
 
 
-@pytest.mark.ray
-def test_files_of_several_workers_are_those_of_one_process(archive: Archive, ray_started: None) -> None:
-    check(archive, archive.encode("by three", crew(pool=Pool(3, 0.2, 0))))
-
-
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and its device is the CPU. The tasks that feed it find a free CPU."""
     by_gpu = crew(at_once=4, gpus=1, pool=Pool(1, 0, 1))
@@ -162,14 +157,14 @@ def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path:
 
 
 @pytest.mark.ray
-def test_what_is_whole_is_left_out_and_the_rest_made_again(archive: Archive, ray_started: None) -> None:
+def test_several_workers_make_what_is_not_whole_as_one_process_does(archive: Archive, ray_started: None) -> None:
     made = encode(f"{archive.folder}/again", archive.inputs(), Crew([[0, 1, 2]]))[0]  # what a job that was killed left
     first, *kept, lost = made.files[:3]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
     assert unfinished(made) == [3, 4, 5]
-    again = archive.encode("again", crew(pool=Pool(2, 0.2, 0)))
+    again = archive.encode("again", crew(pool=Pool(3, 0.2, 0)))
     assert list(map(storage.version, kept)) == whole
     assert again[1].tasks == len(SHARDS)
     check(archive, again)
