@@ -19,7 +19,7 @@ from dupq.job import supervisor
 from dupq.options import Parser
 
 _log = logging.getLogger("dupq.cli")  # also as `python -m dupq.cli`
-_ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump")
+_ON_RAY = ("ingest", "train", "dedup", "judge", "evaluate", "from_dump")
 
 
 class Command(NamedTuple):
@@ -158,6 +158,7 @@ COMMANDS = {
     "ingest": Command(options.ingest, commands.ingest),
     "train": Command(options.train, commands.train),
     "dedup": Command(options.dedup, commands.dedup),
+    "judge": Command(options.judge, commands.judge),
     "evaluate": Command(options.evaluate, commands.evaluate),
     "report": Command(options.add_run, commands.report),
     "export": Command(options.export, commands.export),
@@ -166,7 +167,7 @@ COMMANDS = {
     "runs": Command(options.runs, commands.runs),
     "prune": Command(options.prune, commands.prune),
     "status": Command(options.status, commands.status),
-    "review": Command(options.add_run, commands.review),
+    "review": Command(options.review, commands.review),
     "serve": Command(options.serve, commands.serve),
     "warm": Command(options.add_gpus, commands.warm),
 }

@@ -42,9 +42,10 @@ def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
     from dupq.job import cluster  # which imports Ray, as the pipeline does
 
     cluster.connect(arguments.ray)
-    module = importlib.import_module(f"dupq.pipelines.{'train' if arguments.job == 'from_dump' else arguments.job}")
-    made = getattr(module, arguments.job)(job, checked)
-    if arguments.job in ("dedup", "from_dump"):
+    name = "dedup" if arguments.job == "judge" else arguments.job
+    module = importlib.import_module(f"dupq.pipelines.{'train' if name == 'from_dump' else name}")
+    made = getattr(module, name)(job, checked)
+    if name in ("dedup", "from_dump"):
         from dupq.report.summary import summary
 
         _log.info(summary(made.uri))
@@ -80,15 +81,38 @@ def dedup(arguments: argparse.Namespace) -> None:
     """Find the duplicate questions of an archive."""
     from dupq.pipelines.arguments import DedupJob, Gates
 
-    settings = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
+    own = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
+    settings = (*own, *_judge_settings(arguments))
     below = f"{arguments.questions.rstrip('/')}/"
     job = _job_of(
         DedupJob,
         arguments,
         assignments=(*settings, *arguments.assignments),
-        gates=_job_of(Gates, arguments),
+        gates=_job_of(Gates, arguments, judge=arguments.judge_required),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
+    _run_on_ray(job, arguments)
+
+
+def _judge_settings(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options of a judge as assignments of settings."""
+    names = {"judge": "url", "judge_model": "model", "judge_pairs": "pairs"}
+    names |= {"judge_budget": "dollars", "judge_tokens": "tokens"}
+    chosen = {name: getattr(arguments, option) for option, name in names.items()}
+    return tuple(f"judge.{name}={value}" for name, value in chosen.items() if value is not None)
+
+
+def judge(arguments: argparse.Namespace) -> None:
+    """Let a language model read the likeliest pairs of a finished run: makes a new run that builds on it."""
+    from dupq import storage
+    from dupq.pipelines.arguments import Gates, with_judge
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(arguments.run)
+    settings = (*_judge_settings(arguments), *arguments.assignments)
+    job = with_judge(run, storage.parent(run.uri), settings, Gates(judge=arguments.judge_required), arguments.gpus)
+    if not job.settings().judge.url:
+        raise SettingError(f"{run.uri}: which judge? Name its endpoint with --judge and its model with --judge-model")
     _run_on_ray(job, arguments)
 
 
@@ -210,7 +234,8 @@ def from_dump(arguments: argparse.Namespace) -> None:
 
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
-    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
+    settings = (*_judge_settings(arguments), *arguments.assignments)
+    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, assignments=settings, **dumps), arguments)
 
 
 def _named_after(dump: str) -> str:
@@ -250,7 +275,7 @@ def review(arguments: argparse.Namespace) -> None:
     """Judge a run's worklist in a terminal: are the two questions of a pair the same?"""
     from dupq.review import review
 
-    review(arguments.run)
+    review(arguments.run, arguments.judge)
 
 
 def serve(arguments: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from dupq.commands import ALL
 from dupq.errors import DupqError, SettingError
 
 _MOST_GPUS = 10_000
+_REQUIRED = "fail if the judge fails, or gives no usable answer; without it the run goes on and says so"
 _MOST_QUESTIONS = 1e12
 _PORT = 8321
 _LABELLED = (
@@ -140,6 +141,17 @@ def dedup(parser: Parser) -> None:
     )
     _add_gates(parser)
     _add_reranker(parser)
+    _add_judge(parser)
+    parser.add_flag("--judge-required", _REQUIRED)
+    add_gpus(parser)
+    add_shared(parser)
+
+
+def judge(parser: Parser) -> None:
+    """Add the options of `dupq judge`."""
+    add_run(parser)
+    _add_judge(parser)
+    parser.add_flag("--judge-required", _REQUIRED)
     add_gpus(parser)
     add_shared(parser)
 
@@ -199,8 +211,15 @@ def from_dump(parser: Parser) -> None:
     _add_preset(parser)
     _add_truth(parser)
     _add_reranker(parser)
+    _add_judge(parser)
     add_gpus(parser)
     add_shared(parser)
+
+
+def review(parser: Parser) -> None:
+    """Add the options of `dupq review`."""
+    add_run(parser)
+    parser.add_flag("--judge", "offer the 50 pairs on which a judge and dupq differ most, not the worklist")
 
 
 def runs(parser: Parser) -> None:
@@ -309,6 +328,20 @@ def _add_reranker(parser: Parser) -> None:
         "the sentence-transformers model that reads the questions of likely pairs: its folder, an installed package "
         "that has one, or its name on the Hugging Face hub; default: all-MiniLM-L6-v2 if it is installed",
     )
+
+
+def _add_judge(parser: Parser) -> None:
+    """Add the options of a judge; each is a setting of its section (commands.judge_settings)."""
+    about = (
+        "a language model reads the likeliest pairs: the address of an OpenAI-compatible endpoint, like "
+        "http://localhost:11434/v1; titles and 80 words of the texts are sent there, and nothing without this option"
+    )
+    budget = "dollars that calls may cost, by the settings judge.price_in and judge.price_out"
+    parser.add("--judge", "URL", about)
+    parser.add("--judge-model", "NAME", "the model that is asked, by its name there")
+    parser.add("--judge-pairs", "N", "pairs of each site that it reads, at most; default: 500", _whole(1))
+    parser.add("--judge-budget", "DOLLARS", budget, float)
+    parser.add("--judge-tokens", "N", "tokens that calls may take, read and written", _whole(1))
 
 
 def uri(text: str) -> str:

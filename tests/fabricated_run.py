@@ -218,6 +218,7 @@ def metrics() -> dict[str, Any]:
         "drift": None,
         "verdicts": None,
         "judged": None,
+        "judge": None,
         "worklist": {"pairs": 0, "first": 0, "expected_right": 0.0, "factor": 1.0},
         "not_measured": {},
     }

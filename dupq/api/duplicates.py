@@ -159,7 +159,7 @@ def find_duplicates(
     scored = scored_table(comparison.evidence, comparison.title_context, comparison.scale, comparison.read)
     least_sure = 0.5
     if judge is not None:
-        scored, is_used = _judged(scored, judge, titles, bodies, comparison.settings.text.code)
+        scored, is_used = _judged(scored, judge, titles, bodies, comparison.code)
         least_sure = LEAST_SURE if is_used else least_sure
     probabilities = scored["probability"].to_numpy()
     histogram = histogram_of(probabilities)
@@ -255,6 +255,7 @@ class Comparison:
     scale: PairScorer
     score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
     encoder: TextEncoder | Encode  # the encoder that was used
+    code: str  # the setting text.code
     reranker: Reranker | None  # the one that has read texts
     read: Embeddings | None  # its vectors, by ascending key
     density: reranking.Density | None
@@ -324,7 +325,7 @@ def compare(
     def score(pairs: np.ndarray) -> np.ndarray:
         return scored_table(unlisted_evidence(pairs), listed, scale, read)["probability"].to_numpy()
 
-    return Comparison(near, evidence, listed, scale, score, used, reranker, read, density)
+    return Comparison(near, evidence, listed, scale, score, used, settings.text.code, reranker, read, density)
 
 
 def _nearest(embedded: Embeddings, measure: Measure, k: int) -> pa.Table:

@@ -226,6 +226,7 @@ class DedupJob:
     skipped: tuple[str, ...] = ()  # question shards to leave out, by their paths below `questions`
     gpus: int | None = None  # at most; None: all of the cluster's
     reranker: str | None = None  # a sentence-transformers model, or "none"; None: the default one if it is installed
+    is_new: bool = False  # whether it makes a run of its own, although the earlier run was made from the same inputs
 
     def check(self) -> Settings:
         """Return the settings. Raises DupqError for a wrong argument, input or setting."""
@@ -309,7 +310,9 @@ def check_judge(judge: JudgeSettings, is_required: bool = False) -> None:
     require("openai", "--judge")
 
 
-def with_judge(run: FinishedRun, output: str, assignments: tuple[str, ...], gates: Gates) -> DedupJob:
+def with_judge(
+    run: FinishedRun, output: str, assignments: tuple[str, ...], gates: Gates, gpus: int | None = None
+) -> DedupJob:
     """Return the job that makes a run like a finished one, on which it builds, but with these assignments."""
     inputs, usual = run.manifest["inputs"], Settings()
     free = {name: getattr(run.settings, name) for name in FREE_SECTIONS}
@@ -329,6 +332,8 @@ def with_judge(run: FinishedRun, output: str, assignments: tuple[str, ...], gate
         skipped=skipped,
         reranker=str(inputs.get("reranker") or NO_RERANKER),
         gates=gates,
+        gpus=gpus,
+        is_new=True,
     )
 
 

@@ -113,7 +113,7 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
         return run
 
     run = run_of(job)
-    if job.previous is not None:
+    if job.previous is not None and not job.is_new:
         # A job that is repeated after its run became the latest finds its own run as the earlier one, and resumes it.
         original = dataclasses.replace(job, previous=built_on(job.previous))
         own = run_of(original)
