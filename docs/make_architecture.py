@@ -37,6 +37,7 @@ KINDS = {
 }
 ABOUT = {  # of each box: its kind, and what it is
     "cli": ("calls", "the command line"),
+    "options": ("calls", "options of commands"),
     "commands": ("calls", "each command"),
     "pipelines": ("jobs", "each job on one page"),
     "stages": ("jobs", "stages and steps"),
@@ -49,6 +50,7 @@ ABOUT = {  # of each box: its kind, and what it is
     "evaluation": ("algorithms", "measures, verdicts"),
     "training": ("algorithms", "teach an encoder"),
     "links": ("algorithms", "known duplicates"),
+    "judging": ("algorithms", "a language model"),
     "clusters": ("algorithms", "probability, clusters"),
     "encoders": ("algorithms", "texts to vectors"),
     "job": ("runner", "run, tables, tasks"),

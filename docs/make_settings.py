@@ -18,7 +18,7 @@ Made by `make docs` from the models in `dupq/settings/` and of the networks; a t
 setting is changed by `--set section.name=value`, a list by commas between its values. A preset
 (`dupq/settings/presets/`) sets some; the others have the default. `ingest` reads its own section, `train` those
 from `text` to `encode`. `dedup` is free in `near_duplicates`, `encode`, `neighbours`, `calibration`, `reranker`,
-`clusters` and `run`; `evaluate` in `encode` and `evaluation`, and without an encoder in `text`, `training` and
+`judge`, `clusters` and `run`; `evaluate` in `encode` and `evaluation`, and without an encoder in `text`, `training` and
 `evaluation`. All else stays as the encoder was trained.
 Settings marked † say only how a run is made, not what it finds: with others of these the same run is finished.
 More of `text`, `word_vectors` and `training` that only the papers' presets set is in `papers/dupq_papers/settings.py`.

@@ -39,6 +39,7 @@ SHOWN = (
     Shown("pairs", "PAIRS", tables.PAIRS, "Of a run: each candidate pair, near duplicate, used link and verdict."),
     Shown("clusters", "CLUSTERS", tables.CLUSTERS, "Of a run: every question, also one that is alone."),
     Shown("cluster_stats", "CLUSTER_STATS", tables.CLUSTER_STATS, "Of a run: each cluster of two and more."),
+    Shown("judge", "JUDGEMENTS", tables.JUDGEMENTS, "Of a run with a judge: its answers, and those to control pairs."),
     Shown("worklist", "WORKLIST", tables.WORKLIST, "Of a run: the likeliest pairs that are not joined, ranked."),
     Shown("changes", "CHANGED_CLUSTERS", tables.CHANGED_CLUSTERS, "Of a run with `--previous`: clusters that differ."),
     Shown("embeddings", "embeddings", tables.embeddings(300, True), "Of a run: each question that the encoder saw."),

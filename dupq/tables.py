@@ -275,7 +275,10 @@ JUDGE_ANSWERS: Schema[kinds.Answered] = _schema(
 
 # The same for people: stages/judge.py.
 JUDGEMENTS: Schema[kinds.Judgement] = _schema(
-    *map(PAIRS.field, ("site_left", "question_id_left", "site_right", "question_id_right")),
+    _required("site_left", pa.string()),  # of the question with the smaller key
+    _required("question_id_left", pa.int64()),  # its id
+    _required("site_right", pa.string()),  # of the other question; of a copy the same one
+    _required("question_id_right", pa.int64()),  # its id
     _required("probability_before", pa.float32()),  # that they are duplicates, before the judge was asked
     _required("probability", pa.float32()),  # and afterwards
     _required("kind", pa.string()),  # likely; verdict: people judged it; copy and different: control pairs

@@ -24,6 +24,7 @@ from dupq.system import require, thread_map
 
 if TYPE_CHECKING:
     import openai
+    from openai.types.chat import ChatCompletion
 
 _log = logging.getLogger(__name__)
 KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
@@ -236,46 +237,55 @@ class _Budget:
 
 # What servers know differs, so a request that is refused as such is asked with less: the schema of the answer and the
 # probabilities of tokens first, then names of parameters of older and newer models.
-_FORMS: tuple[dict[str, Any], ...] = (
-    {"schema": True, "logprobs": True, "temperature": 0.0, "limit": "max_tokens"},
-    {"schema": True, "logprobs": False, "temperature": 0.0, "limit": "max_tokens"},
-    {"schema": True, "logprobs": False, "temperature": None, "limit": "max_completion_tokens"},
-    {"schema": False, "logprobs": False, "temperature": 0.0, "limit": "max_tokens"},
+class _Form(NamedTuple):
+    """What a request says besides the prompt."""
+
+    schema: bool
+    logprobs: bool
+    temperature: float | None
+    limit: str  # the name of the most tokens
+
+
+_FORMS = (
+    _Form(True, True, 0.0, "max_tokens"),
+    _Form(True, False, 0.0, "max_tokens"),
+    _Form(True, False, None, "max_completion_tokens"),
+    _Form(False, False, 0.0, "max_tokens"),
 )
 
 
 class _Calls:
     """Calls to one server, in the form that it takes."""
 
-    def __init__(self, client: Any, endpoint: Endpoint) -> None:
+    def __init__(self, client: "openai.AsyncOpenAI", endpoint: Endpoint) -> None:
         self._client, self._endpoint, self._form = client, endpoint, 0
 
     async def ask(self, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
         """Return the answer about a pair, and the tokens that it took. Raises openai.OpenAIError."""
         import openai
 
+        create: Any = self._client.chat.completions.create  # its type does not take a dict
         while True:
             form = self._form
             try:
-                reply = await self._client.chat.completions.create(**self._request(pair, _FORMS[form]))
-                return _answer(reply, pair, most)
+                return _answer(await create(**self._request(pair, _FORMS[form])), pair, most)
             except (openai.BadRequestError, openai.UnprocessableEntityError):
                 if form + 1 == len(_FORMS):
                     raise
                 self._form = max(self._form, form + 1)
 
-    def _request(self, pair: tuple[Asked, Asked], form: dict[str, Any]) -> dict[str, Any]:
-        request: dict[str, Any] = {"model": self._endpoint.model, "messages": messages(*pair)}
-        request[form["limit"]] = self._endpoint.max_tokens
-        if form["schema"]:
+    def _request(self, pair: tuple[Asked, Asked], form: _Form) -> dict[str, object]:
+        request: dict[str, object] = {"model": self._endpoint.model, "messages": messages(*pair)}
+        request[form.limit] = self._endpoint.max_tokens
+        if form.schema:
             schema = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if form["logprobs"]:
+        if form.logprobs:
             request |= {"logprobs": True, "top_logprobs": _TOP}
-        return request | ({} if form["temperature"] is None else {"temperature": form["temperature"]})
+        return request | ({} if form.temperature is None else {"temperature": form.temperature})
 
 
-def _answer(reply: Any, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
+def _answer(reply: "ChatCompletion", pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
     """Return the answer in a reply, and the tokens that it took: what the server says, else the most."""
     used = getattr(reply, "usage", None)
     counts = [getattr(used, name, None) for name in ("prompt_tokens", "completion_tokens")]
@@ -289,7 +299,7 @@ def _answer(reply: Any, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer,
     answer = answer_in(choice.message.content or "", is_exchanged(*pair))
     if answer.same is None and choice.finish_reason == "length":
         answer = Answer(None, problem="cut off; a higher judge.max_tokens may help")
-    elif answer.same is not None and getattr(choice.logprobs, "content", None):
+    elif answer.same is not None and choice.logprobs and choice.logprobs.content:
         mean = expected_number([token.model_dump() for token in choice.logprobs.content])
         answer = answer if mean is None else answer._replace(same=mean)
     return answer._replace(model=model), spent

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK, html_to_text
 
+Json: TypeAlias = Mapping[str, Any]
 PROMPT_VERSION = 1
 RULE = """\
 Two questions are the same if one answer serves the people who asked either of them.
@@ -137,14 +138,14 @@ def read_answer(content: str, exchanged: bool) -> Answer:
     )
 
 
-def in_words(answer: Mapping[str, Any]) -> str:
+def in_words(answer: Json) -> str:
     """Return a usable answer in one line, for people. The fact is hostile text."""
     covers = "" if answer["covers"] in (BOTH, NEITHER) else f", {answer['covers']}"
     fact = f", they differ in: {answer['differs']}" if answer["differs"] else ""
     return f"the judge says {answer['same']:.0f} of 100{covers}{fact}"
 
 
-def _last_object(content: str) -> dict[str, Any] | None:
+def _last_object(content: str) -> Json | None:
     """Return the last JSON object in a text that has the key `same`, or else the last one; None if there is none."""
     decoder, index, last = json.JSONDecoder(), content.find("{"), None
     for _ in range(_CHARACTERS):  # a reply full of braces takes no longer than this
@@ -160,7 +161,7 @@ def _last_object(content: str) -> dict[str, Any] | None:
     return last
 
 
-def expected_number(tokens: Sequence[Mapping[str, Any]]) -> float | None:
+def expected_number(tokens: Sequence[Json]) -> float | None:
     """Return the mean of `same` over the tokens that a model weighed there; None if they do not tell.
 
     `tokens` are those of the reply, each with `token` and `top_logprobs`. They tell where the whole number is one

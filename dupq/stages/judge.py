@@ -14,9 +14,9 @@ Memory: the texts of asked questions, 1 kB each, and their pairs.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NewType
+from typing import NamedTuple, NewType
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from dupq import kinds, storage, tables
 from dupq.errors import GateError
 from dupq.evaluation.sampling import Judged
+from dupq.job.records import Measures
 from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import StepResult, step
@@ -64,7 +65,7 @@ class JudgedPairs(NamedTuple):
 
     scored: Table[kinds.Scored]
     answers: Table[kinds.Answered]
-    summary: Mapping[str, Any]
+    summary: Measures
 
 
 @stage("judge", version=1)
@@ -137,7 +138,7 @@ def texts_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table, code: str) ->
 
 
 @step(_ASKED, _TEXTS, makes=JSON, second=tables.JUDGE_ANSWERS)
-def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> StepResult[dict[str, Any]]:
+def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> StepResult[Measures]:
     """Ask about the pairs and about control pairs; the second table has the answers.
 
     Raises GateError if the judge fails and is required.
@@ -187,7 +188,7 @@ def control_pairs(pairs: pa.Table) -> pa.Table:
 
 def _summary(
     pairs: pa.Table, answers: Sequence[Answer | None], missing: int, asking: Asking, estimate: Spent, endpoint: Endpoint
-) -> dict[str, Any]:
+) -> Measures:
     """Return what came of asking, as JSON, with lines for people about what went wrong."""
     given = [answer for answer in answers if answer is not None]
     models = sorted({answer.model for answer in given if answer.model})
@@ -226,13 +227,13 @@ def _answers_table(pairs: pa.Table, answers: Sequence[Answer | None]) -> pa.Tabl
 
 
 @step(tables.JUDGE_ANSWERS, makes=JSON)
-def trust_of(answers: pa.Table, people: Judged) -> dict[str, Any]:
+def trust_of(answers: pa.Table, people: Judged) -> Measures:
     """Return what answers are worth, by site and answering model, and how often people agree (JSON)."""
     same, groups = usable(answers), _groups(answers)
     labels = labels_of(answers, people)
     p, kinds_of = answers["probability"].to_numpy().astype(np.float64), answers["kind"].to_numpy(zero_copy_only=False)
     asked_for = np.isin(kinds_of, [LIKELY, VERDICT])
-    fitted: dict[str, Any] = {}
+    fitted: Measures = {}
     for group in sorted(set(groups)):
         own = np.array([name == group for name in groups])
         kinds_in = [own & (kinds_of == kind) for kind in (COPY, DIFFERENT)]
@@ -280,7 +281,7 @@ def _groups(answers: pa.Table) -> list[str]:
     return [f"{site} {model}" for site, model in zip(sites, answers["model"].to_pylist(), strict=True)]
 
 
-def added_of(answers: pa.Table, trust: Mapping[str, Any]) -> np.ndarray:
+def added_of(answers: pa.Table, trust: Measures) -> np.ndarray:
     """Return what each row of JUDGE_ANSWERS adds to the log-odds (float64)."""
     same, groups, added = usable(answers), _groups(answers), np.zeros(len(answers))
     for group, fitted in trust["trust"].items():
@@ -290,7 +291,7 @@ def added_of(answers: pa.Table, trust: Mapping[str, Any]) -> np.ndarray:
 
 
 @step(tables.SCORED, tables.JUDGE_ANSWERS, makes=tables.SCORED)
-def judged_pairs(scored: pa.Table, answers: pa.Table, trust: Mapping[str, Any]) -> pa.Table:
+def judged_pairs(scored: pa.Table, answers: pa.Table, trust: Measures) -> pa.Table:
     """Return SCORED with the probabilities after the judge's answers."""
     answers = answers.filter(pc.is_in(answers["kind"], pa.array([LIKELY, VERDICT])))
     keys, added = pairs_in(scored), added_of(answers, trust)
@@ -302,7 +303,7 @@ def judged_pairs(scored: pa.Table, answers: pa.Table, trust: Mapping[str, Any]) 
 
 
 @step(tables.JUDGE_ANSWERS, makes=tables.JUDGEMENTS)
-def judge_table(answers: pa.Table, sites: Sites, trust: Mapping[str, Any]) -> pa.Table:
+def judge_table(answers: pa.Table, sites: Sites, trust: Measures) -> pa.Table:
     """Return the answers as people read them (JUDGEMENTS), the likeliest pairs first."""
     p = answers["probability"].to_numpy()
     after = with_answers(p, added_of(answers, trust)).astype(np.float32)
