@@ -23,6 +23,7 @@ Each stage makes tables from tables (dupq/job/run.py); the driver holds none of 
 
 import contextlib
 import logging
+from dataclasses import replace
 
 from dupq.archive import partitions
 from dupq.clusters.decision import scorer_of_pairs
@@ -130,7 +131,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
 
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
     known = RunKnowledge(sites, links, joins_links, people, near.representatives, seen, run.previous)
-    fitted = calibrate(run, found.nearest, terms, known, fitness, measure, k, calibration)
+    labels = known if opened.verdicts_calibrate else replace(known, judged=judged([], sites, VERDICTS_FILE))
+    fitted = calibrate(run, found.nearest, terms, labels, fitness, measure, k, calibration)
     above = find_pairs_above(run, found, request, fitted.model["floor"])
     scale = scorer_of_pairs(fitted.model, k)
     pairs = score_pairs(run, with_pairs_above(found.directed, above), terms, scale)

@@ -43,7 +43,7 @@ from dupq.runs.reader import Run as FinishedRun
 from dupq.runs.reader import built_on, previous_run
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.judge import judge
+from dupq.stages.judge import ANSWERS, judge
 from dupq.stages.rerank import rerank
 from dupq.stages.texts import AT_ONCE
 from dupq.tables import QUESTIONS
@@ -76,6 +76,7 @@ class OpenedDedup(Opened):
     read_sites: tuple[str, ...]  # whose language it reads
     verdicts: list[Verdict]  # the last one on each pair
     contradicted: int  # verdicts that a later one on the same pair replaced
+    verdicts_calibrate: bool  # whether they calibrate what is known before a judge is asked
 
 
 def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[..., object]]) -> OpenedDedup:
@@ -94,7 +95,9 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
         "encoder": _encoder_content(description["fingerprint"], encoder),
         "questions": content_of(job.questions, shards),
     }
-    rest = {"skipped_shards": sorted(job.skipped), "judged": verdicts}
+    # People who saw a judge's answers chose pairs by them. That would bias a model that does not know these answers.
+    were_judged = settings.judge.url or storage.names_in(storage.join(storage.absolute(job.output), ANSWERS))
+    rest = {"skipped_shards": sorted(job.skipped), "judged": verdicts, "after_judge": bool(were_judged and verdicts)}
     rest |= {"reranker": reranker and reranker.fingerprint, "read_sites": read_sites}
     made_from |= {name: value for name, value in rest.items() if value}
     language = description["metrics"].get("language")  # in words, with how training determined it
@@ -121,7 +124,8 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
             job, run = original, own
     if reranker is not None:
         reranker = reranker._replace(folder=str(run.copy_of("reranker")))
-    return OpenedDedup(run, settings, tuple(shards), sites, job, reranker, read_sites, verdicts, contradicted)
+    about = job, reranker, read_sites, verdicts, contradicted, not were_judged
+    return OpenedDedup(run, settings, tuple(shards), sites, *about)
 
 
 def _reranker_of(job: DedupJob, shards: Sequence[Shard]) -> tuple[Reranker | None, tuple[str, ...]]:

@@ -39,7 +39,7 @@ from dupq.text.keys import ID_BITS, Sites, distinct, pair_indices, pairs_in, row
 
 AskedText = NewType("AskedText", kinds.Key)
 
-FOLDER = "judge-answers"  # beside the runs
+ANSWERS = "judge-answers"  # beside the runs
 LIKELY, VERDICT, COPY, DIFFERENT = "likely", "verdict", "copy", "different"
 _CONTROLS = 10  # of each kind and site, and at most one per so many pairs
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
@@ -95,7 +95,7 @@ def judging_of(settings: JudgeSettings, code: str, run: str, required: bool) -> 
     """Return who is asked, for the run at `run` (URI)."""
     shared = ("url", "model", "max_tokens", "connections", "price_in", "price_out", "dollars", "tokens")
     endpoint = Endpoint(**{name: getattr(settings, name) for name in shared}, key=key_from_environment())
-    return Judging(endpoint, settings.pairs, code, storage.join(storage.parent(run), FOLDER), required)
+    return Judging(endpoint, settings.pairs, code, storage.join(storage.parent(run), ANSWERS), required)
 
 
 @step(columns(tables.SCORED, "left", "right", "probability"), makes=_ASKED)
