@@ -96,8 +96,9 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
         "questions": content_of(job.questions, shards),
     }
     # People who saw a judge's answers chose pairs by them. That would bias a model that does not know these answers.
-    were_judged = settings.judge.url or storage.names_in(storage.join(storage.absolute(job.output), ANSWERS))
-    rest = {"skipped_shards": sorted(job.skipped), "judged": verdicts, "after_judge": bool(were_judged and verdicts)}
+    answers = storage.join(storage.absolute(job.output), ANSWERS)
+    were_judged = bool(settings.judge.url) or storage.kind(answers) == "folder"
+    rest = {"skipped_shards": sorted(job.skipped), "judged": verdicts, "after_judge": were_judged and bool(verdicts)}
     rest |= {"reranker": reranker and reranker.fingerprint, "read_sites": read_sites}
     made_from |= {name: value for name, value in rest.items() if value}
     language = description["metrics"].get("language")  # in words, with how training determined it
