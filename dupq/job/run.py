@@ -25,8 +25,8 @@ from dupq import __version__, kinds, storage
 from dupq.archive import Input as InputFile
 from dupq.archive import Shard
 from dupq.job import lease, progress, records
-from dupq.job.actors import Crew, run_by
 from dupq.job.cluster import versions
+from dupq.job.groups import run_groups
 from dupq.job.lease import Lease
 from dupq.job.records import StageRecord, Success, latest_run, read_success
 from dupq.job.step import (
@@ -285,18 +285,18 @@ class Run:
         publish: bool = False,
         keep: bool = False,
         gpus: int = 0,
-        crew: Crew | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
     ) -> Callable[Given, Table[Row]]:
         """Call `step` for each partition of the inputs; its second table goes to `second`.
 
-        `schema` is that of the rows if the step's own is open. With `gpus`, each call has one, and that many run at a
-        time. A `crew` says otherwise who calls the step.
+        `schema` is that of the rows if the step's own is open. With `gpus`, each task has one, and that many run at a
+        time. A task makes a partition, or each of `groups`.
         """
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
             inputs = step.bound(*args, **kwargs)
             made = self.table(name, step.schema(schema), partitions_of(inputs), publish, keep)
-            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, crew))
+            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, groups))
 
         return call
 
@@ -414,12 +414,12 @@ class Run:
         second: Destination | None,
         made: Destination,
         gpus: int = 0,
-        crew: Crew | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
     ) -> int:
-        """Run a task per partition, or as the crew says; return the number of rows made."""
+        """Run a task per partition or group of them; return the number of rows made."""
         _check_second(step, second)
-        if crew is not None:
-            report = run_by(crew, name, step, inputs, second, made)
+        if groups is not None:
+            report = run_groups(name, step, inputs, second, made, groups, gpus)
             self.report.add(report)
             return report.rows_out
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())

@@ -12,6 +12,7 @@ output again, to the same bytes. Names of marks begin with an underscore, which 
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
@@ -24,7 +25,7 @@ from dupq import archive, storage
 from dupq.job.table import Input, Shuffled, Table, Zipped, one_batch, write_batches
 from dupq.kinds import ANY, Schema, is_open, is_streamed
 from dupq.storage import read_or_none
-from dupq.system import Written, forget, note, recording, thread_map
+from dupq.system import Written, forget, note, recording
 from dupq.text.keys import indices_among
 
 Counts = dict[str, int]
@@ -62,16 +63,16 @@ class StepResult(NamedTuple, Generic[Made]):
         return {**self.counts, **caps, **{f"{NUMBER}{name}": count for name, count in self.numbers.items()}}
 
 
-class Parts(NamedTuple):
-    """A step in three parts, of which the second computes on a device that the process of the call holds.
+class Deferred(ABC):
+    """What a step returns if the process of the call only computes, on a GPU, and others read, prepare and write."""
 
-    With `prepare`, which has the step's parameters, the step is `finish(prepared, compute(prepared))`. Where the device
-    is a GPU, tasks on CPUs call the first and the last part.
-    """
+    @abstractmethod
+    def compute(self) -> Any:
+        """Return what the device computes."""
 
-    prepare: Callable[..., Any]
-    compute: Callable[[Any], Any]
-    finish: Callable[[Any, Any], Any]
+    @abstractmethod
+    def finish(self, computed: Any) -> StepResult[Any]:
+        """Return the step's result, given what was computed."""
 
 
 class Step(Generic[Direct, Given, Result, Row]):
@@ -88,7 +89,6 @@ class Step(Generic[Direct, Given, Result, Row]):
         functools.update_wrapper(self, function)
         self.function, self.reads, self.makes, self.second = function, reads, makes, second
         self.name: str = function.__name__
-        self.parts: Parts | None = None
 
     def __call__(self, *args: Direct.args, **kwargs: Direct.kwargs) -> Result:
         """Call the function."""
@@ -217,12 +217,6 @@ def finished(output: str) -> Mark | None:
     return mark if all(storage.is_unchanged(uri, written) for uri, written in mark["files"].items()) else None
 
 
-def unfinished(table: Table[object]) -> list[int]:
-    """Return the partitions of a table without a mark."""
-    are_marked = thread_map(lambda uri: storage.exists(mark_of(uri)), table.files)
-    return [number for number, is_marked in enumerate(are_marked) if not is_marked]
-
-
 def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     """Return the counts of `output`: from its mark if it is finished, else from `make`, which writes it."""
     before = finished(output)
@@ -280,7 +274,10 @@ def call_step(
     """
 
     def make() -> Counts:
-        return write_result(partition, step(*read_inputs(partition, inputs)), second, output)
+        result = step(*read_inputs(partition, inputs))
+        if isinstance(result, Deferred):
+            result = result.finish(result.compute())
+        return write_result(partition, result, second, output)
 
     return unless_finished(file_of(output, partition), make)
 
