@@ -28,7 +28,7 @@ from dupq.job import lease, progress, records
 from dupq.job.cluster import versions
 from dupq.job.groups import run_groups
 from dupq.job.lease import Lease
-from dupq.job.records import StageRecord, Success, latest_run, read_success
+from dupq.job.records import StageRecord, Success
 from dupq.job.step import (
     AnyStep,
     Destination,
@@ -43,9 +43,9 @@ from dupq.job.step import (
     call_step,
     copy_input,
 )
-from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, recorded_in
+from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, partitions_of, recorded_in
 from dupq.job.tasks import Report, run_tasks
-from dupq.kinds import Schema, is_open
+from dupq.kinds import Schema
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
 
@@ -122,13 +122,13 @@ class Run:
 
         Raises LeaseError if a file is damaged and another job is at work on the run.
         """
-        success = read_success(self.uri)
+        success = records.read_success(self.uri)
         if success is None:
             return False
         if not records.damaged(self.uri, success["outputs"]):
             return True
         with self.held():
-            success = read_success(self.uri)  # again: another job may have repaired the run meanwhile
+            success = records.read_success(self.uri)  # again: another job may have repaired the run meanwhile
             lost = records.damaged(self.uri, success["outputs"]) if success else {}
             if lost:
                 _log.warning(
@@ -136,10 +136,6 @@ class Run:
                 )
                 storage.delete(self.path("_SUCCESS"))
             return success is not None and not lost
-
-    def has_record(self, stage: str) -> bool:
-        """Return whether an earlier attempt finished the stage, even if files of it were lost since."""
-        return storage.exists(records.record_of(self.uri, stage))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -229,25 +225,6 @@ class Run:
         lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
         storage.write_json(self.path("_SUCCESS"), success)
-
-    def point_latest(self) -> None:
-        """Point latest.json to this run, which succeeded, unless it names one that succeeded later."""
-        runs = storage.parent(self.uri)
-        if self.is_to_be_latest:
-            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
-        elif latest_run(runs) != self.uri:
-            _log.warning(f"{self.uri}: latest.json stays: it names a run that succeeded later, by that machine's clock")
-
-    @property
-    def is_to_be_latest(self) -> bool:
-        """Whether latest.json names no run, or one that succeeded before this one."""
-        latest = latest_run(storage.parent(self.uri))
-        if latest is None:
-            return True
-        mine, other = read_success(self.uri), read_success(latest)
-        if mine is None or latest == self.uri:
-            return False
-        return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
 
     def table(
         self, name: str, schema: Schema[Row] | None, partitions: int = 1, publish: bool = False, keep: bool = False
@@ -382,7 +359,7 @@ class Run:
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> str:
             uri, public = storage.join(self.folder, file), self.path(file)
-            _check_second(step, second)
+            step.check_second(second)
             calls = [(0, step, step.bound(*args, **kwargs), second, uri)]
             self.report.rows_out += self._run(file.partition(".")[0], calls, gpus)
             if publish and not (file in EDITED and storage.exists(public)):
@@ -417,7 +394,7 @@ class Run:
         groups: Sequence[Sequence[int]] | None = None,
     ) -> int:
         """Run a task per partition or group of them; return the number of rows made."""
-        _check_second(step, second)
+        step.check_second(second)
         if groups is not None:
             report = run_groups(name, step, inputs, second, made, groups, gpus)
             self.report.add(report)
@@ -435,20 +412,6 @@ class Run:
         report = run_tasks(name, call_step, calls, gpus=gpus, shards=shards, part_of=self._part_of)
         self.report.add(report)
         return report.rows_out
-
-
-def partitions_of(inputs: tuple[object, ...]) -> int:
-    """Return the number of calls for these inputs of a step."""
-    return next((value.partitions for value in inputs if isinstance(value, Input) and value.is_partitioned), 1)
-
-
-def _check_second(step: AnyStep, second: Destination | None) -> None:
-    """Raise TypeError if a step's second table has another schema than what it is written to."""
-    if second is None:
-        return
-    schema = second.table.schema if isinstance(second, Routed) else second.schema
-    if step.second is None or (schema != step.second and not is_open(step.second)):
-        raise TypeError(f"{step.name}: its second table has another schema than {schema.names if schema else schema}")
 
 
 def _log_stage(record: StageRecord, how: str) -> None:

@@ -102,6 +102,14 @@ class Step(Generic[Direct, Given, Result, Row]):
         """Return the schema of the rows that the step makes; None if only what it returns tells it."""
         return whole if whole is not None else None if is_open(self.makes) else self.makes
 
+    def check_second(self, second: "Destination | None") -> None:
+        """Raise TypeError if the second table has another schema than what it is written to."""
+        schema = second.table.schema if isinstance(second, Routed) else second and second.schema
+        if second and (self.second is None or (schema != self.second and not is_open(self.second))):
+            raise TypeError(
+                f"{self.name}: its second table has another schema than {schema.names if schema else schema}"
+            )
+
     def bound(self, *args: object, **kwargs: object) -> tuple[object, ...]:
         """Return the arguments of a call in their order, each table with the columns that the step reads.
 

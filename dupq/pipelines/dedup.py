@@ -32,6 +32,7 @@ from dupq.evaluation.sampling import judged
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
 from dupq.job import progress
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
+from dupq.job.records import is_to_be_latest, point_latest
 from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards
@@ -84,7 +85,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         run_tasks("report", _write_report, [(run.uri,)])
         check_gates(job.gates, read_metrics(run.uri), run.uri)
         run.mark()
-        run.point_latest()
+        point_latest(run.uri)
         if not opened.settings.run.keep_work:
             inventory.tidy_at_end(run.uri)
         progress.end(run.uri, "finished")
@@ -173,9 +174,9 @@ def _finish_again(opened: OpenedDedup) -> None:
     run = opened.run
     _log.info(f"run {run.run_id} is finished already")
     check_gates(opened.job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
-    if run.is_to_be_latest:
+    if is_to_be_latest(run.uri):
         with run.held():
-            run.point_latest()
+            point_latest(run.uri)
     if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
         with contextlib.suppress(LeaseError), run.held():  # a job that holds it is at its end, and tidies too
             inventory.tidy_at_end(run.uri)

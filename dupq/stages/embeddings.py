@@ -32,7 +32,7 @@ from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import Counts, Deferred, StepResult, step
-from dupq.job.table import Broadcast, Held, Streamed, Table
+from dupq.job.table import Broadcast, Streamed, Table
 from dupq.job.tasks import at_next_step
 from dupq.kinds import JSON, columns, streamed
 from dupq.neighbours.embeddings import Embeddings
@@ -156,7 +156,7 @@ def embed(
     earlier = embed.earlier(run, {**made_by, "device": _GPU if gpu_count else _CPU})
     known = None if earlier is None or before is None else EarlierEmbeddings(before, earlier.embeddings)
     contents = None if known is None or questions.contents is None else questions.contents.only(*CONTENT_HASHES.names)
-    represented = None if questions.representatives is None else Held(questions.representatives)
+    represented = None if questions.representatives is None else Broadcast(questions.representatives)
     embedder = Embedder(encoder, settings.batch_size, bool(gpu_count))
     groups = groups_of(counts, kind, gpu_count)
     encode = run.map("embeddings", encode_texts, publish=True, gpus=gpu_count, groups=groups)

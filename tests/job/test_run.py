@@ -19,7 +19,6 @@ from dupq.job.table import (
     Computed,
     InBatches,
     Partition,
-    Partitions,
     Shards,
     Streamed,
     Table,
@@ -303,7 +302,7 @@ def test_partitions_are_read_a_few_at_a_time_in_their_order() -> None:
         return pa.table({"number": [number]})
 
     table = Computed(rows, (), 40)
-    for several in (Streamed(table), Partitions(tuple(Partition(table, number) for number in range(40)))):
+    for several in (Streamed(table), Streamed(zipped([Partition(table, number) for number in range(40)]))):
         read.clear()
         one_by_one = iter(several)
         first = next(one_by_one)
@@ -322,7 +321,7 @@ def test_each_task_may_have_inputs_of_its_own(tmp_path: Path) -> None:
     rows = [[{"key": n, "number": n}] for n in (1, 2, 4)]
     first, second = (table(f"{tmp_path}/{name}", NUMBERS, *rows) for name in "ab")
     ones = zipped((Partition(first, 2), Partition(first, 0)))
-    several = zipped((Partitions(()), Partitions((Partition(first, 1), Partition(second, 1)))))
+    several = zipped((Streamed(zipped([])), Streamed(zipped([Partition(first, 1), Partition(second, 1)]))))
     made = Run(str(tmp_path), "sums").map("sums", sums)(ones, several, zipped((7, 8)), 100)
     assert Broadcast(made).read().to_pylist() == [{"key": 7, "number": 104}, {"key": 8, "number": 105}]
     assert Run(str(tmp_path), "none").map("sums", sums)(zipped(()), zipped(()), zipped(()), 100).partitions == 0

@@ -18,7 +18,7 @@ from dupq import storage, system
 from dupq.encoders.bags import Encoded
 from dupq.job.groups import call_on_gpu
 from dupq.job.run import Run
-from dupq.job.table import Held, Table
+from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
 from dupq.stages import embeddings
 from dupq.stages.embeddings import Embedder, encode_texts
@@ -67,7 +67,7 @@ class Archive:
     def inputs(self, gpu: bool = False, kind: type[Embedder] = Embedder) -> tuple[Any, ...]:
         return (
             self.texts,
-            Held(self.representatives),
+            Broadcast(self.representatives),
             None,
             kind(self.encoder, 64, gpu),
             ["a"],
