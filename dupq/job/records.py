@@ -130,6 +130,22 @@ def record_of(run: str, name: str) -> str:
     return storage.join(run, "stages", f"{name}.json")
 
 
+def without_answer(record: StageRecord) -> dict[str, object]:
+    """Return a record without what is for stages only."""
+    return {name: value for name, value in record.items() if name not in ("made", "made_as")}
+
+
+def log_stage(record: StageRecord, how: str) -> None:
+    """Log a stage's line. In JSON it lacks the files: there are thousands, and run.log is rewritten each time."""
+    fields = {name: value for name, value in without_answer(record).items() if name not in ("outputs", "dropped")}
+    bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
+    _log.info(
+        f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
+        f"{record['peak_memory_mb']:6.0f} MB{bitten}",
+        extra={"fields": fields},
+    )
+
+
 def recover(run: str) -> dict[str, StageRecord]:
     """Return the records of the finished stages of `run` (URI); remove the others, and damaged files."""
     finished: dict[str, StageRecord] = {}

@@ -41,7 +41,6 @@ from dupq.job.step import (
     StepResult,
     as_is,
     call_step,
-    copy_input,
 )
 from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, partitions_of, recorded_in
 from dupq.job.tasks import Report, run_tasks
@@ -51,7 +50,6 @@ from dupq.system import Written, recording
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in, so they may differ from what was written
-_OF_STAGES = ("made", "made_as")  # entries of a record that are for stages only
 
 
 class Run:
@@ -66,7 +64,7 @@ class Run:
         self.run_id = storage.name(uri)
         self.records: list[StageRecord] = []  # of the stages that are finished
         self._inputs: Mapping[str, object] = {}
-        self._copied: Mapping[str, Sequence[InputFile]] = {}
+        self.copied: Mapping[str, Sequence[InputFile]] = {}  # input files that stages read as copies, by name
         self.previous: str | None = None  # the URI of the earlier run that this one builds on
         self._settings = Settings()
         self.algorithms: Mapping[str, int] = {}
@@ -91,14 +89,11 @@ class Run:
         stages.
         """
         contents = {name: [[file.path, file.checksum] for file in files] for name, files in copied.items()}
-        identity = {
-            "made_from": {**contents, **made_from},
-            "settings": answer_settings(settings),
-            "algorithms": algorithms,
-        }
+        made_from = {**contents, **made_from}
+        identity = {"made_from": made_from, "settings": answer_settings(settings), "algorithms": algorithms}
         run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
         run = Run(storage.join(storage.absolute(output), run_id))
-        run._inputs, run._copied, run._settings, run.algorithms = inputs, copied, settings, algorithms
+        run._inputs, run.copied, run._settings, run.algorithms = inputs, copied, settings, algorithms
         return run
 
     def path(self, *names: str) -> str:
@@ -107,14 +102,7 @@ class Run:
 
     def copy_of(self, name: str) -> str | None:
         """Return the URI of the copy of an input; None if the job has no such input."""
-        return self.path("work", "inputs", name) if name in self._copied else None
-
-    def copy_inputs(self) -> None:
-        """Copy the inputs that are read more than once. Raises DupqError if one changed since the run was opened."""
-        files = [file for files in self._copied.values() for file in files]
-        report = run_tasks("inputs", copy_input, [(file, self.path("work", "inputs", file.path)) for file in files])
-        self.report.add(report)
-        self.report.rows_out = report.rows_out
+        return self.path("work", "inputs", name) if name in self.copied else None
 
     @property
     def finished(self) -> bool:
@@ -161,7 +149,7 @@ class Run:
                 record = self._do_stage(name, work, dropped)
                 how = f"{record['seconds']:.1f} s"
             self.records.append(record)
-            _log_stage(record, how)
+            records.log_stage(record, how)
             if dropped:
                 storage.delete_folder(self.path(dropped))
             return record
@@ -208,9 +196,7 @@ class Run:
             "algorithms": self.algorithms,
             "versions": versions(),
             "inputs": self._inputs,
-            "stages": [
-                {name: value for name, value in record.items() if name not in _OF_STAGES} for record in self.records
-            ],
+            "stages": [records.without_answer(record) for record in self.records],
         }
         with recording() as written:
             storage.write_json(self.path("config.json"), to_dict(self._settings))
@@ -412,14 +398,3 @@ class Run:
         report = run_tasks(name, call_step, calls, gpus=gpus, shards=shards, part_of=self._part_of)
         self.report.add(report)
         return report.rows_out
-
-
-def _log_stage(record: StageRecord, how: str) -> None:
-    """Log a stage's line. In JSON it lacks the files: there are thousands, and run.log is rewritten each time."""
-    fields = {name: value for name, value in record.items() if name not in ("outputs", "dropped", *_OF_STAGES)}
-    bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
-    _log.info(
-        f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
-        f"{record['peak_memory_mb']:6.0f} MB{bitten}",
-        extra={"fields": fields},
-    )

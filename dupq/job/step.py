@@ -158,8 +158,7 @@ def step(
 def step(
     a: Schema[A], /, *, makes: Schema[Row], second: pa.Schema | None = None
 ) -> Callable[
-    [Callable[Concatenate[T, Rest], Result]],
-    Step[Concatenate[T, Rest], Concatenate[Input[A], Rest], Result, Row],
+    [Callable[Concatenate[T, Rest], Result]], Step[Concatenate[T, Rest], Concatenate[Input[A], Rest], Result, Row]
 ]: ...
 @overload
 def step(
@@ -240,18 +239,6 @@ def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     return counts
 
 
-def copy_input(file: archive.Input, copy: str) -> Counts:
-    """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
-
-    def make() -> Counts:
-        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
-            content = storage.read_bytes(file.uri)
-        storage.write_bytes(copy, content)
-        return {"rows_in": 1, "rows_out": 1}
-
-    return unless_finished(copy, make)
-
-
 class Routed(NamedTuple, Generic[Row]):
     """A shuffled table, and where its rows go.
 
@@ -270,11 +257,7 @@ Output = Destination | str  # the URI of a file for a dict (as JSON) or bytes
 
 
 def call_step(
-    partition: int,
-    step: AnyStep,
-    inputs: tuple[object, ...],
-    second: Destination | None,
-    output: Output,
+    partition: int, step: AnyStep, inputs: tuple[object, ...], second: Destination | None, output: Output
 ) -> Counts:
     """Write what `step` makes of a partition of its inputs, unless an earlier attempt did; return what it counted.
 

@@ -341,10 +341,6 @@ class InBatches(_Of[Stream[Kind]]):
         """The number of partitions of the table."""
         return self.table.partitions
 
-    def only(self, *columns: str) -> Self:
-        """Return the same batches, with all their columns."""
-        return self
-
     def read(self, partition: int = 0) -> "InBatches[Kind]":
         """Return the batches of a partition."""
         return replace(self, partition=partition)

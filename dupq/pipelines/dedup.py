@@ -51,7 +51,8 @@ from dupq.stages.measures.review import draw_review
 from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures
 from dupq.stages.pairs import score_pairs
 from dupq.stages.partition import Candidates, RunKnowledge, decide
-from dupq.stages.rerank import Reading, rerank
+from dupq.stages.reading import Reading
+from dupq.stages.rerank import rerank
 from dupq.stages.search.above_threshold import find_pairs_above, with_pairs_above
 from dupq.stages.search.blocks import SearchRequest
 from dupq.stages.search.search import search
