@@ -305,7 +305,7 @@ def encode_texts(
         represented = keys[keys != representatives["representative"].to_numpy()]
         texts = texts.filter(pa.array(~are_among(represented, texts["key"].to_numpy())))
     keys = texts["key"].to_numpy()
-    earlier, left_out = _reusable(known, contents, Sites(sites), keys)
+    earlier, left_out = unchanged_embeddings(known, contents, Sites(sites), keys)
     reused = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
     is_new = ~np.isin(keys & MAXIMUM_ID, reused)  # all of one site
     if embedder.gpu:
@@ -319,7 +319,7 @@ def encode_texts(
     return _Encoding(keys, keys[is_new], ids, earlier, caps, embedder, sites)
 
 
-def _reusable(
+def unchanged_embeddings(
     known: EarlierEmbeddings | None, contents: pa.Table | None, sites: Sites, keys: np.ndarray
 ) -> tuple[list[pa.Table], int]:
     """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.

@@ -38,14 +38,14 @@ from dupq.job.table import Broadcast, Shards, Shuffled, Streamed, Table, subdivi
 from dupq.kinds import JSON, columns, streamed
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, keyed_embeddings, keys_in, vectors_in
 from dupq.stages.calibration import Calibration
-from dupq.stages.embeddings import EarlierEmbeddings, embeddings_table, gpus_to_make
-from dupq.stages.inputs import LEFT_OUT, contents_of, find_contents
+from dupq.stages.embeddings import EarlierEmbeddings, embeddings_table, gpus_to_make, unchanged_embeddings
+from dupq.stages.inputs import LEFT_OUT, contents_of
 from dupq.stages.pairs import ScoredPairs, compare, questions_of
 from dupq.stages.partition import Candidates
 from dupq.stages.reading import PAIR_ENDS, Reading, Scope, are_likely, choose, scope_of
 from dupq.stages.search.blocks import SearchRequest, SizedFile
 from dupq.stages.search.everything import find_nearest
-from dupq.text.keys import ID_BITS, Sites, are_pairs_among, distinct, indices_among, pairs_in, rows_among
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_pairs_among, distinct, pairs_in, rows_among
 
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
 _TEXTS = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
@@ -168,22 +168,17 @@ def vectors_for(
     `contents` are the questions' hashes (CONTENT_HASHES). Vectors of unchanged questions are as in the `earlier` run.
     """
     keys, sites = contents["key"].to_numpy(), Sites(site_names)
-    of_rows, ids = sites.unpack(keys)  # all of one site
-    hashes = np.stack([contents[half].to_numpy() for half in ("high", "low")], axis=1)
-    there, site = None if earlier is None else earlier.contents, of_rows[0] if of_rows else ""
-    numbers, known, left_out = find_contents(there, site, ids)
-    is_same = known.are_same(ids, hashes)
-    vectors = np.zeros((len(ids), reading.reranker.dimensions), np.float16)
-    for table in () if earlier is None else map(earlier.embeddings.read, numbers):
-        table = table.sort_by("question_id")
-        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)
-        vectors[are_here & is_same] = vectors_in(table["embedding"])[rows[are_here & is_same]]
+    taken, left_out = unchanged_embeddings(earlier, contents, sites, keys)
+    vectors, is_same = np.zeros((len(keys), reading.reranker.dimensions), np.float16), np.zeros(len(keys), bool)
+    for table in taken:
+        rows = np.searchsorted(keys & MAXIMUM_ID, table["question_id"].to_numpy())  # all of one site, ascending
+        vectors[rows], is_same[rows] = vectors_in(table["embedding"]), True
     if not is_same.all():
         import torch
 
         torch.set_num_threads(1)  # a task has one CPU
-        rows = rows_among(questions, keys[~is_same], _TEXTS).sort_by("key")
-        texts = reread_texts(rows["title"].to_pylist(), rows["body_html"].to_pylist(), reading.code)
+        asked = rows_among(questions, keys[~is_same], _TEXTS).sort_by("key")
+        texts = reread_texts(asked["title"].to_pylist(), asked["body_html"].to_pylist(), reading.code)
         vectors[~is_same] = sentence_vectors(reading.reranker, texts, device)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum())}
     return StepResult(embeddings_table(Embeddings(keys, vectors), sites), counts, contents, {LEFT_OUT: left_out})
