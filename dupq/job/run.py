@@ -27,7 +27,6 @@ from dupq.archive import Shard
 from dupq.job import lease, progress, records
 from dupq.job.cluster import versions
 from dupq.job.groups import run_groups
-from dupq.job.lease import Lease
 from dupq.job.records import StageRecord, Success
 from dupq.job.step import (
     AnyStep,
@@ -42,7 +41,7 @@ from dupq.job.step import (
     as_is,
     call_step,
 )
-from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, partitions_of, recorded_in
+from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, number_of_calls, recorded_in
 from dupq.job.tasks import Report, run_tasks
 from dupq.kinds import Schema
 from dupq.settings.config import Settings, answer_settings, to_dict
@@ -69,7 +68,7 @@ class Run:
         self._settings = Settings()
         self.algorithms: Mapping[str, int] = {}
         self._finished_before: dict[str, StageRecord] | None = None  # None: not read yet
-        self._lease: Lease | None = None
+        self._lease: lease.Lease | None = None
         self._described: dict[str, Written] = {}
         self._begin(stage)
 
@@ -219,7 +218,7 @@ class Run:
         stage (`keep`), else in the stage's folder.
         """
         folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
-        return Table(storage.join(folder, name), schema, partitions, keeps_counts=not publish)
+        return Table(storage.join(folder, name), schema, partitions)
 
     def shuffled(
         self,
@@ -258,7 +257,7 @@ class Run:
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
             inputs = step.bound(*args, **kwargs)
-            made = self.table(name, step.schema(schema), partitions_of(inputs), publish, keep)
+            made = self.table(name, step.schema(schema), number_of_calls(inputs), publish, keep)
             return replace(made, rows=self._make(name, step, inputs, second, made, gpus, groups))
 
         return call
@@ -282,7 +281,7 @@ class Run:
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Shuffled[Row]:
             inputs = step.bound(*args, **kwargs)
-            made = self.shuffled(name, step.schema(schema), partitions_of(inputs), partitions, by, to, keys)
+            made = self.shuffled(name, step.schema(schema), number_of_calls(inputs), partitions, by, to, keys)
             return replace(made.table, rows=self._make(name, step, inputs, second, made))
 
         return call
@@ -387,7 +386,7 @@ class Run:
             return report.rows_out
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())
         calls: list[tuple[object, ...]] = []
-        for number in range(partitions_of(inputs)):
+        for number in range(number_of_calls(inputs)):
             # only its own value of `Zipped`: calls stay small if tasks are many
             own = tuple(value.values[number] if isinstance(value, Zipped) else value for value in inputs)
             calls.append((number, step, own, second, made))

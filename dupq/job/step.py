@@ -287,7 +287,7 @@ def write_result(partition: int, result: object, second: Destination | None, out
         content = made.table
         storage.write_bytes(output, content if isinstance(content, bytes) else storage.json_bytes(content))
         return made.all_counts
-    return {"rows_out": _write(output, partition, made.table, made.all_counts), **made.all_counts}
+    return {"rows_out": _write(output, partition, made.table), **made.all_counts}
 
 
 def file_of(output: Output, partition: int) -> str:
@@ -297,7 +297,7 @@ def file_of(output: Output, partition: int) -> str:
     return output.table.file(partition) if isinstance(output, Routed) else output.file(partition)
 
 
-def _write(output: Destination, writer: int, table: pa.Table, counts: Mapping[str, int] | None = None) -> int:
+def _write(output: Destination, writer: int, table: pa.Table) -> int:
     """Write the file of one writer: of a shuffled table a record batch per partition, in its schema's columns.
 
     Returns the number of rows of `table`, which may be an iterator of row groups if the output is a `Table`.
@@ -305,8 +305,7 @@ def _write(output: Destination, writer: int, table: pa.Table, counts: Mapping[st
     if isinstance(output, Table) and not isinstance(table, pa.Table):
         return storage.write_row_groups(output.file(writer), table, output.schema)
     if isinstance(output, Table):
-        kept = dict(counts or {}) if output.keeps_counts else {}
-        storage.write_table(output.file(writer), table, output.schema or table.schema, kept)
+        storage.write_table(output.file(writer), table, output.schema or table.schema)
         return len(table)
     schema = output.table.schema
     rows = table if schema is None else table.select(schema.names).cast(schema)

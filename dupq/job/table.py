@@ -91,6 +91,7 @@ class Stored(Input[Kind]):
     def of_description(cls, values: dict[str, Any], run: str) -> Self:
         """Return what `described` describes, below the folder of the run."""
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values.pop("keeps_counts", None)  # in records before 2026-11-30
         values |= {name: _moved(values[name], lambda path: storage.join(run, path)) for name in _PATHS & values.keys()}
         if values.get("schema") is not None:
             values["schema"] = _decoded(values["schema"])
@@ -158,7 +159,6 @@ class Table(_Rows[Kind]):
     partitions: int
     columns: tuple[str, ...] | None = None
     rows: int = field(default=0, compare=False)  # of all partitions
-    keeps_counts: bool = field(default=True, compare=False)  # with each partition; not where people read the table
 
     @property
     def files(self) -> list[str]:
@@ -169,9 +169,9 @@ class Table(_Rows[Kind]):
         """Return the URI of a partition."""
         return storage.join(self.folder, f"part-{partition:05d}.parquet")
 
-    def counts(self, partition: int) -> dict[str, int]:
-        """Return the counts of the step that made a partition."""
-        return storage.read_counts(self.file(partition))
+    def rows_of(self, partition: int) -> int:
+        """Return the number of rows of a partition."""
+        return storage.read_footer(self.file(partition)).num_rows
 
     def only(self, *columns: str) -> Self:
         """Return the same table, of which only these columns are read."""
@@ -393,6 +393,6 @@ def zipped(values: Sequence[Value]) -> Value:
     return cast(Value, Zipped(tuple(values)))
 
 
-def partitions_of(inputs: Sequence[object]) -> int:
+def number_of_calls(inputs: Sequence[object]) -> int:
     """Return the number of calls for these inputs of a step."""
     return next((value.partitions for value in inputs if isinstance(value, Input) and value.is_partitioned), 1)

@@ -145,7 +145,7 @@ def embed(
     Embeddings of unchanged questions are taken from the earlier run, which had the contents `before`.
     """
     texts, description = questions.texts, read_description(encoder)
-    counts = [each["rows_out"] for each in thread_map(texts.counts, range(texts.partitions))]
+    counts = thread_map(texts.rows_of, range(texts.partitions))
     kind = description["settings"]["encoder"]["kind"]
     if device_of(run.uri) is None:
         gpus = gpus_to_encode(kind, sum(counts), gpus)

@@ -80,7 +80,7 @@ def rerank(
     search. Vectors of unchanged questions are taken from the earlier run.
     """
     sites, count, embedded = Sites(request.sites), pairs.scored.partitions, candidates.embeddings
-    sizes = [embedded.counts(shard)["rows_out"] for shard in range(embedded.partitions)]
+    sizes = [embedded.rows_of(shard) for shard in range(embedded.partitions)]
     scope = scope_of(sites, questions, sizes, reading)
     chosen, cuts = choose(run, pairs.scored, calibration.pairs, contents, embedded, scope)
     hashes, vectors = _read(run, chosen, questions, request.gpus, reading, scope.tasks)
@@ -134,7 +134,7 @@ def _found(
     """Return the evidence of pairs that only the reranker finds in sites that are read whole, as of all others."""
     searched, sites, count = [], scope.sites, request.partitions
     for number, site in enumerate(np.repeat(scope.shards, scope.tasks).tolist()):
-        rows = vectors.counts(number)["rows_out"] if scope.whole[site] else 0
+        rows = vectors.rows_of(number) if scope.whole[site] else 0
         if rows:
             searched.append(SizedFile(storage.name(vectors.file(number)), sites.names[site], rows))
     if not searched:

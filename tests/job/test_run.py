@@ -160,7 +160,7 @@ def test_a_task_reads_batches_as_often_as_it_likes(tmp_path: Path, monkeypatch: 
     assert [made.read(number)["key"].to_pylist() for number in range(PARTITIONS)] == [
         [len(batch) for batch in shuffled.batches(number)] * 2 for number in range(PARTITIONS)
     ]
-    assert made.counts(0)["rows_out"] == 2 * PARTITIONS
+    assert made.rows_of(0) == 2 * PARTITIONS
 
 
 def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
@@ -234,9 +234,9 @@ def test_smaller_partitions_have_the_rows_in_their_order(count: int, tmp_path: P
     assert Broadcast(made).read() == Broadcast(source.only("key")).read()
 
 
-def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
+def test_partitions_can_be_read_as_often_as_a_step_likes(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "counted").map("doubled", twice)(numbers(tmp_path), 5)
-    assert [made.counts(number)["even"] for number in range(PARTITIONS)] == [
+    assert [made.rows_of(number) for number in range(PARTITIONS)] == [
         made.read(number).num_rows for number in range(PARTITIONS)
     ]
     again = Streamed(made)

@@ -103,7 +103,7 @@ def files_in_scope(
 ) -> list[SizedFile]:
     """Return the files of embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
     searched = in_scope(shards, request.settings.sites)
-    counts = thread_map(lambda shard: embeddings.counts(shard.number)["rows_out"], searched)
+    counts = thread_map(lambda shard: embeddings.rows_of(shard.number), searched)
     return [SizedFile(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
 
 
