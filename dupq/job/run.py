@@ -296,23 +296,17 @@ class Run:
         return call
 
     def spread(
-        self,
-        name: str,
-        table: Input[Row],
-        partitions: int,
-        by: str | None = None,
-        to: str | None = None,
-        keys: Shuffled[object] | None = None,
+        self, name: str, table: Input[Row], partitions: int, by: str | None = None, to: str | None = None
     ) -> Shuffled[Row]:
         """Send the rows of a table to partitions, as `shuffle` does."""
-        return self.shuffle(name, as_is, partitions, by, to, keys, table.rows_schema)(table)
+        return self.shuffle(name, as_is, partitions, by, to, schema=table.rows_schema)(table)
 
     def look_up(self, name: str, table: Table[Row] | Shuffled[Row], keys: Shuffled[kinds.Key]) -> Shuffled[Row]:
         """Return, for each file of `keys`, the rows of `table` with one of its keys. Both are partitioned by `key`.
 
         So partition n of the answer is what the n-th task that made `keys` asked for.
         """
-        return self.spread(name, table, len(keys.files), keys=keys)
+        return self.shuffle(name, as_is, len(keys.files), keys=keys, schema=table.rows_schema)(table)
 
     @overload
     def record(
