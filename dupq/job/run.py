@@ -31,7 +31,6 @@ from dupq.job.records import StageRecord, Success
 from dupq.job.step import (
     AnyStep,
     Destination,
-    Direct,
     Given,
     Made,
     Routed,
@@ -241,7 +240,7 @@ class Run:
     def map(
         self,
         name: str,
-        step: Step[Direct, Given, object, Row],
+        step: Step[Given, object, Row],
         schema: Schema[Row] | None = None,
         second: Destination | None = None,
         publish: bool = False,
@@ -265,7 +264,7 @@ class Run:
     def shuffle(
         self,
         name: str,
-        step: Step[Direct, Given, object, Row],
+        step: Step[Given, object, Row],
         partitions: int,
         by: str | None = None,
         to: str | None = None,
@@ -286,7 +285,7 @@ class Run:
 
         return call
 
-    def gather(self, name: str, step: Step[Direct, Given, object, Row]) -> Callable[Given, Table[Row]]:
+    def gather(self, name: str, step: Step[Given, object, Row]) -> Callable[Given, Table[Row]]:
         """As `map`, with all rows in one partition, so that many tasks can read them whole."""
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
@@ -310,11 +309,11 @@ class Run:
 
     @overload
     def record(
-        self, name: str, step: Step[Direct, Given, StepResult[Made], kinds.Json], second: Table[object] | None = None
+        self, name: str, step: Step[Given, StepResult[Made], kinds.Json], second: Table[object] | None = None
     ) -> Callable[Given, Made]: ...
     @overload
     def record(
-        self, name: str, step: Step[Direct, Given, Made, kinds.Json], second: Table[object] | None = None
+        self, name: str, step: Step[Given, Made, kinds.Json], second: Table[object] | None = None
     ) -> Callable[Given, Made]: ...
     def record(self, name: str, step: AnyStep, second: Table[object] | None = None) -> Callable[..., Any]:
         """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
@@ -324,7 +323,7 @@ class Run:
     def write(
         self,
         file: str,
-        step: Step[Direct, Given, object, kinds.Json],
+        step: Step[Given, object, kinds.Json],
         second: Table[object] | None = None,
         publish: bool = False,
         gpus: int = 0,

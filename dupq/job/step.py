@@ -34,8 +34,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 Row = TypeVar("Row")
 Result = TypeVar("Result", covariant=True)
 Made = TypeVar("Made")
-Direct = ParamSpec("Direct")  # the parameters of a step as a plain function
-Given = ParamSpec("Given")  # as the runner's verbs take them
+Given = ParamSpec("Given")  # the parameters of a step as the runner's verbs take them
 Rest = ParamSpec("Rest")  # those that are not declared tables
 A = TypeVar("A")
 B = TypeVar("B")
@@ -75,12 +74,12 @@ class Deferred(ABC):
         """Return the step's result, given what was computed."""
 
 
-class Step(Generic[Direct, Given, Result, Row]):
+class Step(Generic[Given, Result, Row]):
     """A function of tables, the schemas that it reads and makes, and that of its second table."""
 
     def __init__(
         self,
-        function: Callable[Direct, Result],
+        function: Callable[..., Result],
         reads: tuple[pa.Schema, ...],
         makes: pa.Schema,
         second: pa.Schema | None,
@@ -90,7 +89,7 @@ class Step(Generic[Direct, Given, Result, Row]):
         self.function, self.reads, self.makes, self.second = function, reads, makes, second
         self.name: str = function.__name__
 
-    def __call__(self, *args: Direct.args, **kwargs: Direct.kwargs) -> Result:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         """Call the function."""
         return self.function(*args, **kwargs)
 
@@ -147,32 +146,28 @@ class Step(Generic[Direct, Given, Result, Row]):
         return value if is_open(schema) else value.only(*schema.names)
 
 
-AnyStep: TypeAlias = Step[..., ..., Any, Any]
+AnyStep: TypeAlias = Step[..., Any, Any]
 
 
 @overload
 def step(
     *, makes: Schema[Row], second: pa.Schema | None = None
-) -> Callable[[Callable[Rest, Result]], Step[Rest, Rest, Result, Row]]: ...
+) -> Callable[[Callable[Rest, Result]], Step[Rest, Result, Row]]: ...
 @overload
 def step(
     a: Schema[A], /, *, makes: Schema[Row], second: pa.Schema | None = None
-) -> Callable[
-    [Callable[Concatenate[T, Rest], Result]], Step[Concatenate[T, Rest], Concatenate[Input[A], Rest], Result, Row]
-]: ...
+) -> Callable[[Callable[Concatenate[T, Rest], Result]], Step[Concatenate[Input[A], Rest], Result, Row]]: ...
 @overload
 def step(
     a: Schema[A], b: Schema[B], /, *, makes: Schema[Row], second: pa.Schema | None = None
 ) -> Callable[
-    [Callable[Concatenate[T, T, Rest], Result]],
-    Step[Concatenate[T, T, Rest], Concatenate[Input[A], Input[B], Rest], Result, Row],
+    [Callable[Concatenate[T, T, Rest], Result]], Step[Concatenate[Input[A], Input[B], Rest], Result, Row]
 ]: ...
 @overload
 def step(
     a: Schema[A], b: Schema[B], c: Schema[C], /, *, makes: Schema[Row], second: pa.Schema | None = None
 ) -> Callable[
-    [Callable[Concatenate[T, T, T, Rest], Result]],
-    Step[Concatenate[T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Rest], Result, Row],
+    [Callable[Concatenate[T, T, T, Rest], Result]], Step[Concatenate[Input[A], Input[B], Input[C], Rest], Result, Row]
 ]: ...
 @overload
 def step(
@@ -186,7 +181,7 @@ def step(
     second: pa.Schema | None = None,
 ) -> Callable[
     [Callable[Concatenate[T, T, T, T, Rest], Result]],
-    Step[Concatenate[T, T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Input[D], Rest], Result, Row],
+    Step[Concatenate[Input[A], Input[B], Input[C], Input[D], Rest], Result, Row],
 ]: ...
 def step(*reads: pa.Schema, makes: pa.Schema, second: pa.Schema | None = None) -> Callable[..., Any]:
     """Declare the schemas of a function's first parameters, of the table that it returns, and of its second one.
