@@ -187,8 +187,8 @@ def test_all_but_copies_and_empty_texts_are_signed() -> None:
 
 def test_candidates_are_in_one_bucket_and_say_where_their_texts_are() -> None:
     bands = [
-        table_of(steps.BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
-        table_of(steps.BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
+        table_of(steps.tables.BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
+        table_of(steps.tables.BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
     ]
     found = steps.candidates_of(map(one_batch, bands))
     rows = [tuple(row.values()) for row in found.table.to_pylist()]
@@ -231,7 +231,7 @@ def test_a_pair_is_verified_if_it_is_alike_without_boilerplate_and_asks_the_same
         (5, [*range(20, 30), *range(10)], "how it is"),
     )
     candidates = table_of(KEY_PAIRS, (1, 3), (1, 2), (1, 2), (4, 5))
-    common = pa.table([pa.array(range(8), pa.uint64())], schema=steps.SHINGLES)
+    common = pa.table([pa.array(range(8), pa.uint64())], schema=steps.tables.SHINGLES)
     rare = table_of(RARITIES, *[(0.0,)] * 1)
     told = rare, 5, "english", SETTINGS.model_copy(update={"threshold": 0.5})
     found = steps.verify(candidates, table_of(KEY_PAIRS, (7, 8)), texts, common, *told)
