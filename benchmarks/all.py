@@ -132,8 +132,8 @@ BENCHMARKS = (
         ("--preset", "dupq", "--questions", "40000", "--rounds", "1"),
         ("--rounds", "2"),
         {
-            "dupq.disk.share": "encoding by tasks, files to files: share of the bare encoder's speed",
-            "dupq.disk.share_without_start": "likewise, without the start of its processes",
+            "dupq.1 actors, disk.share": "encoding by Ray Data, files to files: share of the bare encoder's speed",
+            "dupq.1 actors, disk.share_without_start": "likewise, without the start of its processes",
         },
     ),
     Benchmark(

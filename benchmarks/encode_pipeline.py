@@ -1,4 +1,4 @@
-"""How many questions a second the tasks of a job encode, end to end, beside the bare encoder in one process a core.
+"""How many questions a second Ray Data encodes, end to end, beside the bare encoder in one process a core.
 
     python benchmarks/encode_pipeline.py [--preset NAME …] [--questions N] [--rounds N] [--json FILE]
 
@@ -7,7 +7,7 @@ S3 server (moto, itself on the same cores). The bare encoder is a process a core
 memory before the clock starts, and makes token ids and embeddings of them: nothing is read, copied or written. The
 pipeline reads, tokenises, encodes and writes, and its time begins before its processes do. `share` is its questions a
 second over the bare encoder's of the same round; `share_without_start` leaves out `start_seconds`, what it takes for a
-question a core. The first and the last file are checked to have the bytes of one process.
+question a core. The first and the last file are checked to have the bytes of one process, for any number of actors.
 
 Networks are of the presets' sizes and not trained (see `encode.py`). Medians of several rounds. Needs the dumps of
 DUPQ_SHARED_DATA (default: ../shared/data).
@@ -36,6 +36,7 @@ from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
 from dupq.job import cluster
+from dupq.job.actors import Pool
 from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.settings import config
@@ -72,17 +73,18 @@ def measure(options: argparse.Namespace, preset: str, folder: Path) -> dict[str,
     """The figures of one preset."""
     texts, tiny, embedder = prepared(options, preset, folder)
     there = copied(texts, f"s3://dupq/{preset}/texts")
-    kinds = [("disk", texts, str(folder)), ("S3", there, f"s3://dupq/{preset}")]
+    kinds = [(f"{actors} actors, disk", actors, texts, str(folder)) for actors in (1, CORES, 2 * CORES)]
+    kinds.append((f"{CORES} actors, S3", CORES, there, f"s3://dupq/{preset}"))
     bare: list[float] = []
     start: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name, *_ in kinds}
     outputs = []
     for turn in range(options.rounds):
         bare.append(bare_seconds(embedder, texts.files))
-        start.append(pipeline_seconds(embedder, tiny, f"{folder}/start {turn}"))
-        for name, source, where in kinds:
+        start.append(pipeline_seconds(embedder, tiny, f"{folder}/start {turn}", CORES))
+        for name, actors, source, where in kinds:
             outputs.append(f"{where}/{name} {turn}")
-            seconds[name].append(pipeline_seconds(embedder, source, outputs[-1]))
+            seconds[name].append(pipeline_seconds(embedder, source, outputs[-1], actors))
     check_bytes(embedder, texts, f"{folder}/alone", outputs)
     found: dict[str, Any] = {"bare_questions_per_second": round(options.questions / statistics.median(bare), 1)}
     found["start_seconds"] = round(statistics.median(start), 2)
@@ -167,24 +169,23 @@ def encode_alone(embedder: Embedder, places: list[str], barrier: Any, queue: Any
     queue.put(None)
 
 
-def pipeline_seconds(embedder: Embedder, texts: Table, output: str) -> float:
-    """The time of the tasks, from the first one's start to the last file."""
+def pipeline_seconds(embedder: Embedder, texts: Table, output: str, actors: int) -> float:
+    """The time of Ray Data, from its start to its last file."""
     began = time.perf_counter()
-    encoded(embedder, texts, output)
+    encoded(embedder, texts, output, Pool(actors, 0.5 * min(1.0, CORES / actors), 0))
     return time.perf_counter() - began
 
 
-def encoded(embedder: Embedder, texts: Table, output: str, size: int = 4) -> Table:
-    """The embeddings, by tasks for so many files each."""
-    every = range(texts.partitions)
-    groups = [every[first : first + size] for first in every[::size]]
-    encode = Run(output, "encode").map("embeddings", encode_texts, publish=True, groups=groups)
+def encoded(embedder: Embedder, texts: Table, output: str, pool: Pool | None) -> Table:
+    """The embeddings, by actors or by one task after the other."""
+    groups = [[number] for number in range(texts.partitions)]
+    encode = Run(output, "encode").map("embeddings", encode_texts, publish=True, groups=groups, pool=pool)
     return encode(texts, None, None, embedder, ["a"], None)
 
 
 def check_bytes(embedder: Embedder, texts: Table, alone: str, outputs: list[str]) -> None:
     """Stop with an error where a file is not that of one process that takes all steps."""
-    expected = encoded(embedder, texts, alone, texts.partitions)
+    expected = encoded(embedder, texts, alone, None)
     for number in (0, texts.partitions - 1):
         for output in outputs:
             uri = f"{output}/embeddings/part-{number:05d}.parquet"

@@ -25,7 +25,7 @@ from dupq import archive, storage
 from dupq.job.table import Input, Shuffled, Table, Zipped, one_batch, write_batches
 from dupq.kinds import ANY, Schema, is_open, is_streamed
 from dupq.storage import read_or_none
-from dupq.system import Written, forget, note, recording
+from dupq.system import Written, forget, note, recording, thread_map
 from dupq.text.keys import indices_among
 
 Counts = dict[str, int]
@@ -217,6 +217,12 @@ def finished(output: str) -> Mark | None:
     if mark is None or output not in mark["files"]:
         return None
     return mark if all(storage.is_unchanged(uri, written) for uri, written in mark["files"].items()) else None
+
+
+def unfinished(table: Table[object]) -> list[int]:
+    """Return the partitions of a table without a mark."""
+    are_marked = thread_map(lambda uri: storage.exists(mark_of(uri)), table.files)
+    return [number for number, is_marked in enumerate(are_marked) if not is_marked]
 
 
 def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:

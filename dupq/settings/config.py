@@ -26,7 +26,7 @@ _RETIRED = {
         *("negative_margin", "gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
         "best_epoch",
     ),
-    "encode": ("gpus", "actors"),
+    "encode": ("gpus",),
     "neighbours": (
         "pairs_per_question",
         *("method", "ivf_lists", "ivf_probes", "ivf_words", "ivf_sample", "ivf_recall"),

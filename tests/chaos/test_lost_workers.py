@@ -1,4 +1,4 @@
-"""A run on a real cluster of two nodes that loses a node, workers or its driver gives the tables of one
+"""A run on a real cluster of two nodes that loses a node, workers, an actor or its driver gives the tables of one
 that lost nothing.
 
 The nodes are on this machine, each with an address of loopback. What is lost is lost in a stage that is drawn by the
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 HEAD, OTHER, PORT, TOKEN = "127.0.0.5", "127.0.0.6", 26380, "7" * 64
 ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
 STAGES = ("texts", "near_duplicates", "terms", "neighbours", "pairs", "clusters", "evaluate")
+ACTOR = "MapWorker(MapBatches(_Actor))"
 LIMIT_SECONDS = 300
 
 
@@ -69,7 +70,7 @@ def other_node(head: str) -> Iterator[psutil.Process]:
 
 
 class Job:
-    """A job on the cluster."""
+    """A job on the cluster, with one actor where it encodes."""
 
     def __init__(self, head: str, small: Small, output: Path) -> None:
         job = small.job(output)
@@ -78,7 +79,9 @@ class Job:
         self._said = output.with_suffix(".txt")
         self._output = output
         with self._said.open("w") as said:
-            self.process = subprocess.Popen(command, env=ENVIRONMENT, stdout=said, stderr=said)
+            self.process = subprocess.Popen(
+                [*command, "--set", "encode.actors=1"], env=ENVIRONMENT, stdout=said, stderr=said
+            )
 
     def has_done(self, stage: str) -> bool:
         return any(self._output.glob(f"*/stages/{stage}.json"))
@@ -102,14 +105,14 @@ def workers(title: str) -> list[psutil.Process]:
     return found
 
 
-def test_workers_a_node_and_the_driver_are_lost_in_one_run(
+def test_an_actor_workers_a_node_and_the_driver_are_lost_in_one_run(
     head: str, other_node: psutil.Process, small: Small, dice: random.Random, tmp_path: Path
 ) -> None:
     """The driver is started again at once, while its workers may still write."""
-    job = Job(head, small, tmp_path / "runs")
-    left = {what: dice.choice(STAGES) for what in ("workers", "node", "driver")}  # after which it is lost
+    job, left = Job(head, small, tmp_path / "runs"), {"actor": "", "workers": "", "node": "", "driver": ""}
+    left |= {what: dice.choice(STAGES) for what in left if what != "actor"}  # after which it is lost
     while left and job.process.poll() is None:
-        for what in [what for what, stage in left.items() if job.has_done(stage)]:
+        for what in [what for what, stage in left.items() if not stage or job.has_done(stage)]:
             if what == "driver":
                 job.process.kill()
                 job.process.wait()
@@ -117,7 +120,7 @@ def test_workers_a_node_and_the_driver_are_lost_in_one_run(
             elif what == "node":
                 kill(other_node)
             else:
-                processes = workers("_on_node")
+                processes = workers(ACTOR if what == "actor" else "_on_node")
                 if not processes:
                     continue  # between two tasks
                 for process in processes:

@@ -12,6 +12,7 @@ import ray
 from dupq.archive import Shard
 from dupq.errors import ClusterError
 from dupq.job import cluster, progress, tasks
+from dupq.job.actors import Pool, run_in_actors
 from dupq.job.tasks import Report, run_tasks
 from dupq.stages.training import fit
 
@@ -131,9 +132,11 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
         run_each(wrong, shards(1), tmp_path)
 
 
-def test_so_is_one_that_streams_or_trains(other_nodes: None) -> None:
+def test_so_is_one_that_streams_or_trains_or_is_an_actor(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
+    with pytest.raises(ClusterError, match=DIFFERS):
+        run_in_actors("encode", [0], Pool(1, 0.2, 0), lambda _: {})
     trained = tasks.start(fit.train_worker, {"build": cluster.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)
