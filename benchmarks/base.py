@@ -45,8 +45,8 @@ from dupq.training.loop import train_epoch
 from dupq.training.optimisation import linear_decay, optimizer_for, phase_settings, seed_dropout
 from dupq.training.pairs import distillation_targets, targets_in_order
 from dupq.training.start import BASE, Start, copy_weights, known_vectors, new_network, unpack
-from dupq.training.word_vectors import Spelling, mean_vectors
 from dupq_papers.data.pair_sets import PairSet, archive
+from dupq_papers.word_vectors import Spelling, mean_vectors
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows

@@ -15,7 +15,7 @@ in Python, a sample of the questions is timed.
 
 `share_of_gemm_peak` is the floating-point operations that the network's equations ask for, 2 a multiply-add and none
 for padding, over the time from ids on, over those of a product of two matrices of 2,048 x 2,048 in the same run. It
-may be over 1: a word's products are made once for all its places (`dupq/encoders/unpadded.py`), so that there is less
+may be over 1: a word's products are made once for all its places (`dupq_papers/networks/products.py`), so there is less
 to do than the equations ask for. `peak_memory_mb` is that of the process while it goes from tokens to embeddings, with
 its libraries and the texts.
 

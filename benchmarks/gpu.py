@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--json FILE] [--part NAME …] [--cpu-rehearsal]
 
-- `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
-  how long, the recall, and 24 million projected by N²;
+- `search_dense`, `search_hybrid`: the ten nearest of each of 200,000 to 2 million × 300, what took how long, the
+  recall, and 24 million projected by N²;
 - `kernels`: those of the search beside plain torch, lists beside the CPU's, and operations a second;
 - `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed;
 - `search_sustained`: the same as `search_dense` of 8 million, a minute without a pause, with clocks and watts;
@@ -49,7 +49,6 @@ from typing import Any
 LIMITS = {  # seconds
     "search_dense": 35,
     "search_hybrid": 45,
-    "search_distances": 20,
     "kernels": 45,
     "peers": 20,
     "search_sustained": 75,

@@ -60,6 +60,7 @@ ABOUT = {  # of each box: its kind, and what it is
     "storage": ("ground", "files, by URI"),
     "settings": ("ground", "settings, presets"),
     "objects": ("ground", "object stores"),
+    "patience": ("ground", "retries, their errors"),
     "kernel_cache": ("ground", "compiled functions"),
     "tables": ("ground", "schemas"),
     "system": ("ground", "devices, threads"),

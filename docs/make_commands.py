@@ -4,7 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-from dupq.cli import COMMANDS, Parser, add_shared
+from dupq.cli import COMMANDS
+from dupq.options import Parser, add_shared
 
 PAGE = Path(__file__).with_name("commands.md")
 _OPENING = """# Commands

@@ -21,7 +21,7 @@ from `text` to `encode`. `dedup` is free in `near_duplicates`, `encode`, `neighb
 `clusters` and `run`; `evaluate` in `encode` and `evaluation`, and without an encoder in `text`, `training` and
 `evaluation`. All else stays as the encoder was trained.
 Settings marked † say only how a run is made, not what it finds: with others of these the same run is finished.
-More of `text` and `training` that only the papers' presets set is in `papers/dupq_papers/settings.py`.
+More of `text`, `word_vectors` and `training` that only the papers' presets set is in `papers/dupq_papers/settings.py`.
 """
 
 

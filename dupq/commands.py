@@ -164,7 +164,7 @@ def plan(arguments: argparse.Namespace) -> None:
         raise SettingError(
             f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
         )
-    if not run.metrics.get("questions"):
+    if not run.metrics["questions"]:
         raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
     growth, stages = questions / run.metrics["questions"], []
     for stage in run.manifest.get("stages") or ():
@@ -284,7 +284,7 @@ def warm(arguments: argparse.Namespace) -> None:
 
         cluster.connect("local")
         gpus = gpus_for(arguments.gpus).now()  # a number, as `auto` leaves so few questions to CPUs
-        short = ("training.epochs=1", "title_body.epochs=1", "word_vectors.epochs=1")
+        short = ("training.epochs=1", "title_body.epochs=1")
         with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
             dump = _write_small_dump(folder)
             for language in ("english", "german"):  # only German trains word vectors from nothing

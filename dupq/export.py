@@ -21,7 +21,8 @@ from dupq.evaluation.verdicts import FORMULA
 from dupq.job.records import check_output
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
-from dupq.runs.reader import SITE, Run, TableRow, TableView, finished_run, stored
+from dupq.runs.reader import Run, TableRow, finished_run
+from dupq.runs.views import SITE, TableView, stored
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
 # `titled` has the questions' titles, and their ids in the user's own table. Without such a table no column of ids is

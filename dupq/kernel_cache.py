@@ -3,7 +3,8 @@
 **It notices every edit.** numba itself recompiles a cached function only if its own file has changed. But compiled code
 contains functions and constants of other files, and after an edit of these the old code would still run. Here the name
 of a cached file has a hash of all files of dupq and its papers that compiled code comes from. Cached files with another
-hash are never opened, as they may name classes that no longer exist, and are removed when new ones are written.
+hash are never opened, as they may name classes that no longer exist, and are removed when new ones are written; those
+of other versions of Python or numba stay, as another environment may use them.
 
 **Any user in any container can run it.** A function is loaded from any of these folders, and saved in the first that is
 writable: NUMBA_CACHE_DIR, `__pycache__` next to the file, the user's cache folder, this user's own temporary folder. So
@@ -15,10 +16,10 @@ Functions of other packages than dupq and dupq_papers are cached as numba does i
 import contextlib
 import functools
 import hashlib
-import importlib.util
 import inspect
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -27,6 +28,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import event
+from numba.core.compiler import CompileResult
 from numba.misc.appdirs import AppDirs
 
 from dupq.local_files import own_folder
@@ -36,6 +38,8 @@ __all__ = ["Integer", "compile_seconds", "numba", "read_only"]
 Integer = int | np.int64  # the same in compiled code
 
 PACKAGE = Path(__file__).resolve().parent
+_PAPERS = [PACKAGE.parent / "dupq_papers", PACKAGE.parent / "papers" / "dupq_papers"]  # installed, in a checkout
+_MADE_BY = f"{sys.implementation.cache_tag}-numba{numba.__version__}"
 _IMPORTS_NUMBA = re.compile(rb"^from dupq\.kernel_cache import .*\bnumba\b", re.MULTILINE)
 _LONG_SECONDS = 3.0  # of compiling, after which a line explains the wait
 _warn_once = functools.cache(logging.getLogger(__name__).warning)
@@ -70,72 +74,42 @@ def source_stamp() -> str:
 
 def compiled_files() -> list[Path]:
     """Return the files of dupq and its papers that have compiled functions; these use constants of such files only."""
-    files = [path for package in _packages() for path in sorted(package.rglob("*.py"))]  # the same wherever they lie
+    files = [path for package in (PACKAGE, *_PAPERS) for path in sorted(package.rglob("*.py"))]
     return [path for path in files if _IMPORTS_NUMBA.search(path.read_bytes())]
-
-
-@functools.cache
-def _packages() -> tuple[Path, ...]:
-    """Return the folders whose functions are cached here: dupq, and the papers where they are installed."""
-    papers = importlib.util.find_spec("dupq_papers")
-    return (PACKAGE, Path(papers.origin).resolve().parent) if papers and papers.origin else (PACKAGE,)
-
-
-class _Locator(caching._CacheLocator):
-    """numba's interface to a cache folder, which gives only the names of files here."""
-
-    @classmethod
-    def from_function(cls, py_func: FunctionType, py_file: str) -> "_Locator":
-        return cls()
-
-    def get_cache_path(self) -> str:
-        return "__pycache__"  # numba only displays it
-
-    def get_source_stamp(self) -> str:
-        return source_stamp()
-
-    def get_disambiguator(self) -> str:
-        return f"dupq_{source_stamp()[:16]}"
-
-
-class _Code(caching.CompileResultCacheImpl):
-    """numba's serialisation of compiled code, under our file names."""
-
-    _locator_classes = (_Locator,)
 
 
 class KernelCache(caching.FunctionCache):
     """The compiled code of one function of dupq, in the folders that may hold it."""
 
-    _impl_class = _Code
+    def __init__(self, py_func: FunctionType) -> None:
+        """Choose the name of the function's files; numba's own constructor would look for one folder to write to."""
+        self._py_func, self._cache_path = py_func, "__pycache__"  # numba only displays it
+        self._name = f"{py_func.__module__}.{py_func.__qualname__}-dupq-{source_stamp()[:16]}.{_MADE_BY}"
 
-    def _files(self, make: bool) -> Iterator[Any]:
-        """Yield the function's files in each folder; with `make`, create the user's own temporary folder."""
-        for folder in _folders(Path(inspect.getfile(self._py_func)).parent, make):
-            yield caching.IndexDataCacheFile(str(folder), self._impl.filename_base, source_stamp())
+    def _file_in(self, folder: Path) -> Any:
+        return caching.IndexDataCacheFile(str(folder), self._name, source_stamp())
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         key = self._index_key(sig, target_context.codegen())
-        for file in self._files(make=False):
+        for folder in _folders(make=False):
             with contextlib.suppress(OSError):  # a folder that may not be read
-                if code := file.load(key):
-                    return self._impl.rebuild(target_context, code)
+                if code := self._file_in(folder).load(key):
+                    return CompileResult._rebuild(target_context, *code)
         return None
 
     def _save_overload(self, sig: Any, data: Any) -> None:
-        if not self._impl.check_cachable(data):
+        if data.library.has_dynamic_globals:  # addresses in this process
             return
         if compile_seconds() > _LONG_SECONDS:
             _warn_once("compiling what is called for the first time, a minute or two; it is kept")
-        key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
-        for file in self._files(make=True):
-            folder = Path(file._cache_path)
+        key, code = self._index_key(sig, data.codegen), data._reduce()
+        for folder in _folders(make=True):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                file.save(key, code)
+                self._file_in(folder).save(key, code)
             except OSError:  # may not be written, or is full
                 continue
-            _remove_others(folder, self._impl.locator.get_disambiguator())
+            _remove_others(folder)
             return
         _warn_once(
             "compiled code cannot be kept, so each process compiles for itself, a minute or two: no folder for it can "
@@ -143,12 +117,12 @@ class KernelCache(caching.FunctionCache):
         )
 
 
-def _folders(source: Path, make: bool) -> Iterator[Path]:
-    """Yield the folders for compiled code of files in the folder `source`, in order of preference."""
-    name = caching._CacheLocator.get_suitable_cache_subpath(str(source / "_"))
+def _folders(make: bool) -> Iterator[Path]:
+    """Yield the folders for compiled code, in order of preference; with `make`, create the user's own temporary one."""
+    name = caching._CacheLocator.get_suitable_cache_subpath(str(PACKAGE / "_"))  # of this checkout
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR, name).absolute()
-    yield source / "__pycache__"
+    yield PACKAGE / "__pycache__"
     users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
     if users.is_absolute():  # without a home it is "~/.cache"
         yield users / name
@@ -158,10 +132,10 @@ def _folders(source: Path, make: bool) -> Iterator[Path]:
 
 
 @functools.cache  # once per process, not for each function
-def _remove_others(folder: Path, kept: str) -> None:
-    """Remove the cached files of earlier code."""
-    for file in folder.glob("*-dupq*.nb[ic]"):
-        if f"-{kept}." not in file.name:
+def _remove_others(folder: Path) -> None:
+    """Remove the files of earlier code that were cached by the same versions of Python and numba."""
+    for file in folder.glob(f"*-dupq-*.{_MADE_BY}.*"):
+        if f"-dupq-{source_stamp()[:16]}." not in file.name:
             with contextlib.suppress(OSError):  # another process removed it first, or it is read-only
                 file.unlink()
 
@@ -169,7 +143,8 @@ def _remove_others(folder: Path, kept: str) -> None:
 def _cache_of(py_func: FunctionType) -> object:
     """Return the cache of a function, in place of numba's class."""
     file = Path(inspect.getfile(py_func)).resolve()
-    return KernelCache(py_func) if any(map(file.is_relative_to, _packages())) else caching.FunctionCache(py_func)
+    is_ours = any(map(file.is_relative_to, (PACKAGE, *_PAPERS)))
+    return KernelCache(py_func) if is_ours else caching.FunctionCache(py_func)
 
 
 dispatcher.FunctionCache = _cache_of

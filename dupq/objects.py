@@ -5,30 +5,20 @@ roles); the others take theirs from the environment or the machine.
 
 All operations raise DupqError if there is no such file, and StorageError for everything else: no such bucket, no
 permission, wrong key, expired token, not reachable, throttled, damaged.
-
-A request is retried with growing waits. The environment says for how long, as it says where S3 is: every process of a
-cluster needs it, and it is not part of a run's identity.
-
-    DUPQ_S3_PATIENCE_SECONDS   600   from the first failure of an operation to giving up
-    DUPQ_S3_CONNECT_SECONDS     10   for a connection
-    DUPQ_S3_READ_SECONDS        60   without a byte of the answer
 """
 
 import functools
 import io
-import logging
 import math
 import os
-import random
 import re
-import time
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import obstore
 import pyarrow as pa
@@ -37,14 +27,12 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from dupq.errors import DupqError, SettingError, StorageError
+from dupq.patience import NO_BUCKET, Patience, code_of, patience, patiently
 from dupq.system import thread_map
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import GetResult
 
-_log = logging.getLogger(__name__)
-Doing = Literal["read", "list", "write", "delete"]
-Result = TypeVar("Result")
 
 SCHEMES = ("s3", "gs", "az")
 _WRITER = "dupqwriter"  # the metadata in which `create` leaves the name of the writer
@@ -53,46 +41,7 @@ _PAGE = 1000  # objects per list request
 _DELETES_AT_ONCE = 64
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an invalid endpoint
 _processes: set[int] = set()  # that used obstore: this one, and one that it was forked from
-_PATIENCE = {"DUPQ_S3_PATIENCE_SECONDS": "600", "DUPQ_S3_CONNECT_SECONDS": "10", "DUPQ_S3_READ_SECONDS": "60"}
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # bounds in seconds
-_WARN_AFTER, _WARN_EVERY = 10.0, 60.0  # seconds of failures before a warning, and between warnings
-_RANDOM = random.Random()  # workers that fail together must not retry together
-_warned = {"last": -math.inf}  # shared by all threads of a process
-# the second is an answer within Azure's answer to several deletions
-_STATUS = re.compile(r"(?:status code: |Bulk delete request failed .* \(code: )(\d+)")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_NO_BUCKET = "NoSuchBucket ContainerNotFound"
-# The meanings of codes and statuses: of errors that may pass, and of those that last.
-_PASSING, _LASTING = (
-    {code: meaning for meaning, codes in meanings.items() for code in codes.split()}
-    for meanings in (
-        {
-            "throttled": "SlowDown Throttling ThrottlingException RequestLimitExceeded ServiceUnavailable 429 503",
-            "the server fails": "RequestTimeout OperationAborted ConditionalRequestConflict",
-            "damaged on its way": "BadDigest IncompleteBody XAmzContentSHA256Mismatch XAmzContentChecksumMismatch",
-        },
-        {
-            "wrong key ({code}); check {keys}": "401 SignatureDoesNotMatch InvalidAccessKeyId InvalidToken "
-            "UnrecognizedClientException AuthenticationRequired AuthenticationFailed InvalidAuthenticationInfo",
-            "expired token ({code}); get a new one, or give the machine a role": "TokenRefreshRequired ExpiredToken "
-            "ExpiredTokenException",
-            "no right to {doing} it ({code}); give the key or role that right": "403 AccessDenied AllAccessDisabled "
-            "AuthorizationFailure AuthorizationPermissionMismatch",
-            "wrong region ({code}); set AWS_REGION to that of the bucket": "301 AuthorizationHeaderMalformed "
-            "PermanentRedirect IllegalLocationConstraintException",
-            "damaged: it was replaced while it was read; start again": "412 416 PreconditionFailed ConditionNotMet "
-            "InvalidRange",
-            "no such bucket; correct the address or make the bucket": _NO_BUCKET,
-            "the clock of this machine is wrong ({code}); set it": "RequestTimeTooSkewed",
-        },
-    )
-)
-_KEYS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
 
 
 class Info(NamedTuple):
@@ -101,14 +50,6 @@ class Info(NamedTuple):
     size: int
     checksum: str
     writer: str
-
-
-class Patience(NamedTuple):
-    """Timeouts in seconds: for an operation from its first failure on, for a connection, and for the next byte."""
-
-    total: float
-    connect: float
-    read: float
 
 
 def endpoint() -> str | None:
@@ -180,7 +121,10 @@ def _region() -> str:
 
 
 def filesystem(scheme: str) -> pafs.FileSystem:
-    """Return a pyarrow filesystem for Ray Train and open_run: equally patient on S3, with errors of pyarrow."""
+    """Return a pyarrow filesystem for Ray Train and open_run: equally patient on S3, with errors of pyarrow.
+
+    It is one of pyarrow's own, as with one in Python an error in a query of DuckDB waits for Python's lock forever.
+    """
     if scheme == "gs":
         return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=patience().total))
     if scheme == "az":
@@ -247,7 +191,7 @@ def find(uri: str) -> Info | None:
         except FileNotFoundError:
             return None
         except Exception as error:
-            if _code(error).startswith("4"):  # an answer to HEAD has no body; the one to GET says what is wrong
+            if code_of(error).startswith("4"):  # an answer to HEAD has no body; the one to GET says what is wrong
                 obstore.get(store, key, options={"range": (0, 1)})
             raise
         meta = answer.meta
@@ -271,25 +215,12 @@ def has_below(uri: str) -> bool:
     return bool(patiently(uri, "list", lambda: next(obstore.list(store, key or None), []))) or not key
 
 
-def listed(uri: str) -> Iterator[tuple[str, int]]:
-    """Yield all objects at any depth below the folder `uri`, page by page: relative path, and size in bytes."""
+def listed(uri: str) -> list[tuple[str, int]]:
+    """Return all objects at any depth below the folder `uri`: relative path, and size in bytes."""
     store, key = _store_of(uri)
-    last, listing = None, None
-
-    def next_page() -> "Sequence[ObjectMeta]":
-        """Return the next page of the listing; after an error, of a new one, which some servers begin at the start."""
-        nonlocal listing
-        pages, listing = listing or obstore.list(store, key or None, offset=last, chunk_size=_PAGE), None
-        page, listing = next(pages, []), pages
-        return page
-
-    while page := patiently(uri, "list", next_page):
-        for entry in page:
-            if entry["path"] != key:  # S3's console creates an empty object for a folder
-                yield entry["path"].removeprefix(f"{key}/"), entry["size"]
-        if len(page) < _PAGE:
-            return
-        last = page[-1]["path"]
+    entries = patiently(uri, "list", lambda: obstore.list(store, key or None, chunk_size=_PAGE).collect())
+    # S3's console creates an empty object for a folder
+    return [(path.removeprefix(f"{key}/"), entry["size"]) for entry in entries if (path := entry["path"]) != key]
 
 
 def names_in(uri: str) -> list[str]:
@@ -325,7 +256,7 @@ def create(uri: str, content: bytes) -> bool:
         try:
             obstore.put(store, key, content, attributes={_WRITER: writer}, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if _code(error) == "ConditionalRequestConflict":  # another write is in progress, and may fail
+            if code_of(error) == "ConditionalRequestConflict":  # another write is in progress, and may fail
                 raise
             return False
         return True
@@ -354,7 +285,7 @@ def delete(uri: str) -> None:
         try:
             obstore.delete(store, key)
         except FileNotFoundError as error:
-            if _code(error) in _NO_BUCKET.split():
+            if code_of(error) in NO_BUCKET.split():
                 raise
 
     patiently(uri, "delete", remove)
@@ -392,7 +323,7 @@ class _Object:
         try:
             answer = get(options={"range": {"suffix": _TAIL} if from_end else (0, _TAIL)})
         except Exception as error:
-            if _code(error) != "InvalidRange" and "non-partial response" not in str(error):
+            if code_of(error) != "InvalidRange" and "non-partial response" not in str(error):
                 raise
             answer = get()  # an empty object has no last byte
         size, etag = answer.meta["size"], answer.meta["e_tag"] or ""
@@ -420,98 +351,3 @@ class _Object:
 
     def close(self) -> None:
         self.closed = True
-
-
-def patience() -> Patience:
-    """Return the timeouts in the environment. Raises SettingError for one that is not a number of seconds."""
-    seconds = []
-    for name, default in _PATIENCE.items():
-        text = os.environ.get(name, default)
-        try:
-            seconds.append(float(text))
-        except ValueError:
-            seconds.append(math.nan)
-        if not 0 < seconds[-1] < math.inf:
-            raise SettingError(f"{name} is {text!r}; a number of seconds above 0 expected")
-    return Patience(*seconds)
-
-
-def patiently(uri: str, doing: Doing, work: Callable[[], Result]) -> Result:
-    """Return the result of `work`, retried while its error may be temporary and patience lasts.
-
-    Waits are drawn between zero and a bound that grows from 0.1 to 20 seconds (full jitter). `work` must be idempotent.
-    Raises StorageError that says what is wrong, or DupqError if there is no such file.
-    """
-    started, longest = None, _FIRST_WAIT
-    while True:
-        try:
-            return work()
-        except DupqError:
-            raise
-        except Exception as error:  # those of obstore have no common base class
-            trouble = _trouble(error, doing, _KEYS[uri.partition("://")[0]])
-            now = time.monotonic()
-            started = now if started is None else started
-            left = started + patience().total - now
-            if not trouble.may_pass or left <= 0:
-                tried = f"; tried again for {now - started:.0f} s (DUPQ_S3_PATIENCE_SECONDS)"
-                raise trouble.kind(f"{uri}: {trouble.text}{tried if trouble.may_pass else ''}") from error
-        if now - started >= _WARN_AFTER and now - _warned["last"] >= _WARN_EVERY:
-            _warned["last"] = now
-            extra = {"is_progress": True, "waited": now - started}
-            _log.warning(f"{uri}: {trouble.text}; trying again for {left:.0f} s", extra=extra)
-        time.sleep(min(left, _RANDOM.uniform(0, longest)))
-        longest = min(_LONGEST_WAIT, 2 * longest)
-
-
-class _Trouble(NamedTuple):
-    """What is wrong, whether a retry may help, and the class of the error to raise."""
-
-    text: str
-    may_pass: bool = False
-    kind: type[DupqError] = StorageError
-
-
-def _code(error: Exception) -> str:
-    """Return the server's name of the error, else its HTTP status, else an empty string."""
-    match = _CODE.search(str(error)) or _STATUS.search(str(error))
-    return match[1] if match else ""
-
-
-def _trouble(error: Exception, doing: Doing, keys: str) -> _Trouble:
-    """Return what an error of obstore or boto3 means. All statuses from 500 on may be temporary.
-
-    `keys` are the environment variables for a key.
-    """
-    code, text = _code(error), str(error)
-    line = " ".join(text.partition("\n\nDebug source:")[0].split())
-    match = _STATUS.search(text)
-    status = match[1] if match else ""
-    passing = _PASSING.get(code) or _PASSING.get(status) or ("the server fails" if status >= "500" else None)
-    if passing:
-        return _Trouble(f"{passing} ({code})", may_pass=True)
-    address = re.search(r"performing [A-Z]+ ([^\s?]+)", line)
-    if "Error performing token request" in line and address:  # not to the store: without a key, the machine is asked
-        return _Trouble(f"no token from {address[1]} ({status or 'no answer'}); set {keys}", may_pass=not status)
-    if code in _LASTING:
-        return _Trouble(_LASTING[code].format(code=code, doing=doing, keys=keys))
-    if isinstance(error, FileNotFoundError):
-        return _Trouble("no such file", kind=DupqError)
-    if "indicates an incorrectly configured region" in text:
-        return _Trouble(_LASTING["301"].format(code="301"))
-    if "body error" in line:
-        return _Trouble(f"damaged or cut short on its way ({line})", may_pass=True)
-    if "InvalidCertificate(" in text:
-        return _Trouble("not reachable: its certificate is not trusted; check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
-    if "HTTP error" in line or "MetadataRetrieval" in text or "CredentialRetrieval" in text:
-        kinds = re.findall(r"kind: (\w+),", text)
-        last = "Timeout" if "Timeout" in kinds else kinds[-1] if kinds else ""
-        return _Trouble(f"not reachable ({f'{last} at {address[1]}' if address and last else line})", may_pass=True)
-    if "get_credentials" in text or "Partial credentials" in text:
-        line = line if "Partial" in text else "boto3 finds none"
-        return _Trouble(f"no key ({line}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
-    if "Account must be specified" in line or "Invalid Access Key" in line:
-        return _Trouble(f"no key ({line}); set {keys}")
-    if "Could not parse path" in line or "invalid path" in line:
-        return _Trouble(f"not a valid address ({line})", kind=DupqError)
-    return _Trouble(f"the server refuses to {doing} it ({line})" if code else f"cannot be used ({line})")

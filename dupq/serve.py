@@ -22,6 +22,11 @@ from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 
+ADDRESS = "127.0.0.1"
+_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
+_FIELDS = 30  # of a request, at most
+_ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "odds", "question", "steps")}
+_ANSWERED |= {("POST", "verdict")}
 PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions and pairs of one cluster
 _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
@@ -68,8 +73,7 @@ class Contents:
     def __init__(self, run: Run, tables: Queries) -> None:
         """`tables` are those of `explorer.open_tables`."""
         self.run, self._queries, self._judging = run, tables, threading.Lock()
-        sites = run.metrics.get("sites") or [row["site"] for row in tables.rows("SELECT DISTINCT site FROM clusters")]
-        self._sites = sorted(sites)
+        self._sites = sorted(run.metrics["sites"])
         self._cluster, self._evidence = lru_cache(16)(self._read), explorer.Evidence(run)
 
     def clusters(self, parameters: Parameters) -> Shown:
@@ -244,13 +248,6 @@ def _chosen(values: Mapping[str, str], name: str) -> str:
     if name not in values:
         raise RequestError(f"{name[:50]!r}: {', '.join(values)} expected")
     return values[name]
-
-
-ADDRESS = "127.0.0.1"
-_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
-_FIELDS = 30  # of a request, at most
-_ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "odds", "question", "steps")}
-_ANSWERED |= {("POST", "verdict")}
 
 
 class Answer(NamedTuple):

@@ -479,11 +479,6 @@ def is_unchanged(uri: str, written: Written) -> bool:
     return kind(uri) == "file" and size(uri) == written["size"] and checksum(uri) == written["checksum"]
 
 
-def as_written(uri: str) -> Written:
-    """Return the size and checksum of a file. Raises DupqError if it is missing."""
-    return Written(size=size(uri), checksum=checksum(uri), rows=None)
-
-
 @contextlib.contextmanager
 def unchanged(uri: str, now: Callable[[], bool]) -> Iterator[None]:
     """Raise DupqError if an input of a run, read in the block, is gone or changed since the run was opened.

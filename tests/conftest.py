@@ -25,7 +25,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: tests run side by side
 SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))
 
 # What numba compiles, it compiles in the first example that calls it. Examples are the same unless a seed is set.
-hypothesis.settings.register_profile("compiled", deadline=None, derandomize="DUPQ_TEST_SEED" not in os.environ)
+_EXAMPLES = 200 if "DUPQ_FULL" in os.environ else 40  # a test, unless it says how many
+hypothesis.settings.register_profile(
+    "compiled", deadline=None, derandomize="DUPQ_TEST_SEED" not in os.environ, max_examples=_EXAMPLES
+)
 hypothesis.settings.load_profile("compiled")
 
 

@@ -50,9 +50,10 @@ def build_run(folder: str) -> str:
     _write_in_two(run, "pairs", _pairs(), tables.PAIRS)
     _write_in_two(run, "clusters", _clusters(), tables.CLUSTERS)
     _write_in_two(run, "cluster_stats", _cluster_stats(), tables.CLUSTER_STATS)
+    _write_in_two(run, "worklist", [], tables.WORKLIST)
     storage.write_json(storage.join(run, "config.json"), _config())
     storage.write_json(storage.join(run, "manifest.json"), _manifest(questions))
-    storage.write_json(storage.join(run, "metrics.json"), _metrics())
+    storage.write_json(storage.join(run, "metrics.json"), metrics())
     storage.write_json(storage.join(run, "_SUCCESS"), {"outputs": {}, "finished": "2026-11-21T22:00:00+00:00"})
     storage.write_json(storage.join(folder, "runs", "latest.json"), {"run_id": "fabricated", "run": run})
     return run
@@ -180,7 +181,8 @@ def _manifest(questions: str) -> dict[str, Any]:
     }
 
 
-def _metrics() -> dict[str, Any]:
+def metrics() -> dict[str, Any]:
+    """The metrics.json of the run."""
     return {
         "questions": len(QUESTIONS),
         "sites": {CS: 40, TRAVEL: 10, BAD_SITE: 3},
@@ -189,7 +191,10 @@ def _metrics() -> dict[str, Any]:
         "representatives": 28,
         "encoder_pairs": 5,
         "encoder_pairs_above_threshold": 3,
+        "encoder_pairs_joined": 3,
+        "expected_right": 2.7,
         "threshold": THRESHOLD,
+        "expected_precision": 0.9,
         "thresholds": [{"precision": 0.8, "threshold": THRESHOLD, "pairs": 3.0, "expected_precision": 0.9}],
         "calibration": {
             "development_links": 40,
@@ -209,4 +214,10 @@ def _metrics() -> dict[str, Any]:
                 "same_cluster": 0.5,
             },
         },
+        "links": None,
+        "drift": None,
+        "verdicts": None,
+        "judged": None,
+        "worklist": {"pairs": 0, "first": 0, "expected_right": 0.0, "factor": 1.0},
+        "not_measured": {},
     }

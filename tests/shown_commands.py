@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dupq.cli import COMMANDS, Parser
+from dupq.cli import COMMANDS
+from dupq.options import Parser
 from dupq.pipelines.arguments import FREE_SECTIONS
 from dupq.settings import config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dupq.cli import uri
+from dupq.options import uri
 
 ROOT = Path(__file__).parents[1]
 

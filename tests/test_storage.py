@@ -60,18 +60,6 @@ def test_more_objects_than_a_request_lists_are_all_listed(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["az"], indirect=True)
-def test_a_server_that_cannot_start_a_listing_in_the_middle_is_asked_for_one(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(objects, "_PAGE", 3)
-    for number in range(7):
-        storage.write_bytes(storage.join(folder, str(number)), b"")
-    whole = obstore.list
-    monkeypatch.setattr(obstore, "list", lambda *place, offset, **options: whole(*place, **options))
-    assert [file.relative for file in storage.list_files(folder)] == [str(number) for number in range(7)]
-
-
-@pytest.mark.parametrize("folder", ["az"], indirect=True)
 def test_azure_is_asked_for_no_range_from_the_end_and_no_copy(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     places, get = [storage.join(folder, name) for name in "ab"], obstore.get
     asked: list[object] = []

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterator
 from statistics import NormalDist
 
-import numpy as np
 import torch
 
 from dupq.neighbours.embeddings import Measure
@@ -17,13 +16,7 @@ from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
 SHAPES = [(1, 300), (130, 300), (1_000, 700), (4_096, 5_000)]
-MEASURES = {
-    "dense": Measure(),
-    "hybrid": Measure("cosine", 0.5, 0.5),
-    "manhattan": Measure("manhattan"),
-    "euclidean": Measure("euclidean"),
-}
-TWINS = ("dense", "manhattan", "euclidean")
+MEASURES = {"dense": Measure(), "hybrid": Measure("cosine", 0.5, 0.5)}
 HITS = (0, 0.25, 10, 100)  # of a tile of 128 x 256 scores
 _CLOSE = 1e-3  # of a score that rounding may take over a bound
 
@@ -34,26 +27,21 @@ def figures(scale: Scale) -> Iterator[Figures]:
     if kernels.triton is None:
         yield {"triton": "not installed: the search is plain torch's"}
     elif not scale.is_rehearsal:
-        yield {
-            "kernels_wrong": [
-                f"{name} {shape}" for name in TWINS for shape in SHAPES if not is_right(name, shape, device)
-            ]
-        }
+        yield {"kernels_wrong": [f"dense {shape}" for shape in SHAPES if not is_right(shape, device)]}
     for name, measure in MEASURES.items():
         yield {f"{name}_lists_wrong": unlike_the_cpu(measure, scale.size(20_000, 300), scale.size(300, 16), device)}
     if scale.is_rehearsal:
         return
     for width in (320, 704):
         yield {f"products_of_{width}": speeds(scale, width)}
-    yield {"manhattan_of_300_tflops": speed_of_distances(device)}
     for name in ("dense", "hybrid"):
         yield {f"exact_scores_per_second_{name}": scored_a_second(MEASURES[name], device)}
 
 
-def is_right(name: str, shape: tuple[int, int], device: torch.device) -> bool:
+def is_right(shape: tuple[int, int], device: torch.device) -> bool:
     """Whether a kernel adds to buffers what its twin adds, and both find the highest scores."""
     rows, columns = shape
-    rule = rule_of(MEASURES[name])
+    rule = rule_of(Measure())
     left, right = (quick_of(upload(archive(n, 300, device=device), rule, device)[1], rule) for n in (rows, columns))
     best, twins = (by.highest(left, right, (0, rows))[0].amax(1) for by in (kernels, plain))
     if (best - twins).abs().max() > _CLOSE:
@@ -80,19 +68,18 @@ def is_right(name: str, shape: tuple[int, int], device: torch.device) -> bool:
 
 
 def unlike_the_cpu(measure: Measure, questions: int, dimensions: int, device: torch.device) -> int:
-    """How many lists differ from the CPU's in a neighbour, or in a bit of a score (of Euclidean ones the last)."""
+    """How many lists differ from the CPU's in a neighbour, or in a bit of a score."""
     made = archive(questions, dimensions, measure.lexical != 0, device)
     ((_, found),) = nearest_of_all([made], measure, 10, device)
     whole = block(made, measure)
     expected = search_tile(whole, whole, Search(measure, 10))[0]
-    close = np.isclose(found.scores, expected.scores, rtol=0, atol=1e-14 if measure.kind == "euclidean" else 0)
-    return int(((found.others != expected.others) | ~close).any(axis=1).sum())
+    return int(((found.others != expected.others) | (found.scores != expected.scores)).any(axis=1).sum())
 
 
 def unit_rows(questions: int, width: int, device: torch.device) -> Quick:
     """Random directions."""
     rows = torch.nn.functional.normalize(torch.randn(questions, width, device=device)).half()
-    return Quick(rows, None, 0.0, 1.0, questions)
+    return Quick(rows, 0.0, 1.0)
 
 
 def speeds(scale: Scale, width: int) -> Figures:
@@ -114,15 +101,6 @@ def speeds(scale: Scale, width: int) -> Figures:
 
 def _find(quick: Quick, lists: Lists) -> None:
     kernels.find(quick, quick, (0, quick.size), (0, quick.size - 1), lists, lists)
-
-
-def speed_of_distances(device: torch.device) -> float:
-    """Two operations a dimension: a difference, and its sum."""
-    rows, rule = 32_768, rule_of(MEASURES["manhattan"])
-    quick = quick_of(upload(archive(rows, 300, device=device), rule, device)[1], rule)
-    lists = empty_lists(rows, 10, device)
-    lists.bounds.fill_(2.0)
-    return 2.0 * rows * rows * 300 / seconds(functools.partial(_find, quick, lists), 3) / 1e12
 
 
 def scored_a_second(measure: Measure, device: torch.device) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
-from dupq.neighbours.exact import COSINE, rule_of
+from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import search
 from dupq.neighbours.gpu.device_questions import upload
 from dupq.neighbours.gpu.search import nearest_of_all, nearest_of_share
@@ -23,12 +23,7 @@ from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak
 
 K, DIMENSIONS, QUERIES = 10, 300, 200
-MEASURES = {
-    "dense": Measure(),
-    "hybrid": Measure("cosine", 0.5, 0.5),
-    "manhattan": Measure("manhattan"),
-    "euclidean": Measure("euclidean"),
-}
+MEASURES = {"dense": Measure(), "hybrid": Measure("cosine", 0.5, 0.5)}
 _WHOLE_ARCHIVE = 24_000_000
 _PIECE = 1 << 16
 _CLOCKS = ("nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits", "-l", "5")
@@ -51,12 +46,6 @@ def dense(scale: Scale) -> Iterator[Figures]:
 def hybrid(scale: Scale) -> Iterator[Figures]:
     """Vectors and words: 60 stems of 50,000, none of them alike: more candidates than real texts have."""
     yield from _sizes(scale, "hybrid", (200_000, 2_000_000))
-
-
-def distances(scale: Scale) -> Iterator[Figures]:
-    """Both distances."""
-    for name in ("manhattan", "euclidean"):
-        yield from _sizes(scale, name, (200_000,))
 
 
 def sustained(scale: Scale) -> Iterator[Figures]:
@@ -168,9 +157,6 @@ def slow_scores(made: Embeddings, chosen: np.ndarray, measure: Measure, device: 
         piece = made.take(slice(start, start + _PIECE))
         _, others = upload(piece, rule, device)
         vectors = others.vectors.double()
-        if rule.kind != COSINE:
-            pieces.append(torch.cdist(queries, vectors, float(rule.kind), "donot_use_mm_for_euclid_dist").neg_())
-            continue
         scores = rule.dense * (queries @ vectors.T) / (asked.squares[:, None] * others.squares).sqrt()
         if rule.lexical and made.words is not None:
             bags = torch.sparse_csr_tensor(

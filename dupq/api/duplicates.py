@@ -44,8 +44,8 @@ from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
 from dupq.report.summary import counted
-from dupq.runs.reader import TableView, in_memory
 from dupq.runs.scoring import new_questions, words_of_rows
+from dupq.runs.views import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import Language
@@ -118,7 +118,6 @@ def find_duplicates(
     k: int = 10,
     language: Language = "auto",
     reranker: str | os.PathLike[str] | None = "auto",
-    teacher: None = None,
     format: "tokens.Markup" = "auto",
 ) -> Duplicates:
     """Find the pairs and clusters of duplicates among some thousand texts.
@@ -145,8 +144,6 @@ def find_duplicates(
     and the texts are English; None is without. Raises DupqError with the row of a value that is not a text, or that
     UTF-8 cannot hold.
     """
-    if teacher is not None:
-        raise SettingError("find_duplicates: teacher= is reranker= now; a teacher is what an encoder learns from")
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
@@ -229,7 +226,6 @@ class Comparison:
     scale: PairScorer
     score: Callable[[np.ndarray], np.ndarray]  # of pairs that the encoder did not find
     encoder: TextEncoder | Encode  # the encoder that was used
-    settings: Settings
     reranker: Reranker | None  # the one that has read texts
     read: Embeddings | None  # its vectors, by ascending key
     density: reranking.Density | None
@@ -271,9 +267,7 @@ def compare(
     else:
         used = encoder or TextEncoder(_learned(table, settings))
         embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))), used.measure
-    whole = block(embedded, measure)
-    nearest = search_tile(whole, whole, Search(measure, k))[0]
-    directed = ranked(whole.keys, nearest, measure)
+    directed = _nearest(embedded, measure, k)
     queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
     listed = title_context(queries, title_cosines(words.titles, queries, others, rarity))
     best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
@@ -290,40 +284,45 @@ def compare(
         reranker = None
     if reranker is not None and len(rows):
         p = scored_table(evidence, listed, scale)["probability"].to_numpy()
-        sampled = rows if len(rows) <= reranking.WHOLE else sample_by_hash(rows, reranking.SAMPLE)
-        read, more = _read(reranker, texts, rows, pairs_in(evidence), p)
+        read, more, density = _read(reranker, texts, rows, pairs_in(evidence), p)
         evidence = pa.concat_tables([evidence, unlisted_evidence(more)])
         cosines = reranking.cosines_of(read, pairs_in(evidence))
         features = features_of(evidence, listed, scale.reference, k)
-        is_read, density = np.isfinite(cosines), reranking.density_of(read.take(np.isin(read.keys, sampled)).vectors)
+        is_read = np.isfinite(cosines)
         known = features[is_read], cosines[is_read].astype(np.float64)
         scale = scale._replace(reread=reranking.reread_of(prior, *known, density, reranker.is_default))
 
     def score(pairs: np.ndarray) -> np.ndarray:
         return scored_table(unlisted_evidence(pairs), listed, scale, read)["probability"].to_numpy()
 
-    return Comparison(near, evidence, listed, scale, score, used, settings, reranker, read, density)
+    return Comparison(near, evidence, listed, scale, score, used, reranker, read, density)
+
+
+def _nearest(embedded: Embeddings, measure: Measure, k: int) -> pa.Table:
+    """Return the `k` nearest of each text (NEIGHBOURS)."""
+    whole = block(embedded, measure)
+    return ranked(whole.keys, search_tile(whole, whole, Search(measure, k))[0], measure)
 
 
 def _read(
     reranker: Reranker, texts: list[str], rows: np.ndarray, pairs: np.ndarray, p: np.ndarray
-) -> tuple[Embeddings, np.ndarray]:
-    """Return a reranker's vectors of the texts that it reads, as in a run, and the pairs that only it has found.
+) -> tuple[Embeddings, np.ndarray, reranking.Density]:
+    """Return a reranker's vectors of the texts that it reads, as in a run, the pairs that only it has found, and the
+    density of the texts.
 
     `rows` are those that may be read, ascending; `pairs` (int64, (m, 2)) have the probabilities `p`.
     """
     is_whole = len(rows) <= reranking.WHOLE
+    sampled = rows if is_whole else sample_by_hash(rows, reranking.SAMPLE)
     if not is_whole:
         likely = np.argsort(-p, kind="stable")[: max(reranking.PAIRS, len(rows) // reranking.QUESTIONS_PER_PAIR)]
-        rows = distinct(np.append(pairs[likely], sample_by_hash(rows, reranking.SAMPLE)))
+        rows = distinct(np.append(pairs[likely], sampled))
     read = Embeddings(rows, sentence_vectors(reranker, [texts[row] for row in rows], system.CPU))
+    density = reranking.density_of(read.take(np.isin(rows, sampled)).vectors)
     if not is_whole:
-        return read, np.zeros((0, 2), np.int64)
-    whole = block(read, Measure())
-    nearest = search_tile(whole, whole, Search(Measure(), reranking.NEAREST))[0]
-    ends = np.stack([np.repeat(whole.keys, reranking.NEAREST), nearest.others.ravel()], axis=1)
-    found = np.unique(np.sort(ends[ends[:, 1] >= 0], axis=1), axis=0)
-    return read, found[~are_pairs_among(np.unique(pairs, axis=0), found)]
+        return read, np.zeros((0, 2), np.int64), density
+    found = pairs_in(undirected(_nearest(read, Measure(), reranking.NEAREST)))
+    return read, found[~are_pairs_among(np.unique(pairs, axis=0), found)], density
 
 
 def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:

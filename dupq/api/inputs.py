@@ -12,11 +12,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dupq.errors import DupqError, SettingError
-from dupq.runs.reader import Key, TableView
+from dupq.runs.reader import Key
+from dupq.runs.views import TableView
 from dupq.text.tokens import Markup, as_html, is_html
 
 _MISSING = ("None", "nan", "NaT", "<NA>")  # how Arrow, Polars and pandas mark a missing value
 _ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas turns a column of ids into floats if one is missing
+_TITLES = ("title", "question", "subject", "headline")  # columns, as in dump/files.py; the first one present is read
+_BODIES = ("body_html", "body", "text", "description", "content")
+_IDS = ("id", "question_id")
+_VALUES_CHECKED = 20  # of a column that is not read, to see if it holds text
 
 
 def collected(table: object) -> object:
@@ -119,12 +124,6 @@ def keys_in(table: object, end: str, call: str) -> list[Key | None]:
         except DupqError as error:
             raise DupqError(f"{call}: row {row}: {error}") from error
     return keys
-
-
-_TITLES = ("title", "question", "subject", "headline")  # columns, as in dump/files.py; the first one present is read
-_BODIES = ("body_html", "body", "text", "description", "content")
-_IDS = ("id", "question_id")
-_VALUES_CHECKED = 20  # of a column that is not read, to see if it holds text
 
 
 class Texts(NamedTuple):

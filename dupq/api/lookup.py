@@ -20,8 +20,9 @@ from dupq.errors import DupqError, SettingError
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
 from dupq.links import links_table
-from dupq.runs.reader import Key, Run, TableView, ends_of, in_memory, row_of
+from dupq.runs.reader import Key, Run, ends_of, row_of
 from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, Scorer, pairs_of, weigh
+from dupq.runs.views import TableView, in_memory
 from dupq.text.keys import Sites, pairs_in
 from dupq.text.questions import question_text
 

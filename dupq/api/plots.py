@@ -39,14 +39,13 @@ class Plots:
             y2="bottom:Q",
             color=alt.Color("which:N", title=None),
         )
-        threshold = self.run.metrics.get("threshold")
-        line = alt.Chart(alt.Data(values=[] if threshold is None else [{"threshold": threshold}]))
+        line = alt.Chart(alt.Data(values=[{"threshold": self.run.metrics["threshold"]}]))
         line = line.mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")
         return (bars + line).properties(title="How sure the pairs of the encoder are", **_SIZE)
 
     def calibration(self) -> alt.LayerChart:
         """Return the share of linked pairs against the model's probability. Raises DupqError without links."""
-        bins: Any = (self.run.metrics.get("links") or {}).get("calibration") or {}
+        bins: Any = (self.run.metrics["links"] or {}).get("calibration") or {}
         columns = [bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs")]
         rows = [dict(zip(("said", "linked", "pairs"), row, strict=True)) for row in zip(*columns, strict=True)]
         if not rows:
@@ -73,7 +72,7 @@ class Plots:
 
     def lost(self) -> alt.Chart:
         """Return where known duplicates of the test part were lost. Raises DupqError without any."""
-        links = self.run.metrics.get("links") or {}
+        links = self.run.metrics["links"] or {}
         shares = where_lost(links)
         if not shares:
             why = "no known duplicates were set aside as a test (--links gives them), or their links joined them"

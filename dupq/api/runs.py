@@ -30,8 +30,9 @@ from dupq.neighbours.tiles import top_k
 from dupq.report.summary import findings, in_lines
 from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
-from dupq.runs.reader import Key, TableView, in_memory, link, row_of
+from dupq.runs.reader import Key, link, row_of
 from dupq.runs.scoring import ENDS, new_questions, scorer_of
+from dupq.runs.views import TableView, in_memory
 from dupq.storage import read_as
 from dupq.system import require
 from dupq.tables import CLUSTERS, WORKLIST
@@ -100,11 +101,8 @@ class Run(reader.Run):
 
     @property
     def threshold(self) -> float:
-        """The probability from which a pair may join. Raises DupqError if metrics.json lacks it."""
-        threshold = self.metrics.get("threshold")
-        if threshold is None:
-            raise DupqError(f"{self.uri}: the run's metrics.json tells of no threshold")
-        return threshold
+        """The probability from which a pair may join."""
+        return self.metrics["threshold"]
 
     @property
     def finished(self) -> datetime:

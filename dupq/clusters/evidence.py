@@ -31,14 +31,8 @@ from dupq.text.marks import (
     UNDATED,
     UNSIGNED,
 )
-from dupq.text.questions import Terms, each_once, lists_in
-
-# Marks of a question beside its words: what it asks, also without years and months, its numbers and formulas, its
-# asker, the questions that it cites.
-#
-# A mark is a kind and a hash of HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
-# stored: an asker is a hash of the user's number on the site.
-
+from dupq.text.questions import Terms, each_once
+from dupq.text.token_arrays import lists_in
 
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); b = 0: lengths make no difference

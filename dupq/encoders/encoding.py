@@ -15,7 +15,7 @@ from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, batch_slices, f
 from dupq.encoders.on_device import DeviceTexts, moved
 from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
-from dupq.encoders.word_bag import WordBagCNNSettings, WordBagSettings
+from dupq.encoders.word_bag import WordBagSettings
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -30,7 +30,7 @@ _ROWS = 64  # of a batch on a CPU
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
     """Return the settings class of each kind of network, including the papers' if they are installed."""
-    classes: list[type[NetworkSettings]] = [WordBagSettings, WordBagCNNSettings, PretrainedSettings]
+    classes: list[type[NetworkSettings]] = [WordBagSettings, PretrainedSettings]
     for networks in papers("networks"):
         classes += networks.KINDS
     by_name = {name: kind for kind in classes for name in get_args(kind.model_fields["kind"].annotation)}
@@ -137,7 +137,7 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
     """Return the vectors of padded texts. They are copied from a GPU at the end, so that it never waits."""
     vectors = torch.zeros(len(texts), network.dimensions, dtype=torch.float16, device=device)
     is_large = on_device.is_gpu(device) and not rows
-    made = DeviceTexts.of(texts, device).batches() if is_large else batches(texts, rows or _ROWS, device=device)
+    made = DeviceTexts.of(texts, device).batches() if is_large else batches(texts, rows or _ROWS, device)
     for ids, lengths, own in made:
         vectors[moved(own, device)] = _rounded(network, network(ids, lengths).dense)[: len(own)]
     return vectors.cpu().numpy()

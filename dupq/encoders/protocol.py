@@ -1,6 +1,6 @@
 """The protocol of encoders: token ids in, one embedding per text out, and how two embeddings are scored.
 
-Networks also share their settings, batches, the table of word vectors, convolutions over windows of words, and masks.
+Networks also share their settings, batches, the table of word vectors, and masks.
 """
 
 import abc
@@ -9,13 +9,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field
 from torch import nn
 
 from dupq.encoders import on_device
 from dupq.encoders.on_device import Batch, DeviceTexts, moved
-from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.neighbours.embeddings import Kind, Measure
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
@@ -142,20 +140,19 @@ def padded_length(length: int) -> int:
     return max(8, -(-length // step) * step)
 
 
-def batches(texts: TokenIds, rows: int, ids: int = 0, device: torch.device = _CPU) -> Iterator[Batch]:
+def batches(texts: TokenIds, rows: int, device: torch.device = _CPU) -> Iterator[Batch]:
     """Yield batches of texts of the same padded length; the last batch of a length is filled with empty rows.
 
-    If `ids` is not 0, a batch has at most `ids` ids with padding (more only for a single long text) and no empty rows.
+    If `rows` is 0, all texts of a length are one batch, which has no empty rows.
     """
     lengths = texts.lengths
     steps = np.array([padded_length(length) for length in range(int(lengths.max(initial=0)) + 1)], np.int64)
     padded_lengths = steps[lengths]
     for length in np.unique(padded_lengths).tolist():
         members = np.flatnonzero(padded_lengths == length)
-        most = min(rows, max(1, ids // length)) if ids else rows
-        for start in range(0, len(members), most):
-            indices = members[start : start + most]
-            count = len(indices) if ids else rows
+        count = rows or len(members)
+        for start in range(0, len(members), count):
+            indices = members[start : start + count]
             row_lengths = np.zeros(count, np.int64)
             row_lengths[: len(indices)] = lengths[indices]
             yield Batch(moved(padded(texts, indices, count, length), device), moved(row_lengths, device), indices)
@@ -194,38 +191,6 @@ def token_mask(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
 
 
-def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor) -> torch.Tensor:
-    """Return W1 z_n + b1 (B, L, U) around each word of `ids` (B, L); differentiable.
-
-    z_n (k * d) are the `window` = k word vectors around the word, k odd (Bogdanova et al. 2015, section 4.3, and dos
-    Santos et al. 2015, section 2.3). Positions beyond the ends of a text have the vector of padding.
-
-    On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in unpadded.py. That takes a
-    quarter of the time for a step with 300 texts of 128 words.
-    """
-    reach = (window - 1) // 2
-    within = nn.functional.pad(ids, (reach, reach), value=PADDING)
-    if on_device.is_gpu(ids.device):
-        return convolution(words(within).unfold(1, window, 1).transpose(2, 3).flatten(2))
-    distinct, word_rows = torch.unique(within, return_inverse=True)
-    units = convolution.out_features
-    table = (words(distinct) @ by_offset(words, convolution, window).flatten(1)).view(-1, units)
-    rows = word_rows.unfold(1, window, 1) * window + torch.arange(window)
-    sums = nn.functional.embedding_bag(rows.reshape(-1, window), table, mode="sum")
-    return sums.view(*ids.shape, units) + convolution.bias
-
-
-def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
-    """Return the products of words that W1 z_n of `texts` are sums of, z_n as of `convolve`; without the bias."""
-    matrix = by_offset(words, convolution, window).transpose(0, 1)
-    return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
-
-
-def by_offset(words: nn.Embedding, convolution: nn.Linear, window: int) -> torch.Tensor:
-    """Return W1 as (d, k, U): a matrix for each position of a word in its window."""
-    return convolution.weight.view(-1, window, words.embedding_dim).permute(2, 1, 0)
-
-
 def known_words(size: int) -> torch.Tensor:
     """Return weights (float32, (size,)): 1 for each word of the vocabulary, 0 for padding and the unknown word."""
     weights = torch.ones(size)
@@ -233,13 +198,6 @@ def known_words(size: int) -> torch.Tensor:
     return weights
 
 
-def _odd(value: int) -> int:
-    if value % 2 == 0:
-        raise PydanticCustomError("odd", "an odd number expected")
-    return value
-
-
-Window = Annotated[int, Field(ge=1, le=999), AfterValidator(_odd)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -131,7 +131,7 @@ def read_settings(uri: str) -> Settings:
 def settings_of(description: Description, uri: str) -> Settings:
     """Return the settings in the description of the encoder at `uri`. Raises DupqError if they are not valid."""
     try:
-        return config.from_dict(description["settings"])
+        return Settings.parse(description["settings"])
     except SettingError as error:
         raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; {_REMEDY}") from error
 

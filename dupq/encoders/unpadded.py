@@ -1,39 +1,20 @@
-"""Encoding and training without padding: each distinct word is multiplied once.
+"""Training weighted sums of word vectors without padding, and a gradient for the words that occur.
 
-A window's product is linear in its words: W1 z_n = sum_j W1_j r_{n+j}, where W1_j are the columns of W1 for position j
-of the window. So each distinct word of many texts is multiplied once, and a window is a sum of k rows of that table.
-5,000 English questions have some thirty times as many words as distinct ones. The matrix products nearly vanish, and
-the rest is bound by memory (`benchmarks/encode.py` has the figures).
-
-A text's result does not depend on the other texts: rows are summed text by text, and matrices are always multiplied in
-blocks of the same shape, so that a row gets the same bits wherever it is. T words, n texts, W distinct words, d
-dimensions of a word, k words per window, U units.
+torch's own gradient has a row for each word of each text and adds them by copying, which is most of a step at 512
+pairs of titles and bodies (`benchmarks/results/scale.md`). Here the gradient has a row for each distinct word. A CPU
+adds by scipy, a GPU by `embedding_bag`, which adds in the same order every time. T entries of all bags, B texts, U
+distinct words, d dimensions.
 """
-
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 from torch import nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
-from dupq.encoders.bags import batch_slices
 from dupq.encoders.on_device import Bags
 from dupq.kernel_cache import numba
 from dupq.text.token_arrays import TokenIds
-
-_BLOCK = 512  # rows of a matrix that are multiplied at once
-_WINDOWS_AT_ONCE = 2_048  # so that their sums stay in the cache: 2.4 MB at 300 units
-
-# Training a weighted sum of word vectors: bags without padding, and a gradient for the words that occur.
-#
-# torch's own gradient has a row for each word of each text and adds them by copying, which is most of a step at 512
-# pairs of titles and bodies (`benchmarks/results/scale.md`). Here the gradient has a row for each distinct word. A CPU
-# adds by scipy, a GPU by `embedding_bag`, which adds in the same order every time. T entries of all bags, B
-# texts, U distinct words, d dimensions.
 
 
 def weighted_sums(table: torch.Tensor, bags: Bags, weights: torch.Tensor) -> torch.Tensor:
@@ -117,70 +98,6 @@ def _multiply(
             for dimension in range(table.shape[1]):
                 total += row[dimension] * sums[text, dimension]
             products[entry] = total
-
-
-class WordProducts(NamedTuple):
-    """The products of W distinct words with each W1_j, and texts made of these words."""
-
-    table: torch.Tensor  # (W + 1, k, U); the last row is zero
-    rows: np.ndarray  # int64, (T,): the row of each word in the table
-    offsets: np.ndarray  # int64, (n + 1,)
-    first: int  # the offset of a window's first word from the word itself: 0 or negative
-    outside: int  # the row for positions beyond the ends of a text
-
-
-def in_blocks(work: Callable[..., torch.Tensor], *rows: torch.Tensor) -> torch.Tensor:
-    """Return `work` of all rows, called on blocks of the same shape: the last one is padded with zeros."""
-    results = []
-    for start in range(0, len(rows[0]), _BLOCK):
-        block = [matrix[start : start + _BLOCK] for matrix in rows]
-        size = len(block[0])
-        if size < _BLOCK:
-            block = [torch.cat([matrix, matrix.new_zeros(_BLOCK - size, *matrix.shape[1:])]) for matrix in block]
-        results.append(work(*block)[:size])
-    return torch.cat(results) if results else work(*rows)
-
-
-def word_products(
-    words: nn.Embedding, matrix: torch.Tensor, first: int, outside: int | None, texts: TokenIds
-) -> WordProducts:
-    """Multiply each distinct word of `texts` once by `matrix`, which is W1 as (k, d, U).
-
-    Positions beyond the ends of a text have the word `outside`, or zero if it is None.
-    """
-    is_used = np.zeros(words.num_embeddings, np.bool_)
-    is_used[texts.ids] = True
-    if outside is not None:
-        is_used[outside] = True
-    row_of = np.cumsum(is_used) - 1
-    distinct = torch.from_numpy(np.flatnonzero(is_used))
-    window, dimensions, units = matrix.shape
-    flat = matrix.transpose(0, 1).reshape(dimensions, window * units)
-    table = matrix.new_zeros(len(distinct) + 1, window, units)
-    table[:-1] = in_blocks(lambda block: words(block) @ flat, distinct).view(-1, window, units)
-    row = len(distinct) if outside is None else int(row_of[outside])
-    return WordProducts(table, row_of[texts.ids], texts.offsets, first, row)
-
-
-def window_sums(products: WordProducts) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """Yield for successive texts their slice, W1 z_n (T', U) of their windows, and the row where each text begins."""
-    table, offsets, lengths = products.table.flatten(0, 1), products.offsets, np.diff(products.offsets)
-    window = products.table.shape[1]
-    gap = window - 1  # before each text, and after the last one
-    positions = np.arange(len(products.rows)) + gap * np.repeat(np.arange(1, len(lengths) + 1), lengths)
-    rows = np.full(len(products.rows) + gap * len(lengths) + window, products.outside)
-    rows[positions] = products.rows
-    rows_of_windows = sliding_window_view(rows, window)[positions + products.first]
-    windows = torch.from_numpy(rows_of_windows * window + np.arange(window))  # in a table of (W + 1) * k rows
-    for texts in batch_slices(offsets, _WINDOWS_AT_ONCE):
-        begins = offsets[texts.start : texts.stop + 1]
-        local = nn.functional.embedding_bag(windows[begins[0] : begins[-1]], table, mode="sum")
-        yield texts, local, torch.from_numpy(begins[:-1] - begins[0])
-
-
-def sums_of_rows(rows: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
-    """Return the sums (n, U) of the rows (T, U) of each text; `begins` (n,) are the first rows of the texts."""
-    return nn.functional.embedding_bag(torch.arange(len(rows)), rows, begins, mode="sum")
 
 
 def sums_of_words(words: nn.Embedding, weights: torch.Tensor, texts: TokenIds) -> torch.Tensor:

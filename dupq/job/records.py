@@ -93,7 +93,7 @@ class Manifest(TypedDict):
     stages: NotRequired[list[ManifestStage] | None]
 
 
-class Metrics(TypedDict, total=False):
+class Metrics(TypedDict):
     """metrics.json."""
 
     questions: int
@@ -103,20 +103,21 @@ class Metrics(TypedDict, total=False):
     representatives: int
     encoder_pairs: int
     encoder_pairs_above_threshold: int
-    encoder_pairs_joined: int  # by clusters, also some below the threshold; not of runs before version 9 of evaluate
+    encoder_pairs_joined: int  # by clusters, also some below the threshold
     expected_right: float  # of these
-    threshold: float | None
+    threshold: float
+    expected_precision: float | None  # of the pairs above it; None: there are none
     thresholds: list[Measures]
     calibration: Measures  # what the probabilities of pairs rest on
     clusters: int
     questions_in_clusters: int
     largest_cluster: int
-    planted: dict[str, Measures | None] | None
+    planted: dict[str, Measures] | None
     links: Measures | None
     drift: Measures | None
-    verdicts: NotRequired[Measures | None]
-    judged: NotRequired[Measures | None]
-    worklist: NotRequired[Measures]
+    verdicts: Measures | None
+    judged: Measures | None
+    worklist: Measures
     not_measured: dict[str, str]  # reasons by measure
 
 

@@ -1,6 +1,6 @@
 """Candidate pairs from buckets, exact copies, boilerplate, and the verification of candidate pairs.
 
-`near_pairs` does all of it for texts in memory; steps.py does the same partition by partition.
+`near_pairs` does all of it for texts in memory; stages/near_duplicates.py does the same partition by partition.
 """
 
 from collections.abc import Iterable
@@ -186,7 +186,7 @@ def near_pairs(
 ) -> pa.Table:
     """Return the exact copies (each with the first of them) and near duplicates among n questions, as VERIFIED.
 
-    `texts` are TEXTS, `signs` the `asking.signs_of` their titles, and `hashes` their `content_hashes`. Keys are rows.
+    `texts` are TEXTS, `signs` the `signs_of` their titles, and `hashes` their `content_hashes`. Keys are rows.
     """
     titles, tokens = (texts[name].combine_chunks() for name in ("title", "text"))
     rows = np.flatnonzero(pc.binary_length(tokens).to_numpy() > 0)

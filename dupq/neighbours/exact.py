@@ -48,8 +48,8 @@ class Rule(NamedTuple):
 
 
 def gpu_can_search(measure: Measure) -> bool:
-    """Return whether GPUs search by this measure; CPUs take negative weights."""
-    return measure.dense >= 0 and measure.lexical >= 0
+    """Return whether GPUs search by this measure; CPUs take distances and negative weights."""
+    return measure.kind == "cosine" and measure.dense >= 0 and measure.lexical >= 0
 
 
 def rule_of(measure: Measure) -> Rule:
@@ -150,10 +150,8 @@ def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndar
     for index in range(len(columns)):
         column, score = columns[index], 0.0
         lengths = square * squares[column]
-        if kind == MANHATTAN:
-            score = -_manhattan(x, vectors[column])
-        elif kind == EUCLIDEAN:
-            score = -_euclidean(x, vectors[column])
+        if kind != COSINE:
+            score = -_distance(x, vectors[column], kind == MANHATTAN)
         elif lengths > 0.0:
             score = dense * (_product(x, vectors[column]) / np.sqrt(lengths))
         bag_lengths = bag_square * bag_squares[column]
@@ -177,20 +175,12 @@ def _product(x: np.ndarray, y: np.ndarray) -> float:
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _manhattan(x: np.ndarray, y: np.ndarray) -> float:
-    total = 0.0
-    for index in range(len(x)):
-        total += abs(np.float64(x[index]) - np.float64(y[index]))
-    return total
-
-
-@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _euclidean(x: np.ndarray, y: np.ndarray) -> float:
+def _distance(x: np.ndarray, y: np.ndarray, is_manhattan: bool) -> float:
     total = 0.0
     for index in range(len(x)):
         difference = np.float64(x[index]) - np.float64(y[index])
-        total += difference * difference
-    return np.sqrt(total)
+        total += abs(difference) if is_manhattan else difference * difference
+    return total if is_manhattan else np.sqrt(total)
 
 
 def explain_score(

@@ -2,8 +2,8 @@
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
 vectors beside the frequent words, each times the square root of its weight. The matrices are of float32 numbers, or of
-bfloat16 numbers (by torch) if the processor multiplies these faster. Distances are computed from differences in
-float32, since a product would lose small distances of long vectors.
+bfloat16 numbers (by torch) if the processor multiplies these faster. Distances, which only the papers' networks have,
+are scipy's, since a product would lose small distances of long vectors.
 """
 
 import functools
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.spatial import distance
 
-from dupq.kernel_cache import numba as nb
 from dupq.neighbours.candidates import GROUP, NO_REST, Rest
 from dupq.neighbours.exact import MANHATTAN, Rule, Side
 from dupq.system import is_installed
@@ -27,7 +27,6 @@ from dupq.system import is_installed
 # product costs some 0.002 ns in bfloat16 tiles (AMX), 0.01 ns in bfloat16 and 0.02 ns in float32; an entry of a list
 # 1 to 2 ns.
 FREQUENT_FOR_TILES, FREQUENT_FOR_BFLOAT16, FREQUENT = 0.03, 0.06, 0.1
-_STEP = 4  # dimensions that are summed at a time: a row of sums is read and written once for all of them
 
 
 def divided_bags(left: Side, right: Side, rule: Rule, least_share: float) -> list[list[sparse.csr_array]]:
@@ -204,64 +203,26 @@ def _capabilities() -> Mapping[str, Any]:
     return torch.cpu.get_capabilities()
 
 
-def distance_margin(dimensions: int, longest: float) -> float:
-    """Return the largest error of a distance of at most `longest`, summed in float32 in any order."""
-    return 2.0 * (dimensions + 8) * FLOAT32_ERROR * longest + _TINY
-
-
 class Distances:
-    """Quick scores of distances. Memory: 4 bytes per dimension of a question."""
+    """Quick scores of distances. Memory: 8 bytes per dimension of a question."""
 
     def __init__(self, left: Side, right: Side, rule: Rule) -> None:
         """Prepare the questions of two sides."""
-        self._left = _columns_of(left.vectors)
-        self._right = self._left if left is right else _columns_of(right.vectors)
-        self._is_manhattan = rule.kind == MANHATTAN
-        longest = sum(float(np.abs(side.vectors).sum(axis=1).max(initial=0.0)) for side in (left, right))
-        self.margin = distance_margin(len(self._left), longest)  # no distance is longer
+        self._left, self._right = left.vectors.astype(np.float64), right.vectors.astype(np.float64)
+        self._metric = "cityblock" if rule.kind == MANHATTAN else "euclidean"
+        longest = sum(float(np.abs(side).sum(axis=1).max(initial=0.0)) for side in (self._left, self._right))
+        self.margin = 2.0 * FLOAT32_ERROR * longest + _TINY  # no distance is longer
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """Return the scores (rows, width) of a block (float32); columns beyond `columns` are -inf."""
-        left, right = (np.ascontiguousarray(side) for side in (self._left[:, rows], self._right[:, columns]))
-        scores = np.full((left.shape[1], width), np.inf, np.float32)
-        _distances(left, right, self._is_manhattan, scores)
-        return np.negative(scores, out=scores)
+        distances = distance.cdist(self._left[rows], self._right[columns], self._metric)
+        scores = np.full((len(distances), width), -np.inf, np.float32)
+        scores[:, : distances.shape[1]] = -distances
+        return scores
 
     def rest(self, rows: slice, columns: slice) -> Rest:
         """Return no words: a distance has none."""
         return NO_REST
-
-
-def _columns_of(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) as columns (float32, (d', n)); d' is d rounded up to a multiple of _STEP, with zeros."""
-    count, dimensions = vectors.shape
-    result = np.zeros((-(-dimensions // _STEP) * _STEP, count), np.float32)
-    result[:dimensions] = vectors.T
-    return result
-
-
-@nb.njit(nogil=True, cache=True, fastmath={"contract"})
-def _distances(left: np.ndarray, right: np.ndarray, is_manhattan: bool, result: np.ndarray) -> None:
-    """Write the distances (float32) of the columns of `left` (d', m) and `right` (d', n) to `result` (m, n)."""
-    dimensions, count = right.shape
-    for row in range(left.shape[1]):
-        sums = result[row, :count]
-        sums[:] = np.float32(0)
-        for start in range(0, dimensions, _STEP):
-            a, b, c, d = left[start, row], left[start + 1, row], left[start + 2, row], left[start + 3, row]
-            p, q, r, s = right[start], right[start + 1], right[start + 2], right[start + 3]
-            if is_manhattan:
-                for column in range(count):
-                    sums[column] += (abs(a - p[column]) + abs(b - q[column])) + (
-                        abs(c - r[column]) + abs(d - s[column])
-                    )
-            else:
-                for column in range(count):
-                    w, x, y, z = a - p[column], b - q[column], c - r[column], d - s[column]
-                    sums[column] += (w * w + x * x) + (y * y + z * z)
-        if not is_manhattan:
-            for column in range(count):
-                sums[column] = np.sqrt(sums[column])
 
 
 def padded(columns: int) -> int:

@@ -77,7 +77,7 @@ class Counts:
         self.sums = np.zeros(STEPS)  # of the probabilities of the encoder's pairs
         self.is_linked = False  # whether the run has links
         self.run_known = 0  # known links among the encoder's pairs from the threshold on
-        threshold = np.float32(run.metrics.get("threshold") or 0)
+        threshold = np.float32(run.metrics["threshold"])
         for pairs in run.pairs.files(["source", "probability", "joined", "known_link"]):
             sources = pc.index_in(pairs["source"], pa.array(SOURCES)).to_numpy()
             probabilities, known = pairs["probability"].to_numpy(), pc.fill_null(pairs["known_link"], False).to_numpy()
@@ -95,27 +95,24 @@ def at_thresholds(run: Run, counts: Counts) -> dict[str, object] | None:
     """Return what other thresholds would give, in lists with a value for each step; reads the pairs of these once more.
 
     Clusters are counted as connected components. A run also splits components whose pairs disagree, so it may have
-    fewer questions in clusters. The result is None if the run has no counts of its sites, no candidate pair, or more
-    than PAIRS pairs at each step.
+    fewer questions in clusters. The result is None if the run has no candidate pair, or more than PAIRS pairs at each
+    step.
     """
-    sites, pairs = run.metrics.get("sites"), counts.pairs[ENCODER]
+    pairs = counts.pairs[ENCODER]
     always = counts.joining.sum() - counts.joining[ENCODER].sum()
     has_room = np.flatnonzero(_from(pairs)[LOWEST:] + always <= PAIRS)
-    if not sites or not pairs.any() or not len(has_room):
+    if not pairs.any() or not len(has_room):
         return None
     first = LOWEST + int(has_room[0])
-    clusters, questions, largest = _components(*_ends(run, Sites(sorted(sites)), first), first)
+    clusters, questions, largest = _components(*_ends(run, Sites(sorted(run.metrics["sites"])), first), first)
     above, known = (_from(column)[first:].tolist() for column in (pairs, counts.known[ENCODER]))
     expected = zip(_from(counts.sums)[first:].tolist(), above, strict=True)
-    by_step = {
-        round(row["threshold"] * STEPS): row for row in (run.metrics.get("links") or {}).get("by_threshold") or []
-    }
+    by_step = {round(row["threshold"] * STEPS): row for row in (run.metrics["links"] or {}).get("by_threshold") or []}
 
     def measured(name: str) -> list[float | None] | None:
         values = (by_step.get(step, {}).get(name) for step in range(first, STEPS))
         return [None if value is None else round(value, 6) for value in values] if by_step else None
 
-    has_known = counts.is_linked and run.metrics.get("threshold") is not None
     return {
         "threshold": [step / STEPS for step in range(first, STEPS)],
         "pairs": above,  # of the encoder
@@ -125,7 +122,7 @@ def at_thresholds(run: Run, counts: Counts) -> dict[str, object] | None:
         "questions": questions,  # in clusters
         "largest": largest,
         "left_out": int(pairs[LOWEST:first].sum()),  # pairs from LOWEST on, but below the lowest step
-        "run_known": counts.run_known if has_known else None,  # known links at the run's own threshold
+        "run_known": counts.run_known if counts.is_linked else None,  # known links at the run's own threshold
         "found": measured("links_found"),  # recall of the known duplicates that nothing was fitted on
         "linked": measured("lower_bound_precision"),  # share of linked pairs among those with such a question
     }
@@ -175,13 +172,11 @@ class Bar(NamedTuple):
 
 def funnel(metrics: Metrics) -> list[Bar]:
     """Return the numbers of questions and pairs after each step."""
-    questions = metrics.get("questions")
-    bars = []
+    counts, questions, bars = dict[str, Any](metrics), metrics["questions"], list[Bar]()
     for name, label, tone in _FUNNEL:
-        count = metrics.get(name)
-        if isinstance(count, int):
-            of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
-            bars.append(Bar(label, count, number(count) + of_all, tone))
+        count = counts[name]
+        of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
+        bars.append(Bar(label, count, number(count) + of_all, tone))
     return bars
 
 
@@ -248,28 +243,24 @@ def recall_by_site(links: Measures) -> list[Bar]:
     ]
 
 
-def probabilities(counts: Counts, threshold: float | None) -> list[Bar]:
+def probabilities(counts: Counts, threshold: float) -> list[Bar]:
     """Return how many of the encoder's pairs have each tenth of probability; lengths are logarithms of the counts."""
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
     if not sum(tenths[0]):
         return []
-    own, mark = -1, ""
-    if threshold is not None:
-        own = int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS
-        mark = f"threshold {score(threshold)}"
-    bars = []
+    own, bars = int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS, []
     for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
         label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
         texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
-        texts += [mark] * (tenth == own)
+        texts += [f"threshold {score(threshold)}"] * (tenth == own)
         bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
     return bars
 
 
-def planted(kinds: Mapping[str, Measures | None]) -> list[Bar]:
+def planted(kinds: Mapping[str, Measures]) -> list[Bar]:
     """Return how many of the pairs that were planted into the archive are in one cluster."""
-    shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
-    return [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
+    shares = {kind: measures["same_cluster"] for kind, measures in kinds.items()}
+    return [Bar(words(kind), value, share(value)) for kind, value in shares.items()]
 
 
 def cluster_sizes(run: Run) -> list[Bar]:

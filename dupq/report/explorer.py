@@ -22,8 +22,9 @@ from dupq.errors import DupqError
 from dupq.job.records import RunFiles
 from dupq.runs import queries
 from dupq.runs.queries import Queries, open_queries
-from dupq.runs.reader import SITE, Key, Run, TableRow, ends_of, link
+from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.scoring import WEIGHED, weigh
+from dupq.runs.views import SITE
 from dupq.tables import CHANGED_CLUSTERS, QUESTIONS, RARITIES
 from dupq.text.questions import BUCKETS
 from dupq.text.tokens import LINK_MARK, html_to_text
@@ -95,7 +96,7 @@ class Evidence:
 
     def __init__(self, run: Run) -> None:
         """If the run has lost its rarities, words are in the order of the titles."""
-        settings, questions = run.settings, run.metrics.get("questions") or 0
+        settings, questions = run.settings, run.metrics["questions"]
         uri, rarities = RunFiles(run.uri).rarities, np.zeros(BUCKETS)
         if storage.exists(uri):
             rarities = storage.read_table(uri, RARITIES)["rarity"].to_numpy()
@@ -175,7 +176,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
-    shown, judging = to_judge(run, queries.worklist(run))
+    shown, judging = to_judge(run, run.worklist.arrow().to_pylist())
     texts = texts_of(row for _, row in run.question_rows({*shown, *map(_key_of, held)}, TEXT))
     evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []
@@ -234,11 +235,11 @@ def to_judge(run: Run, worklist: list[TableRow]) -> tuple[dict[Key, int], dict[s
 
 def run_data(run: Run) -> dict[str, object]:
     """Return what the scripts read of a run, whichever clusters are shown."""
-    bins = (run.metrics.get("links") or {}).get("calibration") or {}
+    bins = (run.metrics["links"] or {}).get("calibration") or {}
     columns = (bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs"))
     return {
         "run": run.manifest["run_id"],
-        "threshold": run.metrics.get("threshold"),
+        "threshold": run.metrics["threshold"],
         "shingle": run.settings.near_duplicates.shingle_size,
         "meaning": [TITLE_OVERLAP, TEXT_OVERLAP],
         "compared": is_compared(run),

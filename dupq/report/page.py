@@ -19,7 +19,6 @@ from dupq import storage
 from dupq.report import charts, summary
 from dupq.report.charts import at_thresholds
 from dupq.report.explorer import explorer_data, script_text, shown_title
-from dupq.runs import queries
 from dupq.runs.reader import Run, open_run
 from dupq.settings.config import to_dict
 
@@ -64,7 +63,7 @@ def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = Fa
     css, also = "\n".join(_read(f"{name}.css") for name in _STYLES), "; connect-src 'self'" if is_served else ""
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    thresholds = (run.metrics.get("links") or {}).get("thresholds") or [{}]  # the run's own one first
+    links = run.metrics["links"]
     html = template(name).render(
         run=run,
         explorer=data,
@@ -72,7 +71,7 @@ def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = Fa
         script=Markup(script),
         css=Markup(css),
         policy=policy,
-        links_found=thresholds[0].get("links_found"),
+        links_found=links["thresholds"][0]["links_found"] if links else None,  # at the run's own threshold
         verdicts_command=summary.with_verdicts(run),
         **more,
     )
@@ -123,8 +122,8 @@ def render(run_uri: str) -> str:
     """Return the report of the run at `run_uri`: the same run gives the same text."""
     run = open_run(run_uri)
     metrics, stages, counts = run.metrics, run.manifest.get("stages") or [], charts.Counts(run)
-    links = metrics.get("links") or {}
-    rows = links["thresholds"] if links else metrics.get("thresholds") or []
+    links = metrics["links"] or {}
+    rows = links["thresholds"] if links else metrics["thresholds"]
     html, _ = filled(
         "page.html.jinja",
         run,
@@ -133,15 +132,15 @@ def render(run_uri: str) -> str:
         counts=counts,
         links=links,
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
-        worklist=queries.worklist(run),
+        worklist=run.worklist.arrow().to_pylist(),
         summary=summary.findings(run),
-        grounds=summary.grounds(metrics["calibration"]) if "calibration" in metrics else "",
+        grounds=summary.grounds(metrics["calibration"]),
         # the run's own row, and the others that say something else
         thresholds=[
             row for row in rows if row is rows[0] or (row["pairs"] and row["threshold"] != rows[0]["threshold"])
         ],
         settings=_settings(run),
-        sites=sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0])),
+        sites=sorted(metrics["sites"].items(), key=lambda site: (-site[1], site[0])),
         stages=stages,
         longest=max((stage.get("seconds") or 0 for stage in stages), default=0),
         largest_memory=max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
@@ -159,6 +158,5 @@ def _settings(run: Run) -> dict[str, object]:
     sections = to_dict(run.settings)
     values = {f"{section}.{name}": sections[section][name] for section, names in _SETTINGS.items() for name in names}
     if run.settings.clusters.threshold < 0:
-        own = _or_dash(summary.score, run.metrics.get("threshold"))
-        values["clusters.threshold"] = f"{own}, chosen for calibration.precision"
+        values["clusters.threshold"] = f"{summary.score(run.metrics['threshold'])}, chosen for calibration.precision"
     return values

@@ -10,8 +10,6 @@ from dupq import storage
 from dupq.job.records import Measures, Metrics
 from dupq.runs.reader import Run
 
-_NEEDED = {"sites", "clusters", "thresholds", "calibration", "encoder_pairs_above_threshold"}  # metrics
-
 
 def number(value: int) -> str:
     """Return a count: 6,118."""
@@ -91,12 +89,7 @@ def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
 
 
 def findings(run: Run) -> dict[str, list[str]]:
-    """Return what a run found, what it missed and why to trust it, as lines by heading.
-
-    The result is empty if the run's metrics.json is from another version.
-    """
-    if not run.metrics.keys() >= _NEEDED:
-        return {}
+    """Return what a run found, what it missed and why to trust it, as lines by heading."""
     return {"FOUND": [*_found(run)], "MISSED": [*_missed(run)], "TRUST": [*_trust(run.metrics)]}
 
 
@@ -113,13 +106,12 @@ def _found(run: Run) -> Iterator[str]:
     texts = f"{counted(metrics['exact_copies'], 'pair')} of identical text"
     yield f"{texts}, {metrics['near_duplicate_pairs']:,} of almost identical text"
     yield _sure_pairs(metrics, run.settings.clusters.threshold < 0)
-    same = (metrics.get("judged") or {}).get("same")
-    if same:
-        yield f"{counted(same, 'pair')} judged the same by people"
-    planted = metrics.get("planted")
+    judged, planted = metrics["judged"], metrics["planted"]
+    if judged and judged["same"]:
+        yield f"{counted(judged['same'], 'pair')} judged the same by people"
     if planted:
-        shares = {name.replace("_", " "): (values or {}).get("same_cluster") for name, values in planted.items()}
-        kinds = [f"{100 * share:.0f} % of {name} pairs" for name, share in shares.items() if share is not None]
+        shares = {name.replace("_", " "): values["same_cluster"] for name, values in planted.items()}
+        kinds = [f"{100 * share:.0f} % of {name} pairs" for name, share in shares.items()]
         yield f"planted duplicates in one group: {', '.join(kinds)}"
 
 
@@ -130,33 +122,31 @@ def _sure_pairs(metrics: Metrics, is_chosen: bool) -> str:
         pairs = counted(metrics["encoder_pairs"], "candidate pair")
         enough = f"a precision of {chosen['precision']}" if is_chosen else f"the threshold {threshold:.3f}"
         return f"none of {pairs} is sure enough for {enough}"
-    joined = counted(metrics.get("encoder_pairs_joined", above), "pair")
-    right = metrics.get("expected_right", above * (chosen["expected_precision"] or 0))
-    return f"{joined} of the same meaning, about {right:,.0f} of them right (estimated; threshold {threshold:.3f})"
+    joined, right = counted(metrics["encoder_pairs_joined"], "pair"), f"{metrics['expected_right']:,.0f}"
+    return f"{joined} of the same meaning, about {right} of them right (estimated; threshold {threshold:.3f})"
 
 
 def _missed(run: Run) -> Iterator[str]:
-    links, reasons = run.metrics.get("links"), run.metrics.get("not_measured") or {}
+    links, work, reasons = run.metrics["links"], run.metrics["worklist"], run.metrics["not_measured"]
     if links:
-        count, searched, grouped = links["test_links"], links.get("searched_links"), links["in_one_cluster"]
-        nearest = (links.get("among_nearest") or {}).get("10")
+        count, searched, grouped = links["test_links"], links["searched_links"], links["in_one_cluster"]
+        nearest = links["among_nearest"].get("10")
         result = "all are joined by their links" if grouped is None else f"{_are(grouped * count)} in one group"
         line = f"of {counted(count, 'known duplicate')} set aside as a test, {result}"
-        if nearest is not None and searched:
+        if nearest is not None:
             line += f"; of the {searched:,} without copies, {_are(nearest * searched)} among each other's ten nearest"
         yield line
     if "links" in reasons:
         yield f"not measured: {reasons['links']}"
-    work = run.metrics.get("worklist")
-    if work and work["pairs"]:
+    if work["pairs"]:
         right = f"{_between(work)} of the first {work['first']} are right (estimated)"
         yield f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run.uri, 'worklist.tsv')}"
 
 
 def _between(work: Measures) -> str:
     """Return in words how many of the worklist's first pairs are right, four times of five."""
-    expected, most = work["expected_right"], work["first"]
-    low, high = (min(most, expected * factor) for factor in (1 / work.get("factor", 1), work.get("factor", 1)))
+    expected, most, factor = work["expected_right"], work["first"], work["factor"]
+    low, high = min(most, expected / factor), min(most, expected * factor)
     return f"{low:.0f} to {high:.0f}" if round(low) != round(high) else f"about {expected:.0f}"
 
 
@@ -166,7 +156,7 @@ def _are(count: float) -> str:
 
 def _trust(metrics: Metrics) -> Iterator[str]:
     yield f"probabilities rest on {grounds(metrics['calibration'])}"
-    judged, sample = metrics.get("judged"), metrics.get("verdicts")
+    judged, sample = metrics["judged"], metrics["verdicts"]
     if judged:
         counts = [f"{judged[name]} {name}" for name in ("same", "different", "unsure")]
         if judged["contradicted"]:

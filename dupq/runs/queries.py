@@ -16,7 +16,8 @@ from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
 from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
-from dupq.runs.reader import ATTEMPTS, Key, Run, TableRow, ends_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.runs.views import ATTEMPTS
 from dupq.tables import PAIRS, REVIEW
 from dupq.text.keys import Sites, pairs_in
 
@@ -116,7 +117,7 @@ def open_queries(run: Run, tables: "Mapping[str, ds.Dataset | pa.Table]") -> Ite
 def drawn_sample(run: Run) -> tuple[pa.Table, Sites] | None:
     """Return the sample as it was drawn (REVIEW), and the sites of its keys; None if the run drew none."""
     uri = storage.join(run.uri, "review.parquet")
-    if not storage.exists(uri) or not run.metrics.get("sites"):
+    if not storage.exists(uri):
         return None
     return storage.read_table(uri, REVIEW), Sites(sorted(run.metrics["sites"]))
 
@@ -145,17 +146,11 @@ def verdicts_file(run: Run) -> str:
     return storage.join(storage.parent(run.uri), VERDICTS_FILE)
 
 
-def worklist(run: Run) -> list[TableRow]:
-    """Return the rows of the run's `worklist`; none if an older version of dupq made the run."""
-    files = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
-    return run.worklist.arrow().to_pylist() if files else []
-
-
 def unjudged(run: Run) -> list[TableRow]:
     """Return the rows of the worklist without a verdict."""
     uri = verdicts_file(run)
     judged = {verdict[:4] for verdict in last_verdicts([uri] if storage.exists(uri) else [])[0]}
-    return [row for row in worklist(run) if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
+    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:

@@ -26,7 +26,8 @@ from dupq.encoders.sentence_models import Reranker, reranker_at, reread_texts, s
 from dupq.errors import DupqError
 from dupq.job.records import RunFiles, StageRecord, record_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
-from dupq.runs.reader import SITE, Key, Run, may_be, stored
+from dupq.runs.reader import Key, Run, may_be
+from dupq.runs.views import SITE, stored
 from dupq.storage import read_or_none
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
@@ -111,16 +112,13 @@ class Scorer:
 
     def __init__(self, run: Run, sites: Sites, pairs: EncoderPairs) -> None:
         """Use at least those `pairs` of the run that contain a question to be scored."""
-        layout = RunFiles(run.uri)
-        self._calibration, self._rarities, self._reread = layout.calibration, layout.rarities, layout.reread
-        self._vectors = layout.read_vectors
-        self._run, self._sites, self.pairs = run, sites, pairs
+        self._run, self._files, self._sites, self.pairs = run, RunFiles(run.uri), sites, pairs
         self._text, self._k = run.settings.text, run.settings.neighbours.k
-        needed = [self._calibration, self._rarities, storage.join(run.encoder_uri, "encoder.json")]
+        needed = [self._files.calibration, self._files.rarities, storage.join(run.encoder_uri, "encoder.json")]
         needed.append(run.manifest["inputs"]["questions"])
         self._can_score = all(map(storage.exists, needed))
         if self._can_score:  # and the run's model weighs the evidence that this version of dupq knows
-            self._can_score = storage.read_json(self._calibration)["model"]["features"] == list(FEATURES)
+            self._can_score = storage.read_json(self._files.calibration)["model"]["features"] == list(FEATURES)
         self.is_complete = self._can_score  # and no question of a pair was missing
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
@@ -196,7 +194,7 @@ class Scorer:
         """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
         (bool). Negative keys are `new` texts.
         """
-        ends, rarities = pairs_in(candidates), storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
+        ends, rarities = pairs_in(candidates), storage.read_table(self._files.rarities, RARITIES)["rarity"].to_numpy()
         keys, words = self._words(np.unique(ends[ends >= 0]), new)
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
         return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
@@ -214,8 +212,8 @@ class Scorer:
         """Return a reranker's vectors of the questions in rows of COMPARED that it has read, and of `new` texts."""
         ends = np.unique(pairs_in(evidence))
         names, numbers = self._sites.unpack(ends[ends >= 0])
-        rows = stored(self._vectors).arrow(None, may_be(list(zip(names, numbers.tolist(), strict=True))))
-        read = embeddings_of(rows, self._sites, self._vectors)
+        rows = stored(self._files.read_vectors).arrow(None, may_be(list(zip(names, numbers.tolist(), strict=True))))
+        read = embeddings_of(rows, self._sites, self._files.read_vectors)
         reranker = self._reranker if new is not None and len(read.keys) else None
         if reranker is not None and new is not None:
             texts = reread_texts(new["title"].to_pylist(), new["body_html"].to_pylist(), self._text.code)
@@ -247,10 +245,10 @@ class Scorer:
         return title_context(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
 
     def _scale(self) -> PairScorer:
-        scale = scorer_of_pairs(storage.read_json(self._calibration), self._k)
-        if not storage.exists(self._reread):
+        scale = scorer_of_pairs(storage.read_json(self._files.calibration), self._k)
+        if not storage.exists(self._files.reread):
             return scale
-        return scale._replace(reread=Reread(**storage.read_json(self._reread)))
+        return scale._replace(reread=Reread(**storage.read_json(self._files.reread)))
 
     @cached_property
     def _lists(self) -> Lists:

@@ -13,51 +13,6 @@ from dupq.settings.sections import BY_CONTENT, ONLY_HOW, Section
 from dupq.system import papers
 
 DEFAULT_PRESET = "dupq"
-# former settings, which saved encoders and runs may still have
-_RETIRED = {
-    "near_duplicates": (
-        *("false_negative_weight", "seed", "bands", "rows", "chain_links", "bucket_limit", "keep_signatures"),
-        *("same_numbers", "short_text"),
-    ),
-    "word_vectors": ("workers", "answers", "counted_words", "absent", "hashed"),
-    "title_body": ("span", "learning_rate", "temperature", "development_share"),
-    "teacher": ("loss", "vector_weight", "batch_size", "temperature", "alike_batches"),
-    "training": (
-        *("negative_margin", "gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
-        "best_epoch",
-    ),
-    "encode": ("gpus",),
-    "neighbours": (
-        "pairs_per_question",
-        *("method", "ivf_lists", "ivf_probes", "ivf_words", "ivf_sample", "ivf_recall"),
-    ),
-    "calibration": ("unknown_words", "bodies_found"),
-    "clusters": ("scored_size",),
-    "evaluation": ("bm25_limit", "k"),
-    "ingest": ("rejects_allowed", "maximum_body_bytes", "maximum_unpack_ratio", "maximum_unpacked_bytes"),
-}
-# settings that only the papers have (papers/dupq_papers/settings.py), with the values that dupq always uses
-_OF_PAPERS: dict[str, dict[str, object]] = {
-    "text": {
-        "tokens": "words",
-        "stop_words": "kept",
-        "parts_of_speech": "all",
-        "links": "token",
-        "dates": "kept",
-        "digits": "kept",
-        "arabic": "written",
-    },
-    "training": {
-        "loss": "softmax",
-        "gamma": 10.0,
-        "optimizer": "adam",
-        "gradient_clipping": 0.0,
-        "pairs": 0,
-        "negatives_drawn": "each-epoch",
-        "negative_pairs": "linked",
-        "anchors": "together",
-    },
-}
 
 
 class Settings(Section):
@@ -81,26 +36,10 @@ class Settings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_papers_settings(cls, values: Mapping[str, object]) -> dict[str, object]:
-        return {name: _read_as_papers(name, entries) for name, entries in values.items()}
-
-
-def _read_as_papers(section: str, entries: object) -> object:
-    """Return a section that changes a setting of the papers as their model of it, and any other section unchanged."""
-    usual = _OF_PAPERS.get(section, {})
-    if not isinstance(entries, Mapping):
-        return entries
-    changed = [name for name, value in usual.items() if entries.get(name, value) != value]
-    if entries.get("word_form") == "lemmas":
-        changed.append("word_form")
-    if not changed:
-        return {name: value for name, value in entries.items() if name not in usual}
-    for module in papers("settings"):
-        return module.SECTIONS[section].parse(entries, section)
-    raise SettingError(
-        f"setting '{section}.{changed[0]}' is the papers', and needs the package dupq_papers, which is not installed "
-        "(papers/README.md)"
-    )
+    def _read_papers_settings(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        for module in papers("settings"):
+            return {name: module.read(name, entries) for name, entries in values.items()}
+        return values
 
 
 def preset_names() -> list[str]:
@@ -123,7 +62,7 @@ def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Setti
     presets = _presets()
     if preset not in presets:
         raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(sorted(presets))}")
-    return assign(from_dict(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
+    return assign(Settings.parse(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
 
 
 def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
@@ -157,16 +96,16 @@ def assign_free(
 
 
 def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
-    """Return settings as plain dictionaries, for JSON."""
+    """Return settings as plain dictionaries, for JSON; `Settings.parse` reads them."""
     return {name: section.model_dump() for name, section in settings}
 
 
-def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
-    """Return the settings in dictionaries of `to_dict` or a preset file; missing ones have their defaults."""
-    kept = {
-        section: {name: value for name, value in entries.items() if name not in _RETIRED.get(section, ())}
-        for section, entries in values.items()
-    }
+def known_in(values: Mapping[str, Mapping[str, object]]) -> Settings:
+    """Return the settings that this version of dupq has, from dictionaries that another version may have written."""
+    known = to_dict(Settings())
+    kept = {section: entries for section, entries in values.items() if section in known}
+    for section in kept.keys() - {"encoder"}:  # whose names are those of its kind
+        kept[section] = {name: value for name, value in kept[section].items() if name in known[section]}
     return Settings.parse(kept)
 
 
@@ -214,9 +153,8 @@ def _parse(assignment: str) -> tuple[str, str, str]:
         raise SettingError(f"--set {assignment}: write it as section.name=value")
     if section not in Settings.model_fields:
         raise SettingError(f"settings section '{section}' is unknown; there are {', '.join(Settings.model_fields)}")
-    if name in _RETIRED.get(section, ()):
-        raise SettingError(f"--set {assignment}: dupq has no such setting any more; leave it out")
     fields = type(Settings.model_fields[section].default).model_fields
-    if section != "encoder" and name not in fields.keys() | _OF_PAPERS.get(section, {}).keys():
+    allowed = set(fields).union(*(module.names_of(section) for module in papers("settings")))
+    if section != "encoder" and name not in allowed:
         raise SettingError(f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(fields)}")
     return section, name, value

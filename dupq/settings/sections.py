@@ -145,10 +145,10 @@ class EncoderSettings(Section):
 
 
 class WordVectorSettings(Section):
-    """gensim word2vec on the archive's own text, or existing vectors."""
+    """The word vectors that a network begins with."""
 
-    algorithm: Literal["skip-gram", "cbow", "random", "teacher", "start"] = Field(
-        "skip-gram",
+    algorithm: Literal["random", "teacher", "start"] = Field(
+        "random",
         description="random: normal, of length 1 on average; teacher: its embeddings of single words; start: those of "
         "an encoder that training goes on from, with its other weights.",
     )
@@ -156,35 +156,21 @@ class WordVectorSettings(Section):
         "base", description="That encoder: base, which ships with dupq, or the URI of a saved one."
     )
     dimensions: Length = Field(200, description="Length of a vector, unless an encoder has it.")
-    window: Words = Field(5, description="Words on either side that a word is learned from.")
-    epochs: Passes = Field(5, description="Passes over the text.")
     minimum_count: Count = Field(3, description="Words that occur less often are unknown.")
-    objective: Literal["negative-sampling", "hierarchical-softmax", "both"] = Field(
-        "negative-sampling", description="What word2vec learns by."
-    )
-    negative: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        5, description="Noise words per word, unless the objective is hierarchical softmax alone."
-    )
-    sample: Share = Field(1e-3, description="Share of the text from which a word is down-sampled; 0: none is.")
-    sentences: CountOrZero = Field(
-        1_000_000,
-        description="Questions that word2vec learns from at most, chosen by a hash of their key, and as many answers; "
-        "0: all. Words are counted in all of them.",
-    )
     words: Count = Field(1_000_000, description="The most frequent words kept; the others are unknown, and counted.")
     file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: the text of word2vec, fastText or GloVe, .gz too."
     )
-    file_words: Literal["forms", "written"] = Field(
-        "forms",
-        description="How words are looked up in the file. forms: by their form of text.word_form; written: as the mean "
-        "vector of the written words of that form, weighted by frequency, or by the form if none is in the file.",
-    )
 
     @property
-    def is_learned(self) -> bool:
-        """Whether word2vec learns them."""
-        return not self.file and self.algorithm in ("skip-gram", "cbow")
+    def learned_from(self) -> int | None:
+        """The most questions whose text word2vec learns them from, 0 for all; None if it does not learn them."""
+        return None
+
+    @property
+    def are_of_written_words(self) -> bool:
+        """Whether words get the vectors of their written forms."""
+        return False
 
     @property
     def goes_on(self) -> bool:

@@ -1,4 +1,8 @@
-"""The marks of a question next to its words: what it asks, its numbers and formulas, its asker, what it cites."""
+"""The marks of a question next to its words: what it asks, its numbers and formulas, its asker, what it cites.
+
+A mark is a kind and a hash of HASH_BITS, so the marks of a question are one sorted list of numbers. No names are
+stored: an asker is a hash of the user's number on the site.
+"""
 
 import html
 

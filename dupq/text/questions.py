@@ -16,7 +16,7 @@ from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import indices_among
 from dupq.text.languages import normaliser_of, stems
-from dupq.text.token_arrays import TokenIds, distinct_words
+from dupq.text.token_arrays import TokenIds, distinct_words, lists_in
 from dupq.text.tokens import html_to_text, without_marks
 
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
@@ -231,10 +231,3 @@ def each_once(column: pa.ChunkedArray) -> Terms:
     """Return a column of lists as terms that occur once."""
     offsets, ids = lists_in(column)
     return Terms(offsets, ids, np.ones(len(ids), np.uint8))
-
-
-def lists_in(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets and values of a column of lists."""
-    lists = column.combine_chunks()
-    lengths = lists.value_lengths().to_numpy()
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()

@@ -40,6 +40,13 @@ def distinct_words(texts: pa.StringArray | pa.LargeStringArray) -> tuple[np.ndar
     return words.indices.to_numpy(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), words.dictionary
 
 
+def lists_in(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets (int64, (n + 1,), from 0) and values of a column of lists."""
+    lists = column.combine_chunks()
+    lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()
+
+
 @dataclass(frozen=True)
 class TokenIds:
     """n texts: the ids of text i are `ids[offsets[i]:offsets[i + 1]]` (int32 ids, int64 offsets (n + 1,), from 0)."""
@@ -60,9 +67,8 @@ class TokenIds:
     @classmethod
     def from_lists(cls, column: pa.ChunkedArray) -> "TokenIds":
         """Read a column of lists of int32, one per text."""
-        lists = column.combine_chunks()
-        lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
-        return cls(lists.flatten().to_numpy(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+        offsets, ids = lists_in(column)
+        return cls(ids, offsets)
 
     def lists(self) -> pa.LargeListArray:
         """Return the column that `from_lists` reads. The ids are not copied."""

@@ -38,7 +38,6 @@ from dupq.training.pairs import (
 from dupq.training.start import new_network
 from dupq.training.word_vectors import vocabulary_and_vectors
 
-_ALL_IDS = 1 << 62  # no limit: one batch for each padded length
 _MINING, _ORDER = 1, 2  # last numbers of an epoch's seeds; the seed of negatives has none, which counts as 0
 Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int64), which must be there
 
@@ -208,7 +207,7 @@ def embed(network: Encoder, texts_of: Texts, keys: np.ndarray) -> Embedding:
     if unpadded is not None:
         return unpadded
     groups, rows = [], []
-    made = texts.batches() if isinstance(texts, DeviceTexts) else batches(texts, len(texts), _ALL_IDS, device)
+    made = texts.batches() if isinstance(texts, DeviceTexts) else batches(texts, 0, device)
     for ids, lengths, own in made:
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
             groups.append(network(ids, lengths))

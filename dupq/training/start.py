@@ -1,7 +1,8 @@
-"""The network that training begins with: fresh over its word vectors, or with the weights of another encoder.
+"""Encoders that a training begins with or learns from.
 
-That may be the encoder that ships with dupq, encoders/base/encoder.npz, packed as rows of small integers instead of
-floats; base/NOTICE.txt says what it was trained on.
+The network is fresh over its word vectors, or has the weights of another encoder. That may be the encoder that ships
+with dupq, encoders/base/encoder.npz, packed as rows of small integers instead of floats; base/NOTICE.txt says what it
+was trained on.
 """
 
 import functools
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from dupq import system
 from dupq.encoders.saved import load
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.sections import WordVectorSettings
+from dupq.settings.sections import TextSettings, WordVectorSettings
 from dupq.text.questions import FIRST_WORD, Vocabulary
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def unpack(content: bytes) -> Start:
     """Return the encoder that benchmarks/base.py packed, up to the rounding of its weights."""
     with np.load(io.BytesIO(content), allow_pickle=False) as packed:
         arrays = {name: packed[name] for name in packed.files}
-    settings = config.from_dict(json.loads(arrays.pop(SETTINGS).tobytes()))
+    settings = config.known_in(json.loads(arrays.pop(SETTINGS).tobytes()))
     words = arrays.pop(WORDS).tobytes().decode().split("\n")
     scales = {name: arrays.pop(name) for name in list(arrays) if name.endswith(SCALES)}
     one = np.float32(1)
@@ -150,3 +153,35 @@ def copy_weights(start: Start, network: "Encoder", vocabulary: Vocabulary) -> No
                 tensor[ids] = weights[start_ids]
             else:
                 tensor.copy_(weights)
+
+
+# Teachers: saved encoders, from whose embeddings of questions and of single words another encoder learns.
+
+_ROWS = 32  # of a batch
+_teacher = functools.lru_cache(maxsize=1)(load)  # once per worker: each opening costs some 40 MB (with MiniLM)
+
+
+def embeddings_by(uri: str, table: pa.Table, settings: TextSettings | None, device: str = system.CPU) -> np.ndarray:
+    """Return a teacher's vectors (float16) of rows of TEXTS.
+
+    Raises DupqError if it reads other texts than `settings` make.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    saved = _teacher(uri)
+    text = saved.settings.text
+    if saved.network.is_lexical or saved.network.kind != "cosine":
+        raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
+    expected = _text_settings(text)
+    if settings is not None and _text_settings(settings) != expected:
+        shown = ", ".join(f"text.{name}={value}" for name, value in expected.items())
+        actual = ", ".join(_text_settings(settings).values())
+        raise DupqError(f"{uri}: the teacher reads {shown}, and these texts are {actual}; set them alike")
+    saved.network.to(system.usable(device))
+    return saved.encode(table, _ROWS).vectors
+
+
+def _text_settings(settings: TextSettings) -> dict[str, str]:
+    """Return the settings that stored texts depend on; only the papers set `tokens`."""
+    return {"code": settings.code, "tokens": str(getattr(settings, "tokens", "words")), "fields": settings.fields}

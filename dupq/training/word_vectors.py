@@ -1,29 +1,25 @@
-"""Word vectors of the archive's own text, by gensim (Mikolov et al. 2013), of another encoder, or from a file.
+"""The word vectors that a network begins with: random ones, or those of another encoder.
 
 dupq counts the words itself, so that every source of vectors has the same words in the same order, and words over a
-limit are counted. Memory: the counts, and two to three tables of the vectors; never the text.
+limit are counted. Memory: the counts, and two to three tables of the vectors; never the text. Word2vec, and vectors
+from a file or a teacher, are the papers' (papers/dupq_papers/word_vectors.py).
 
 `untrained_reader` makes an encoder that learns only how rare each word is, without torch.
 """
 
-import gzip
-import io
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import xxhash
-from scipy import sparse
 
-from dupq import storage
 from dupq.encoders.bags import FIRST_POWER, LEAST_RARITY, USUAL_LEXICAL_WEIGHT, Bag, inverse_document_frequencies
 from dupq.encoders.saved import Reader
 from dupq.errors import DupqError
 from dupq.settings.config import Settings
 from dupq.settings.sections import WordVectorSettings
+from dupq.system import papers
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD, Vocabulary, token_ids
 from dupq.training.start import known_vectors, read_start, shared_words
@@ -32,7 +28,6 @@ from dupq.training.start import known_vectors, read_start, shared_words
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
 SAME_LANGUAGE = 0.85  # least share of start words in texts of its language: .97 to .99 in English, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
-SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
 class WordVectors(NamedTuple):
@@ -53,23 +48,21 @@ class FrequentWords(NamedTuple):
     words: list[str]
     counts: list[int]  # how often each occurs
     over: int  # number of words over `word_vectors.words`, which get none
-    sentences: int  # number of sentences for word2vec
 
 
 def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
-    """Return the words that are frequent enough, with vectors that are trained, random or read as `settings` say.
+    """Return the words that are frequent enough, with vectors as `settings` say.
 
     All words of the encoder that `word_vectors.start` names are kept. `sentences` can be iterated several times. The
     same sentences and seed give the same vectors. Raises DupqError if no word is frequent enough, or a file of vectors
     is damaged.
     """
-    counts, number = Counter[str](), 0
-    for sentence in FlatMap(sentences, _split_long):
+    counts = Counter[str]()
+    for sentence in sentences:
         counts.update(sentence)
-        number += 1
     frequent = [word for word, count in counts.items() if count >= settings.minimum_count]
     words = sorted(frequent, key=lambda word: (-counts[word], word))[: settings.words]
-    chosen = FrequentWords(words, [counts[word] for word in words], len(frequent) - len(words), number)
+    chosen = FrequentWords(words, [counts[word] for word in words], len(frequent) - len(words))
     return vectors_for(with_start_words(chosen, settings), sentences, settings, seed)
 
 
@@ -79,7 +72,7 @@ def with_start_words(frequent: FrequentWords, settings: WordVectorSettings) -> F
     They are known even if they are rare, because questions of later nights contain them. Raises DupqError if there is
     no word.
     """
-    words, counts, over, sentences = frequent
+    words, counts, over = frequent
     if settings.goes_on:
         missing = sorted(set(read_start(settings.start).words).difference(words))
         added = missing[: max(0, settings.words - len(words))]
@@ -89,7 +82,7 @@ def with_start_words(frequent: FrequentWords, settings: WordVectorSettings) -> F
             f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
             "or lower word_vectors.minimum_count"
         )
-    return FrequentWords(words, counts, over, sentences)
+    return FrequentWords(words, counts, over)
 
 
 def vectors_for(
@@ -97,30 +90,21 @@ def vectors_for(
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
     seed: int,
-    ask_teacher: Callable[[list[str]], np.ndarray] | None = None,
-    read_file: Callable[[list[str]], tuple[np.ndarray, np.ndarray]] | None = None,
+    written: tuple[Settings, Mapping[str, int]] | None = None,
 ) -> WordVectors:
     """Return the vectors of counted words; only word2vec reads the `sentences`.
 
-    `ask_teacher` returns a teacher's vectors of words, one row each. `read_file` returns those of a file; by default
-    the words themselves are looked up.
+    `written` has all settings and the counts of written words in the texts, where words get the vectors of these.
     """
-    words = frequent.words
-    caps = {"cap: words over word_vectors.words": frequent.over}
-    if settings.file:
-        vectors, is_found = read_file(words) if read_file else read_vectors(settings.file, words, settings.dimensions)
-        caps["words absent from word_vectors.file"] = int((~is_found).sum())
-        _fill(vectors, is_found, words, settings, seed)
-    elif settings.algorithm == "random":
-        vectors = _random_vectors(len(words), settings.dimensions, seed)
-    elif settings.goes_on:
+    words, caps = frequent.words, {"cap: words over word_vectors.words": frequent.over}
+    if settings.goes_on:
         vectors, counts = _start_vectors(frequent, settings, seed)
         caps |= counts
-    elif settings.algorithm == "teacher":
-        assert ask_teacher is not None
-        vectors = _standardised(ask_teacher(words).astype(np.float32))
+    elif settings.algorithm == "random" and not settings.file:
+        vectors = _random_vectors(len(words), settings.dimensions, seed)
     else:
-        vectors = _word2vec(sentences, frequent, settings, seed)
+        vectors, counts = papers("word_vectors")[0].vectors_of(frequent, sentences, settings, seed, written)
+        caps |= counts
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
     return WordVectors(words, table, caps)
@@ -153,13 +137,6 @@ def _random_vectors(words: int, dimensions: int, seed: int) -> np.ndarray:
     return vectors
 
 
-def _standardised(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors less their mean, scaled to an average length of 1; zero vectors stay zero."""
-    is_known = np.asarray(vectors.any(axis=1))
-    centred = np.where(is_known[:, None], vectors - vectors[is_known].mean(axis=0), 0.0)
-    return (centred / np.linalg.norm(centred[is_known], axis=1).mean()).astype(np.float32)
-
-
 class FlatMap:
     """The items that a function yields for each of some values; it can be iterated several times."""
 
@@ -170,52 +147,6 @@ class FlatMap:
     def __iter__(self) -> Iterator[Any]:
         """Yield all items from the first value on."""
         return (item for value in self._values for item in self._function(value, *self._arguments))
-
-
-def _split_long(sentence: list[str]) -> Iterator[list[str]]:
-    """Yield a sentence, in several if it is too long for gensim."""
-    return (sentence[start : start + SENTENCE_WORDS] for start in range(0, len(sentence), SENTENCE_WORDS))
-
-
-def _word2vec(
-    sentences: Iterable[list[str]], frequent: FrequentWords, settings: WordVectorSettings, seed: int
-) -> np.ndarray:
-    """Return word2vec vectors by gensim, one row per word."""
-    from gensim.models import Word2Vec
-
-    model = Word2Vec(
-        vector_size=settings.dimensions,
-        window=settings.window,
-        min_count=1,
-        sg=int(settings.algorithm == "skip-gram"),
-        hs=int(settings.objective != "negative-sampling"),
-        negative=0 if settings.objective == "hierarchical-softmax" else settings.negative,
-        sample=settings.sample,
-        workers=1,  # with more, gensim gives other vectors at each run
-        seed=seed,
-        sorted_vocab=0,
-    )
-    counts = dict(zip(frequent.words, frequent.counts, strict=True))
-    model.build_vocab_from_freq(counts, corpus_count=frequent.sentences)
-    model.train(FlatMap(sentences, _split_long), total_examples=frequent.sentences, epochs=settings.epochs)
-    assert model.wv.index_to_key == frequent.words
-    return model.wv.vectors.astype(np.float32)
-
-
-def _fill(table: np.ndarray, is_found: np.ndarray, words: list[str], settings: WordVectorSettings, seed: int) -> None:
-    """Give absent words normal vectors, with the mean and standard deviation of all values in the file.
-
-    A word has the same vector with the same seed in every archive.
-    """
-    if not is_found.any():
-        raise DupqError(
-            f"{settings.file}: none of the {len(words):,} words of the archive is in it; is it of another language, "
-            "or are its words in other forms than text.word_form gives?"
-        )
-    mean, deviation = float(table[is_found].mean()), float(table[is_found].std())
-    for row in np.flatnonzero(~is_found).tolist():
-        generator = np.random.default_rng(xxhash.xxh3_64_intdigest(words[row].encode(), seed))
-        table[row] = generator.normal(mean, deviation, settings.dimensions)
 
 
 def untrained_reader(texts: pa.Table, settings: Settings) -> Reader:
@@ -242,123 +173,3 @@ def vocabulary_and_vectors(texts: pa.Table, settings: Settings) -> tuple[Vocabul
     sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     return Vocabulary(vectors.words, settings.text), vectors.table
-
-
-# Word vectors trained elsewhere, as text: word2vec, fastText and GloVe, also gzipped; local or on S3.
-#
-# A line is a word and its values, separated by spaces. The first line of word2vec and fastText has the numbers of words
-# and dimensions instead. The file is read once from front to end, and only the rows of the needed words are kept.
-# Nothing is unpickled.
-#
-# Such files, and teachers, have vectors of written words; a `Spelling` is a written word of a form in the vocabulary.
-
-_LONGEST_LINE, _BUFFER = 1 << 20, 1 << 20  # bytes
-_NUMBER_AT_END = re.compile(rb" [-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$", re.IGNORECASE)
-
-
-def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of `words` in the file `uri` (float32, one row each), and which it has (bool).
-
-    The other rows are zero. If a word occurs twice, its first row counts. Words are compared unchanged. Raises
-    DupqError naming a damaged line.
-    """
-    rows = {word: row for row, word in enumerate(words)}
-    table, is_found = np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool)
-    if uri.removesuffix(".gz").endswith(".bin"):
-        raise DupqError(
-            f"{uri}: word2vec's binary form is not read; write it as text with gensim: "
-            "KeyedVectors.load_word2vec_format(file, binary=True).save_word2vec_format(text_file)"
-        )
-    with storage.open_input(uri) as raw:
-        stream = io.BufferedReader(gzip.GzipFile(fileobj=raw) if uri.endswith(".gz") else raw, _BUFFER)
-        try:
-            for line, word, values in _lines(stream, uri, dimensions):
-                row = rows.get(word.decode(errors="replace"))
-                if row is not None and not is_found[row]:
-                    table[row], is_found[row] = _parsed(values, line), True
-        except (OSError, EOFError) as error:  # gzip
-            raise DupqError(f"{uri}: cannot be unpacked to its end ({error})") from error
-    return table, is_found
-
-
-def _parsed(values: list[bytes], line: str) -> np.ndarray:
-    try:
-        vector = np.array(values).astype(np.float32)
-    except ValueError as error:
-        raise DupqError(f"{line} has a value that is not a number ({error})") from error
-    if not np.isfinite(vector).all():
-        raise DupqError(f"{line} has a value that is not finite")
-    return vector
-
-
-def _lines(stream: io.BufferedReader, uri: str, dimensions: int) -> Iterator[tuple[str, bytes, list[bytes]]]:
-    """Yield the name, the word and the values of every line. Raises DupqError for a wrong number of values."""
-    number, words = 0, None
-    for number, read in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
-        name, line = f"{uri}: line {number}", read.rstrip(b" \r\n")
-        if number == 1:
-            first = line.split(b" ")
-            is_header = len(first) == 2 and all(map(bytes.isdigit, first))
-            length = int(first[1]) if is_header else len(first) - 1
-            if length != dimensions:
-                raise DupqError(
-                    f"{name} says {length} dimensions, but word_vectors.dimensions is {dimensions}; set it "
-                    "to those of the file, if it is one of word vectors"
-                )
-            if is_header:
-                words = int(first[0])
-                continue
-        word, *values = line.rsplit(b" ", dimensions)
-        # GloVe has words with spaces, but none that ends in a number
-        if len(values) != dimensions or _NUMBER_AT_END.search(word):
-            raise DupqError(f"{name} has {line.count(b' ')} values after its word; {dimensions} expected")
-        yield name, word, values
-    if not number:
-        raise DupqError(f"{uri}: the file is empty")
-    if words not in (None, number - 1):
-        raise DupqError(f"{uri}: line 1 says {words} words, but {number - 1} lines follow; it was cut or joined")
-
-
-class Spelling(NamedTuple):
-    """A written word of a form in the vocabulary."""
-
-    row: int  # index of the form in the vocabulary's words
-    word: str
-    times: int  # in the texts
-
-
-def spellings(words: list[str], written: Mapping[str, int], settings: Settings) -> list[Spelling]:
-    """Return the spellings of `words`; `written` are the counts of written words in the texts.
-
-    Spellings occur at least `word_vectors.minimum_count` times; a form without any is its own spelling.
-    """
-    counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
-    forms = normaliser_of(settings.text).each_form(list(counts))
-    rows = {word: row for row, word in enumerate(words)}
-    spelt = [Spelling(rows[form], *item) for form, item in zip(forms, counts.items(), strict=True) if form in rows]
-    has_spelling = {spelling.row for spelling in spelt}
-    return spelt + [Spelling(row, word, 1) for word, row in rows.items() if row not in has_spelling]
-
-
-def mean_vectors(spelt: list[Spelling], vectors: np.ndarray, size: int) -> np.ndarray:
-    """Return the means (float32, shape (size, D)) by row of `vectors`, one per spelling, weighted by count.
-
-    Zero vectors belong to unknown words and do not count.
-    """
-    row, times = (np.array([getattr(spelling, name) for spelling in spelt], np.int64) for name in ("row", "times"))
-    weights = sparse.csr_array((times * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
-    totals = np.maximum(1, weights.sum(axis=1))
-    return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
-
-
-def read_spelt_vectors(
-    words: list[str], written: Mapping[str, int], settings: Settings
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `read_vectors` does, by the spellings of words, or by their form if these are absent."""
-    spelt = spellings(words, written, settings)
-    names = sorted({*words, *(spelling.word for spelling in spelt)})
-    vectors = read_vectors(settings.word_vectors.file, names, settings.word_vectors.dimensions)[0]
-    rows = {name: row for row, name in enumerate(names)}
-    means = mean_vectors(spelt, vectors[[rows[spelling.word] for spelling in spelt]], len(words))
-    table = np.where(means.any(axis=1, keepdims=True), means, vectors[[rows[word] for word in words]])
-    return table, np.asarray(table.any(axis=1))

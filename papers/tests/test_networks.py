@@ -35,6 +35,14 @@ from dupq.settings.sections import EncoderSettings
 from dupq_papers.networks.dropout import FeatureDropout
 
 NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
+    "bogdanova sum": (
+        EncoderSettings(kind="cnn", pooling="sum", units=5),
+        lambda weights, ids: twins.cnn(weights, ids, 3, "sum"),
+    ),
+    "bogdanova max": (
+        EncoderSettings(kind="cnn", pooling="max", units=5, window=5),
+        lambda weights, ids: twins.cnn(weights, ids, 5, "max"),
+    ),
     "dos santos cnn": (
         EncoderSettings(kind="max_cnn", units=7),
         lambda weights, ids: twins.max_cnn(weights, ids, 3),

@@ -19,7 +19,7 @@ from made_collections import (
 )
 from ranked_systems import check, cosines
 
-from dupq.settings.sections import WordVectorSettings
+from dupq_papers.settings import PaperWordVectors
 from dupq_papers.systems.mnet import MNet, tagged_vectors, with_tags
 from dupq_papers.systems.simbow import SimBow
 from dupq_papers.systems.vectors import WordVectors
@@ -27,7 +27,7 @@ from dupq_papers.systems.wekos import Wekos, clusters_of
 
 SEEDS = st.integers(0, 1000)
 FEW = settings(max_examples=10)
-SMALL = WordVectorSettings(dimensions=8, window=2, epochs=3, minimum_count=2)
+SMALL = PaperWordVectors(algorithm="skip-gram", dimensions=8, window=2, epochs=3, minimum_count=2)
 
 
 @FEW

@@ -5,11 +5,10 @@ from made_collections import (
     collection_of,
 )
 
-from dupq.settings.sections import WordVectorSettings
-from dupq_papers.settings import PaperText
+from dupq_papers.settings import PaperText, PaperWordVectors
 from dupq_papers.systems.vectors import AS_STORED, Sentences, bags, trained_on
 
-SMALL = WordVectorSettings(dimensions=8, window=2, epochs=3, minimum_count=2)
+SMALL = PaperWordVectors(algorithm="skip-gram", dimensions=8, window=2, epochs=3, minimum_count=2)
 
 
 def test_bags_count_words_and_may_filter_them() -> None:

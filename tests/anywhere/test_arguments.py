@@ -54,10 +54,6 @@ CASES = [
     *(Case(f"{job} --preset minilm", "no such preset", 2) for job in (TRAIN, FROM_DUMP)),
     *(Case(f"{job} --truth {{world}}/no.tsv", "no.tsv: no such file") for job in (DEDUP, FROM_DUMP)),
     *(Case(f"{job} --reranker /no", "--reranker /no: neither the folder") for job in (DEDUP, FROM_DUMP)),
-    *(
-        Case(f"{job} --teacher a/model", "--teacher: the option is --reranker a/model now", 2)
-        for job in (DEDUP, FROM_DUMP)
-    ),
     *(Case(f"{job} --set reranker.read=some", "reranker.read", 2) for job in (DEDUP, FROM_DUMP)),
     *(Case(f"{job} --set calibration.prior=/no", "/no: no such file") for job in (DEDUP, FROM_DUMP)),
     *(Case(f"{job} --dump {{world}}/no.7z", "no.7z: no such file or folder") for job in (INGEST, FROM_DUMP)),

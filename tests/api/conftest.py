@@ -47,7 +47,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
 
 def _save_encoder(questions: str, output: str) -> None:
     from dupq.encoders.saved import SPLIT, SavedEncoder, fitness, save
-    from dupq.runs.reader import stored
+    from dupq.runs.views import stored
     from dupq.tables import QUESTIONS
     from dupq.text.questions import texts_table
     from dupq.training.loop import train_on_texts

@@ -10,7 +10,7 @@ from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
 
 import dupq
 from dupq.errors import DupqError, SettingError
-from dupq.runs.reader import TableView
+from dupq.runs.views import TableView
 
 
 def groups(clusters: TableView) -> set[frozenset[tuple[str, int]]]:

@@ -74,14 +74,10 @@ def test_a_text_without_words_has_no_duplicates(found) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        pd.Series(TITLES),
-        pa.array(TITLES),
         pa.chunked_array([TITLES[:3], TITLES[3:]]),
         pd.DataFrame({"title": TITLES}),
-        pa.table({"title": TITLES}),
-        {"title": TITLES},
     ],
-    ids=lambda given: type(given).__name__,
+    ids=lambda given: type(given).__name__,  # others are in test_given.py
 )
 def test_any_column_or_table_gives_the_same(given, found) -> None:
     again = dupq.find_duplicates(given, threshold=0.5)
@@ -359,11 +355,9 @@ def test_texts_in_a_language_that_the_reranker_does_not_know_are_not_read(tmp_pa
     assert given == sentence_stand_in.READ
 
 
-def test_what_is_no_reranker_is_one_line(model: Path) -> None:
+def test_what_is_no_reranker_is_one_line() -> None:
     with pytest.raises(DupqError, match=r"^find_duplicates: reranker=nowhere: neither the folder"):
         dupq.find_duplicates(TITLES, reranker="nowhere")
-    with pytest.raises(SettingError, match=r"^find_duplicates: teacher= is reranker= now; a teacher is what"):
-        dupq.find_duplicates(TITLES, teacher=str(model))  # type: ignore[arg-type]
 
 
 @pytest.mark.reads

@@ -17,7 +17,7 @@ import dupq
 from dupq import DupqError
 from dupq.api.duplicates import Duplicates
 from dupq.api.runs import Run
-from dupq.runs.reader import in_memory
+from dupq.runs.views import in_memory
 from dupq.tables import LINKS
 
 GIVEN = ["How do I bake bread?", "how do I bake bread", None, "Where is my bicycle?"]
@@ -45,6 +45,10 @@ def run(folder: Path) -> Run:
 @pytest.mark.parametrize(
     "given",
     [
+        pd.Series(GIVEN),
+        pa.array(GIVEN),
+        pa.table({"title": GIVEN}),
+        {"title": GIVEN},
         pl.DataFrame({"title": GIVEN}),
         pl.LazyFrame({"title": GIVEN}),
         pl.Series(GIVEN),

@@ -17,7 +17,7 @@ import dupq
 from dupq import storage, tables
 from dupq.api.runs import Run
 from dupq.errors import DupqError, StorageError
-from dupq.runs.reader import in_memory
+from dupq.runs.views import in_memory
 
 HEAVY = ("torch", "ray", "numba", "pyarrow", "pandas", "numpy", "gensim")
 

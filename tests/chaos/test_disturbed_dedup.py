@@ -78,6 +78,8 @@ def test_an_input_that_is_replaced_in_the_midst(
     name: str, small: Small, dice: random.Random, moments: Moments, tmp_path: Path
 ) -> None:
     """The run is of the old input, or it stops; the next one is of the new. Never of both."""
+    if moments.few == 1 and name == "links":
+        pytest.skip("links are copied as the encoder is; but in `make chaos`")
     others = small.with_other(name)
     for number in moments.of(small.course.moments("killed before")):
         folder = tmp_path / str(number)
@@ -109,7 +111,7 @@ PAIRS = (
     *(("with links", "without links"), ("without links", "with links")),
     *(("with links", "surer"), ("with links", "nearer")),
 )
-SAMPLE = (("after one", "after another"), ("with links", "without links"), ("with links", "surer"))
+SAMPLE = (("after one", "after another"), ("with links", "without links"))
 
 
 @dataclasses.dataclass(frozen=True)

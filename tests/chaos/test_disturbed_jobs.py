@@ -13,6 +13,7 @@ from small_archive import Small, undisturbed
 
 from dupq.errors import LeaseError
 
+DISTURBED = ("ingest", "train", "evaluate")  # and dedup, in test_disturbed_dedup.py
 _PATIENCE_SECONDS = 120
 
 
@@ -35,10 +36,12 @@ def courses(given: Given, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", ["ingest", "train", "evaluate"])
+@pytest.mark.parametrize("name", DISTURBED)
 def test_disturbed_at_any_change_of_its_output(
     name: str, fault: str, given: Given, courses: Callable, moments: Moments, tmp_path: Path
 ) -> None:
+    if moments.few == 1 and (FAULTS.index(fault) - DISTURBED.index(name)) % len(DISTURBED):
+        pytest.skip("each fault of one job, as dedup has all of them, but in `make chaos`")
     course, made = courses(name)
     for number in moments.of(course.moments(fault)):
         output = tmp_path / str(number)

@@ -175,7 +175,7 @@ def test_a_signal_at_some_time(
 
 IN_A_STAGE = """
 import sys, time
-from dupq import cli
+from dupq import cli, options
 from dupq.job import cluster, supervisor, tasks
 
 def started(file):
@@ -186,7 +186,7 @@ def job():
     cluster.connect("local")
     tasks.run_tasks("texts", started, [(sys.argv[1],)])
 
-parser = cli.Parser()
+parser = options.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
 with supervisor.guarded(), supervisor.handle_signals():
     cli._end(parser, [])

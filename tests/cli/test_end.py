@@ -12,7 +12,7 @@ import pytest
 DUPQ = [sys.executable, "-c", "from dupq.cli import command; command()"]
 JOB = """
 import sys
-from dupq import cli
+from dupq import cli, options
 from dupq.errors import GateError
 from dupq.job import progress
 
@@ -22,7 +22,7 @@ def job():
     progress.end(sys.argv[1], "gate missed")
     raise GateError("--max-cluster 1: the largest cluster has 2 questions")
 
-parser = cli.Parser()
+parser = options.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
 cli._end(parser, [])
 """
@@ -97,7 +97,7 @@ def test_a_script_of_another_version_says_an_error() -> None:
 
 SIGNALLED = """
 import atexit, contextlib, os, signal, sys, time
-from dupq import cli
+from dupq import cli, options
 from dupq.errors import GateError
 from dupq.job import lease, progress, supervisor
 
@@ -129,7 +129,7 @@ def job():
     with lease.held(run), progress.of_stage(run, "report", {}):
         work()
 
-parser = cli.Parser()
+parser = options.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
 with supervisor.guarded() if "does not hear" in where else contextlib.nullcontext(), supervisor.handle_signals():
     cli._end(parser, [])

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import pytest
 
-from dupq.cli import Parser
 from dupq.errors import SettingError
+from dupq.options import Parser
 from dupq.pipelines.arguments import Gates
 from dupq.settings import config
 

@@ -2,7 +2,7 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.clusters.components import components, forest, forest_of
@@ -35,7 +35,6 @@ def test_a_forest_of_parts_has_the_components_of_all_edges(parts: list[list[tupl
 
 
 @given(EDGES, st.randoms())
-@settings(max_examples=200)
 def test_statistics_equal_networkxs_whatever_the_order(edges: list[tuple[int, int]], order) -> None:
     shuffled = list(edges)
     order.shuffle(shuffled)

@@ -2,7 +2,7 @@
 
 import networkx as nx
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.clusters.components import constraints, joinable
@@ -31,7 +31,6 @@ def slowly_joinable(edges: list[Pair], apart: list[Pair]) -> list[bool]:
 
 
 @given(PAIRS, PAIRS)
-@settings(max_examples=300)
 def test_edges_join_as_long_as_nothing_gets_together_that_must_not(edges: list[Pair], apart: list[Pair]) -> None:
     assert joinable(array(edges), array(apart)).tolist() == slowly_joinable(edges, apart)
 

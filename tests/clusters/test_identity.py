@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.clusters.identity import KINDS, NONE, Clustering, changes, cluster_ids
@@ -157,7 +157,6 @@ def key_of(label: str | None) -> int:
     return SITES.names.index(site) << ID_BITS | int(number)
 
 
-@settings(max_examples=200)
 @given(named_nights(), st.randoms(use_true_random=False))
 def test_ids_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
     now, then = nights
@@ -166,7 +165,6 @@ def test_ids_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Nam
     assert found_ids(now, then, order) == expected
 
 
-@settings(max_examples=200)
 @given(named_nights())
 def test_an_overlap_above_half_keeps_the_id(nights: tuple[Night, Named]) -> None:
     now, then = nights
@@ -177,7 +175,6 @@ def test_an_overlap_above_half_keeps_the_id(nights: tuple[Night, Named]) -> None
                 assert found[cluster_id] == one
 
 
-@settings(max_examples=200)
 @given(named_nights(), st.randoms(use_true_random=False))
 def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
     now, then = nights
@@ -187,7 +184,6 @@ def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night,
     assert found_changes(named, then, order) == expected
 
 
-@settings(max_examples=200)
 @given(nights(3))
 def test_the_run_before_tells_as_much_as_all_of_history(nights: list[Night]) -> None:
     first, second, third = nights
@@ -196,7 +192,6 @@ def test_the_run_before_tells_as_much_as_all_of_history(nights: list[Night]) -> 
     assert ids == found_ids(third, slow_ids_of_history([first, second]))
 
 
-@settings(max_examples=200)
 @given(nights(3))
 def test_every_cluster_is_accounted_for(nights: list[Night]) -> None:
     then = slow_ids_of_history(nights[:2])

@@ -196,9 +196,9 @@ def test_posts_in_the_place_of_links_are_an_error(tmp_path: Path) -> None:
 def test_tables_do_not_depend_on_segments_ranges_or_shards(
     packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posts = b"".join(question(number % 170, Title=f"title {number}", Tags="<a>") for number in range(400))
-    posts += b"".join(answer(1_000 + number * 7 % 90, number) for number in range(200)) + question("x")
-    links = b"".join(link(number * 5 % 17, number % 3) for number in range(100))
+    posts = b"".join(question(number % 85, Title=f"title {number}", Tags="<a>") for number in range(200))
+    posts += b"".join(answer(1_000 + number * 7 % 45, number) for number in range(100)) + question("x")
+    links = b"".join(link(number * 5 % 17, number % 3) for number in range(50))
     whole = read(tmp_path, posts, links, answers=True)
 
     monkeypatch.setattr(reading, "SEGMENT_SIZE", 1_000)
@@ -212,14 +212,14 @@ def test_tables_do_not_depend_on_segments_ranges_or_shards(
     else:
         in_pieces = read(tmp_path, posts, links, answers=True, shard_rows=30)
 
-    assert whole.questions.num_rows == 170
+    assert whole.questions.num_rows == 85
     assert in_pieces.tables == whole.tables
     assert in_pieces.rejects.drop("source") == whole.rejects.drop("source")
     assert list(in_pieces.counts.pop("files").values()) == list(whole.counts.pop("files").values())
     assert in_pieces.counts == whole.counts
 
 
-@pytest.mark.parametrize("rows", [1, 5, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("rows", [1, 9, 10, 13])
 def test_ranges_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SEGMENT_SIZE", 10)
     monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=10))

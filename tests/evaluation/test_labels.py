@@ -83,7 +83,7 @@ def test_development_links_connect_the_sets_that_the_encoder_was_tuned_on(traine
     sites = question_shards(trained_sample.questions)[1]
     links = known_duplicates(trained_sample.links, sites)
     settings = storage.read_json(f"{trained_sample.encoder}/encoder.json")["settings"]
-    split = split_links(links, config.from_dict(settings).training)
+    split = split_links(links, config.Settings.parse(settings).training)
     questions, sets = components(read_development_links(trained_sample.encoder, sites))
     assert questions.tolist() == split.questions_of("development").tolist()
     assert sets.tolist() == split.set_of(questions).tolist()

@@ -125,7 +125,7 @@ def head() -> Iterator[subprocess.Popen]:
 
 JOB = """
 import sys, time
-from dupq import cli
+from dupq import cli, options
 from dupq.job import cluster, tasks
 
 cluster._BETWEEN_SECONDS, cluster._PATIENCE_SECONDS = 1, 3
@@ -140,7 +140,7 @@ def job():
         tasks.run_tasks("texts", started, [(sys.argv[2],)])
     started(sys.argv[2])
 
-parser = cli.Parser()
+parser = options.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
 cli._end(parser, [])
 """

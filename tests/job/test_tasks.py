@@ -154,7 +154,7 @@ def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:
 
 OUT_OF_MEMORY = """
 import time
-from dupq import cli
+from dupq import cli, options
 from dupq.job import cluster, tasks
 from dupq.archive import Shard
 
@@ -163,7 +163,7 @@ def job():
     tasks.RETRIES = 1
     tasks.run_tasks("texts", time.sleep, [(60,)], names=["/archive/0.parquet"])
 
-parser = cli.Parser()
+parser = options.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
 cli._end(parser, [])
 """

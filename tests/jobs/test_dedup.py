@@ -40,8 +40,8 @@ def job(sample: TrainedSample, output: Path, **changes: object) -> DedupJob:
 
 
 @pytest.fixture(scope="module")
-def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> Run:
-    """The run by Ray; most others run without it."""
+@without_ray()
+def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return dedup(job(trained_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK,)))
 
 

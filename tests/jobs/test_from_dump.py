@@ -1,4 +1,4 @@
-"""A dump to clusters in one job, with real Ray."""
+"""A dump to clusters in one job; with real Ray it is in tests/anywhere/test_places.py."""
 
 import json
 import logging
@@ -24,7 +24,6 @@ def sample(tmp_path: Path) -> SampleFiles:
     return write_sample(tmp_path / "dump", questions=400)
 
 
-@pytest.mark.ray
 def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(sample: SampleFiles, tmp_path: Path) -> None:
     job = FromDumpJob((str(sample.archive),), str(tmp_path / "out"), "dupq", str(sample.truth), QUICK)
     run = from_dump(job, job.check())

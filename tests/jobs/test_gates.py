@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import fabricated_run
 import pytest
 
 from dupq import storage
@@ -89,7 +90,7 @@ def test_the_first_gate_that_a_run_does_not_pass_is_named(gates: Gates, named: s
 
 def rows_refusal(tmp_path: Path, share: float | None, questions: int) -> str:
     """Return why an archive of `questions` is refused after a run of 1,000; "" if it is not."""
-    storage.write_json(f"{tmp_path}/metrics.json", {"questions": 1_000})
+    storage.write_json(f"{tmp_path}/metrics.json", {**fabricated_run.metrics(), "questions": 1_000})
     try:
         check_rows(Gates(min_rows_share=share), questions, str(tmp_path), "/runs/7")
     except GateError as error:

@@ -9,8 +9,9 @@ from inline import without_ray
 from trained import TrainedSample
 
 from dupq import system
-from dupq.cli import COMMANDS, Parser
+from dupq.cli import COMMANDS
 from dupq.errors import SettingError
+from dupq.options import Parser
 from dupq.settings import config
 
 TABLE = "othman-figures-8-9"

@@ -189,7 +189,9 @@ def weights(output: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("_soon_ended")
-@pytest.mark.parametrize(("workers", "title"), [(1, b"ray::_on_node"), (2, b"ray::RayTrainWorker")])
+@pytest.mark.parametrize(
+    ("workers", "title"), [pytest.param(1, b"ray::_on_node", marks=pytest.mark.full), (2, b"ray::RayTrainWorker")]
+)
 def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     workers: int,
     title: bytes,

@@ -17,14 +17,14 @@ from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
-from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_bounds, quick_of, slack_of, upload
+from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_of, slack_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.tiles import Search, block, search_tile, top_k
 
 HOST = torch.device("cpu")
 HYBRID = Measure("cosine", 0.7, 1.3)
-MEASURES = [Measure(), HYBRID, Measure("cosine", 0.0, 1.0), Measure("manhattan"), Measure("euclidean")]
-LEFT_TO_CPUS = [Measure("cosine", -1.0), Measure("cosine", 0.5, -0.25)]
+MEASURES = [Measure(), HYBRID, Measure("cosine", 0.0, 1.0)]
+LEFT_TO_CPUS = [Measure("cosine", -1.0), Measure("cosine", 0.5, -0.25), Measure("manhattan"), Measure("euclidean")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,11 +54,8 @@ def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure
     if not len(archive.keys):
         return
     quick = quick_of(questions, rule, columns_of_words(questions))
-    everything = slice(0, quick.size)
     exact = torch.from_numpy(exact_order(archive, measure))
-    assert (
-        plain._scores(quick, quick, everything, everything) >= quick_bounds(exact, slack_of(quick, quick, rule), rule)
-    ).all()
+    assert (plain.product(quick.rows, quick.rows) >= (exact - slack_of(quick, quick)).float()).all()
 
 
 def test_words_are_dealt_to_columns_by_weight() -> None:
@@ -143,7 +140,7 @@ def test_lists_are_those_of_a_full_sort(data: st.DataObject, measure: Measure, k
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 5])
-@pytest.mark.parametrize("measure", [HYBRID, Measure("manhattan"), Measure("euclidean")])
+@pytest.mark.parametrize("measure", [HYBRID, Measure()])
 def test_lists_are_right_in_an_archive_of_a_real_kind(
     measure: Measure, shares: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,22 +33,17 @@ from dupq.neighbours.gpu.search import nearest_of_all, nearest_of_share
 from dupq.neighbours.tiles import Search, block, search_tile
 
 HYBRID = Measure("cosine", 0.7, 1.3)
-MEASURES = [Measure(), HYBRID, Measure("manhattan"), Measure("euclidean")]
+MEASURES = [Measure(), HYBRID]
 CLOSE = 1e-3  # of a quick score to a bound, which sums in another order may take over it
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SMALL = Tiles(16, 32, 64, group=2)
 HAS_CUDA = torch.cuda.is_available()
 
 
-def small(quick: Quick) -> Tiles:
-    """Tiles for products, or for Manhattan distances, in place of a chip's."""
-    return SMALL._replace(depth=1) if quick.rows.dtype == torch.float32 else SMALL
-
-
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     pytest.importorskip("triton")
-    monkeypatch.setattr(kernels, "tiles_for", small)
+    monkeypatch.setattr(kernels, "tiles_for", lambda _: SMALL)
     if not HAS_CUDA and not INTERPRETED:
         pytest.skip("neither a CUDA device nor TRITON_INTERPRET=1")
     return torch.device("cpu" if INTERPRETED else "cuda:0")
@@ -92,11 +87,10 @@ def test_kernel_finds_the_candidates_of_both_sides(
     device: torch.device, measure: Measure, rows: int, columns: int, room: int
 ) -> None:
     (_, left), (_, right) = made(rows, measure, device), made(columns, measure, device, 1)
-    bound = {"cosine": 0.2, "manhattan": -5.0, "euclidean": -0.8}[measure.kind]
-    scores = plain._scores(left, right, slice(0, left.size), slice(0, right.size))
+    scores = plain.product(left.rows, right.rows)
     spans = (0, left.size), (right.size // 3, right.size)
     for both in (True, False):
-        found, expected = ([lists_of(side, bound, room, device) for side in (left, right)] for _ in range(2))
+        found, expected = ([lists_of(side, 0.2, room, device) for side in (left, right)] for _ in range(2))
         kernels.find(left, right, *spans, found[0], found[1] if both else None)
         plain.find(left, right, *spans, expected[0], expected[1] if both else None)
         assert int(expected[0].counts.sum()) > 0 or rows == 1
@@ -109,7 +103,7 @@ def test_kernel_compares_each_pair_of_a_span_with_itself_once(device: torch.devi
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
     for by, lists in ((kernels, found), (plain, expected)):
         by.find(quick, quick, (16, quick.size), (16, quick.size), lists, lists)
-    assert_alike(found, expected, plain._scores(quick, quick, slice(0, quick.size), slice(0, quick.size)))
+    assert_alike(found, expected, plain.product(quick.rows, quick.rows))
 
 
 def test_kernel_works_without_bulk_copies(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +113,13 @@ def test_kernel_works_without_bulk_copies(device: torch.device, monkeypatch: pyt
     span = (0, quick.size)
     kernels.find(quick, quick, span, span, found, None)
     plain.find(quick, quick, span, span, expected, None)
-    assert_alike(found, expected, plain._scores(quick, quick, slice(*span), slice(*span)))
+    assert_alike(found, expected, plain.product(quick.rows, quick.rows))
 
 
-@pytest.mark.parametrize("measure", [Measure(), Measure("manhattan")])
-def test_kernel_finds_the_highest_score_of_each_group(device: torch.device, measure: Measure) -> None:
-    (_, left), (_, right) = made(37, measure, device), made(75, measure, device, 1)
+def test_kernel_finds_the_highest_score_of_each_group(device: torch.device) -> None:
+    (_, left), (_, right) = made(37, Measure(), device), made(75, Measure(), device, 1)
     values, places = kernels.highest(left, right, (16, left.size))
-    scores = plain._scores(left, right, slice(16, left.size), slice(0, right.size))
+    scores = plain.product(left.rows[16:], right.rows)
     assert values.shape == (left.size - 16, 3 if right.size > 64 else 2)
     expected = torch.stack([some.amax(1) for some in scores.split(32, dim=1)], 1)
     assert (values - expected).abs().max() < CLOSE
@@ -171,7 +164,7 @@ def test_kernel_keeps_the_best_as_its_twin(device: torch.device, keeps: bool) ->
         np.testing.assert_array_equal(mine[is_changed].cpu(), theirs[is_changed].cpu())
 
 
-@pytest.mark.parametrize("measure", [HYBRID, Measure("manhattan")])
+@pytest.mark.parametrize("measure", [HYBRID] if INTERPRETED else [HYBRID, Measure()])
 def test_kernel_serves_the_whole_search(
     device: torch.device, measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,17 +190,21 @@ def test_kernel_serves_the_whole_search(
 def test_kernel_tells_a_thousand_near_copies_of_one_question_apart(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most do not fit into the buffers of the questions that look for them, which are searched again."""
+    """Most do not fit into the buffers of the questions that look for them, which are searched again.
+
+    Of an interpreter, which takes a minute for a thousand, it is 250.
+    """
+    copies, room = (250, 64) if INTERPRETED else (1_000, 256)
     monkeypatch.setattr(kernels, "is_available", lambda device: True)
-    monkeypatch.setattr(kernels, "tiles_for", lambda quick: Tiles(16, 256, 64, group=2))
-    monkeypatch.setattr(lists_module, "_SMALLEST", 256)
-    monkeypatch.setattr(lists_module, "_LARGEST", 256)
+    monkeypatch.setattr(kernels, "tiles_for", lambda quick: Tiles(16, room, 64, group=2))
+    monkeypatch.setattr(lists_module, "_SMALLEST", room)
+    monkeypatch.setattr(lists_module, "_LARGEST", room)
     monkeypatch.setattr(search, "_SAMPLE", 8)
     again, lost = search._Search._search_again, []
     monkeypatch.setattr(search._Search, "_search_again", lambda *call: lost.append(len(call[1])) or again(*call))
-    generator, count = np.random.default_rng(5), 1_016
+    generator, count = np.random.default_rng(5), copies + 16
     vectors = generator.normal(size=(count, 16)) / 4
-    vectors[8:1_008] = vectors[8] + generator.normal(size=(1_000, 16)) / 4_000
+    vectors[8 : copies + 8] = vectors[8] + generator.normal(size=(copies, 16)) / 4_000
     archive = Embeddings(generator.permutation(count), vectors.astype(np.float16))
     some = archive.take(slice(7, 10))
     some = some.take(np.argsort(some.keys))
@@ -263,9 +260,7 @@ def compiled(
     from triton.backends.compiler import GPUTarget
 
     names = kernel.arg_names
-    aligned = [
-        name for name, kind in types.items() if kind.startswith("*") or name.startswith(("first", "left_w", "right_w"))
-    ]
+    aligned = [name for name, kind in types.items() if kind.startswith("*")]
     source = triton.compiler.ASTSource(
         kernel,
         {name: types.get(name, "constexpr") for name in names},
@@ -278,10 +273,10 @@ def compiled(
 
 
 OF_TILES = (
-    dict.fromkeys(("row_bounds", "column_bounds", "left_halves", "right_halves"), "*fp32")
+    dict.fromkeys(("row_bounds", "column_bounds"), "*fp32")
     | dict.fromkeys(("row_counts", "column_counts", "row_buffer", "column_buffer"), "*i32")
     | dict.fromkeys(("first_row", "last_row", "first_column", "last_column", "is_diagonal"), "i32")
-    | dict.fromkeys(("row_room", "column_room", "m", "n", "left_width", "right_width"), "i32")
+    | dict.fromkeys(("row_room", "column_room", "m", "n"), "i32")
 )
 
 
@@ -302,23 +297,8 @@ def test_the_kernel_compiles_for_chips_that_are_not_here(
     sides = {"left": tiles.rows, "right": tiles.columns}
     types = {name: f"tensordesc<fp16[{rows},{tiles.depth}]>" for name, rows in sides.items()}
     types = OF_TILES | (types if tiles.is_bulk else dict.fromkeys(sides, "*fp16"))
-    del types["left_width"], types["right_width"]
-    numbers = numbers_of(tiles, steps=5, is_bulk=tiles.is_bulk, has_halves=False, mode=kernels._BOTH)
-    ready = compiled(kernels._find_products, types, numbers, tiles.warps, chip, tiles.stages)
+    numbers = numbers_of(tiles, steps=5, is_bulk=tiles.is_bulk, mode=kernels._BOTH)
+    ready = compiled(kernels._find, types, numbers, tiles.warps, chip, tiles.stages)
     assert product in ready.asm["ptx"]
     assert copy in ready.asm["ptx"]  # prefetched, 16 bytes or more at a time
     assert ready.metadata.shared <= (kernels._SHARED_MEMORY if chip >= 90 else 96 << 10)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
-def test_the_kernel_of_distances_reads_four_numbers_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    types = {name: kind for name, kind in OF_TILES.items() if name not in ("left_halves", "right_halves", "m", "n")}
-    tiles = kernels._DISTANCE_TILES
-    ready = compiled(
-        *(kernels._find_distances, types | {"left": "*fp32", "right": "*fp32"}),
-        *(numbers_of(tiles, steps=300, mode=kernels._BOTH), tiles.warps, 90),
-    )
-    assert ready.metadata.shared <= 48 << 10
-    assert ready.asm["ptx"].count("ld.global.v4") == 16  # 64 columns, four at a time, in the loop over dimensions

@@ -28,7 +28,8 @@ from dupq.neighbours.exact import explain_score
 from dupq.report import charts, explorer, page
 from dupq.report.explorer import explorer_data, script_text
 from dupq.runs.queries import Queries
-from dupq.runs.reader import in_memory, open_run
+from dupq.runs.reader import open_run
+from dupq.runs.views import in_memory
 
 
 @pytest.fixture(scope="module")
@@ -270,9 +271,9 @@ def random_pairs(seed: int) -> list[dict]:
     ]
 
 
-def survey(rows: list[dict], threshold: float | None = None) -> dict | None:
+def survey(rows: list[dict], threshold: float = 0.0) -> dict | None:
     pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
-    run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
+    run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold, "links": None}, pairs=pairs)
     return charts.at_thresholds(run, charts.Counts(run))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,8 @@ from dupq.report import charts, page
 from dupq.report import summary as formats
 from dupq.report.charts import SOURCES, Counts
 from dupq.report.summary import summary
-from dupq.runs.reader import in_memory, link, open_run
+from dupq.runs.reader import link, open_run
+from dupq.runs.views import in_memory
 
 
 @pytest.fixture
@@ -172,14 +173,13 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
         (50, 40.0, 1.5, "27 to 50 of the first 50"),  # not more than there are
         (7, 0.3, 2.0, "0 to 1 of the first 7"),
         (3, 0.1, 1.5, "about 0 of the first 3"),
-        (50, 20.2, None, "about 20 of the first 50"),  # a run of an earlier version
     ],
 )
 def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
-    run: str, first: int, expected: float, factor: float | None, said: str
+    run: str, first: int, expected: float, factor: float, said: str
 ) -> None:
     place = storage.join(run, "metrics.json")
-    work = {"pairs": 1_200, "first": first, "expected_right": expected} | ({"factor": factor} if factor else {})
+    work = {"pairs": 1_200, "first": first, "expected_right": expected, "factor": factor}
     storage.write_json(place, {**storage.read_json(place), "worklist": work})
     assert f"1,200 likely pairs are listed, not joined; {said} are right (estimated): " in summary(run)
     storage.write_json(place, {**storage.read_json(place), "worklist": {**work, "pairs": 0}})
@@ -189,7 +189,7 @@ def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
     assert "known duplicates set aside" not in summary(run)
     place = storage.join(run, "metrics.json")
-    links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
+    links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5, "searched_links": 0, "among_nearest": {}}
     said = "of 1,052 known duplicates set aside as a test, 40 are in one group"
     near = {"among_nearest": {"1": 0.2, "10": 0.4}, "searched_links": 1_000}
     more = "; of the 1,000 without copies, 400 are among each other's ten nearest"
@@ -225,27 +225,6 @@ def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
 def test_planted_pairs_are_shown_by_kind(parsed: html.HtmlElement) -> None:
     texts = section(parsed, "quality").xpath(".//table[@class='bars']//tr/*/text()")
     assert texts[texts.index("Rephrasing") + 1] == "50.0 %"
-
-
-@pytest.mark.parametrize("metrics", [{}, {"links": None, "planted": None, "threshold": None}])
-def test_a_run_without_measures_has_a_page(run: str, metrics: dict) -> None:
-    storage.write_json(storage.join(run, "metrics.json"), metrics)
-    manifest = storage.read_json(storage.join(run, "manifest.json"))
-    bare = {"run_id": "bare", "inputs": {"questions": manifest["inputs"]["questions"]}, "stages": [{"name": "texts"}]}
-    storage.write_json(storage.join(run, "manifest.json"), bare)
-    parsed = html.fromstring(page.render(run))
-    assert "Not measured on known duplicates" in text_of(section(parsed, "quality"))
-    assert "No limit was reached" in text_of(section(parsed, "cost"))
-
-
-def test_known_duplicates_may_be_measured_in_part(run: str) -> None:
-    place = storage.join(run, "metrics.json")
-    links = {"test_links": 3, "thresholds": []}  # of a run by an earlier dupq
-    storage.write_json(place, {"links": links, "planted": {"copy": None}})
-    assert "Known duplicates found by the encoder" not in page.render(run)
-    storage.write_json(place, {"links": links | {"among_nearest": {"1": 0.25}}})
-    texts = section(html.fromstring(page.render(run)), "quality").xpath(".//table[@class='bars']//tr/*/text()")
-    assert texts[texts.index("first") + 1] == "25.0 %"
 
 
 def test_a_run_without_duplicates_has_a_page(run: str) -> None:
@@ -316,11 +295,13 @@ def test_known_links_are_counted_among_the_pairs_of_a_probability() -> None:
     columns = {"source": ["encoder"] * 4, "probability": [0.25, 0.55, 0.55, 0.56], "joined": [False] * 4}
     rows = pa.table({**columns, "known_link": pa.array([None, True, False, None])})
     rows = rows.cast(rows.schema.set(1, pa.field("probability", pa.float32())))
-    counts, none = (Counts(SimpleNamespace(metrics={}, pairs=in_memory("pairs", of))) for of in (rows, rows[:0]))  # type: ignore[arg-type]
-    shown = [bar.text for bar in charts.probabilities(counts, None)]
-    assert "3 pairs, 1 known link" in shown
+    counts, none = (
+        Counts(SimpleNamespace(metrics={"threshold": 0.5}, pairs=in_memory("pairs", of))) for of in (rows, rows[:0])
+    )  # type: ignore[arg-type]
+    shown = [bar.text for bar in charts.probabilities(counts, 0.5)]
+    assert "3 pairs, 1 known link, threshold 0.500" in shown
     assert "1 pair" in shown
-    assert not charts.probabilities(none, None)
+    assert not charts.probabilities(none, 0.5)
 
 
 def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
@@ -334,8 +315,10 @@ def test_recall_by_site_is_of_the_sites_with_the_most_links(run: str) -> None:
     sites = {f"{number:02}.example.com": {"links": number, "in_one_cluster": 1 / number} for number in range(1, 31)}
     place = storage.join(run, "metrics.json")
     links = {"by_site": sites, "test_links": 465, "in_one_cluster": 0.5, "in_pairs": 0.75}
+    links |= {"searched_links": 0, "among_nearest": {}}
     metrics = storage.read_json(place)
-    storage.write_json(place, {**metrics, "links": {**links, "thresholds": []}})
+    row = {**metrics["thresholds"][0], "links_found": 0.5, "lower_bound_precision": 0.25}
+    storage.write_json(place, {**metrics, "links": {**links, "thresholds": [row]}})
     parsed = html.fromstring(page.render(run))
     (chart,) = parsed.xpath("//table[starts-with(caption, 'Known duplicates in one cluster, by site')]")
     labels = chart.xpath(".//th/text()")

@@ -11,6 +11,7 @@ from dupq.encoders.encoding import kinds
 from dupq.errors import SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.settings.sections import EncoderSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,14 +19,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("preset", config.preset_names())
 def test_every_preset_parses(preset: str) -> None:
     settings = config.load(preset)
-    assert config.from_dict(config.to_dict(settings)) == settings
+    assert Settings.parse(config.to_dict(settings)) == settings
 
 
-def test_settings_that_are_gone_do_not_keep_an_encoder_that_was_saved_with_them_from_being_read() -> None:
+def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read() -> None:
     saved = config.to_dict(Settings())
     saved["evaluation"]["bm25_limit"] = 500_000
-    saved["encode"]["gpus"], saved["training"]["gpu"] = 2, "always"
-    assert config.from_dict(saved) == Settings()
+    saved["encoder"]["dropout"], saved["gone"] = 0.5, {"gpu": "always"}
+    assert config.known_in(saved) == Settings(encoder=EncoderSettings(dropout=0.5))
+    with pytest.raises(SettingError, match="there is no such setting"):
+        Settings.parse(saved)
 
 
 @pytest.mark.parametrize(
@@ -34,10 +37,8 @@ def test_settings_that_are_gone_do_not_keep_an_encoder_that_was_saved_with_them_
         ("neighbours.k", "section.name=value"),
         ("nowhere.k=1", "nowhere"),
         ("neighbours.q=1", "has no 'q'"),
-        ("near_duplicates.bands=40", "--set near_duplicates.bands=40: dupq has no such setting any more; leave it out"),
         ("neighbours.k=ten", "a whole number expected"),
         ("neighbours.k=0", "neighbours.k"),
-        ("neighbours.method=ivf", "dupq has no such setting any more"),
         ("neighbours.scope=world", "'all' or 'site'"),
         ("near_duplicates.threshold=0", "near_duplicates.threshold"),
         ("text.code=gone", "removed"),
@@ -57,19 +58,11 @@ def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_settings_of_the_papers_are_left_out_where_they_are_as_usual_and_need_their_package_where_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Encoders that were saved when dupq had these settings still load."""
-    saved = config.to_dict(Settings())
-    saved["text"] |= {"dates": "kept", "tokens": "words"}
-    saved["training"] |= {"loss": "softmax", "optimizer": "adam", "pairs": 0, "best_epoch": "accuracy"}
+def test_settings_of_the_papers_are_unknown_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
-    assert config.from_dict(saved) == Settings()
-    saved["text"]["dates"] = "date"
-    with pytest.raises(SettingError, match=r"^setting 'text\.dates' is the papers', and needs the package dupq_papers"):
-        config.from_dict(saved)
-    with pytest.raises(SettingError, match=r"^setting 'training\.loss' is the papers'"):
+    with pytest.raises(SettingError, match=r"^setting 'text\.dates' is 'date'; there is no such setting"):
+        Settings.parse({"text": {"dates": "date"}})
+    with pytest.raises(SettingError, match="'training' has no 'loss'"):
         config.load("dupq", ["training.loss=squared_error"])
 
 
@@ -109,9 +102,9 @@ def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
 
 @pytest.mark.parametrize("setting", ["word_vectors.file", "teacher.encoder", "calibration.prior"])
 def test_the_address_of_a_file_is_no_part_of_the_answer(setting: str) -> None:
-    there = config.load(assignments=[f"{setting}=/there"])
-    assert there != config.load()
-    assert config.answer_settings(there) == config.answer_settings(config.load())
+    here, there = (config.load(assignments=[f"{setting}={address}"]) for address in ("/here", "/there"))
+    assert here != there
+    assert config.answer_settings(here) == config.answer_settings(there)
 
 
 def test_only_free_sections_of_an_encoders_settings_may_change() -> None:

@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fabricated_run
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -75,7 +76,7 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
             shards.append(write_shard(run, len(shards), site, sorted(half), sites))
     steps, names = Run(run, "clusters"), tuple(sites.names)
     decided, copies = written(run, night, sites, parts)
-    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(sites.names, 0)})
+    storage.write_json(f"{run}/metrics.json", {**fabricated_run.metrics(), "sites": dict.fromkeys(sites.names, 0)})
     texts = Table(f"{run}/texts", TEXTS, len(shards))
     judged, near = read_verdicts(None, sites), representatives(run, copies)
     known = RunKnowledge(sites, None, True, judged, near, {}, previous and str(previous))

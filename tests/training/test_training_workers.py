@@ -1,5 +1,6 @@
 """Real gloo processes, without Ray."""
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -37,6 +38,7 @@ def start(preset: str, assignments: tuple[str, ...]) -> tuple[Settings, Encoder,
 
 
 # 45 pairs in batches of 4: in the last one is one pair, and nothing for the second worker
+@functools.cache
 def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) -> tuple[dict[str, Any], np.ndarray]:
     """The weights after three epochs as worker (rank, workers), and the loss of each step."""
     chosen, network, sequences = start(preset, assignments)
@@ -62,7 +64,7 @@ def one_worker(rank: int, workers: int, folder: str) -> None:
     for number, case in enumerate(CASES):
         torch.save(learned(*case, (rank, workers)), f"{folder}/{number}-{rank}.pt")
         with mock.patch.object(on_device, "is_gpu", return_value=True):
-            torch.save(learned(*case, (rank, workers)), f"{folder}/{number}-{rank}-device.pt")
+            torch.save(learned.__wrapped__(*case, (rank, workers)), f"{folder}/{number}-{rank}-device.pt")
     (Path(folder) / f"learned-{rank}").touch()
     while len(list(Path(folder).glob("learned-*"))) < workers:  # which is still connected to this one
         time.sleep(0.01)

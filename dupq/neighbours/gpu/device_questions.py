@@ -1,18 +1,14 @@
 """Questions on a device: rows for quick scores, arrays for exact scores, and the lists of each question so far.
 
-A quick score is never below the exact one, but for a known margin.
-
-Cosines. A row is the unit vector beside columns for the words of the bag. Words share columns, and a column holds the
-length of the bag's words in it. By Cauchy and Schwarz the product of two such lengths is at least the product of the
-two bags over the words of the column, and equals it if the column has one word in common. So the product of two rows
-is at least dense * cosine + lexical * cosine of bags, for weights that are not negative. The margin covers rounding
-(products.py); tensor cores may truncate sums, hence 2**-22 instead of 2**-24 for each step.
+A quick score is never below the exact one, but for a known margin. It is a product of two rows: each is the unit vector
+beside columns for the words of the bag. Words share columns, and a column holds the length of the bag's words in it. By
+Cauchy and Schwarz the product of two such lengths is at least the product of the two bags over the words of the column,
+and equals it if the column has one word in common. So the product of two rows is at least dense * cosine + lexical *
+cosine of bags, for weights that are not negative. The margin covers rounding (products.py); tensor cores may truncate
+sums, hence 2**-22 instead of 2**-24 for each step.
 
 Measured on 6,108 questions of cs.stackexchange.com with bags of 70 stems, weights 1 and .8: candidates for the ten best
 with 128, 256, 384, 512 columns: 170, 45, 25, 19.
-
-Euclidean distances. <x, y> - |x|^2 / 2 - |y|^2 / 2 is -distance^2 / 2. |x|^2 and |y|^2 are stored a little too small,
-by more than the product may lose. Manhattan distances are sums of differences.
 """
 
 from itertools import pairwise
@@ -23,8 +19,8 @@ import torch
 
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import EUCLIDEAN, MANHATTAN, Rule
-from dupq.neighbours.products import Matrix, distance_margin, margin, with_slack
+from dupq.neighbours.exact import Rule
+from dupq.neighbours.products import Matrix, margin, with_slack
 
 _SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, powers of two that one program sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
@@ -77,8 +73,7 @@ def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
 STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
 _COLUMNS = 384
 _ROWS_AT_ONCE = 1 << 16
-_SPARE = 512  # columns beyond the last question, as kernels read whole tiles of distances
-_TENSOR_CORE_ERROR, _SLACK = 2.0**-22, 1e-4
+_TENSOR_CORE_ERROR = 2.0**-22
 
 
 class Questions(NamedTuple):
@@ -93,20 +88,20 @@ class Questions(NamedTuple):
 
 
 class Quick(NamedTuple):
-    """The rows that quick scores are computed from."""
+    """The rows whose products are the quick scores."""
 
-    rows: torch.Tensor  # float16, (n, d'); for Manhattan distances float32 columns, (d, n') with n' > n
-    halves: torch.Tensor | None  # float32, (n,): subtracted from a product, for Euclidean distances
+    rows: torch.Tensor  # float16, (n, d')
     error: float  # the largest rounding error of a row
-    length: float  # an upper bound on the length of a row, for Manhattan distances on the sum of its absolute values
-    size: int
+    length: float  # an upper bound on the length of a row
+
+    @property
+    def size(self) -> int:
+        """The number of questions."""
+        return len(self.rows)
 
     def take(self, chosen: torch.Tensor) -> "Quick":
         """Return some of the questions, by row number."""
-        is_columns = self.rows.dtype == torch.float32
-        rows = _as_columns(self.rows[:, chosen]) if is_columns else self.rows[chosen]
-        halves = None if self.halves is None else self.halves[chosen]
-        return self._replace(rows=rows, halves=halves, size=len(chosen))
+        return self._replace(rows=self.rows[chosen])
 
 
 def upload(embeddings: Embeddings, rule: Rule, device: torch.device) -> tuple[np.ndarray, Questions]:
@@ -178,13 +173,6 @@ def columns_of_words(questions: Questions) -> torch.Tensor | None:
 def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = None) -> Quick:
     """Return the rows for quick scores of at least one question; `column` has each word's column, if words count."""
     count, dimensions = questions.vectors.shape
-    if rule.kind == MANHATTAN:
-        longest = max(float(some.float().abs().sum(1).max()) for some in questions.vectors.split(_ROWS_AT_ONCE))
-        return Quick(_as_columns(questions.vectors.T), None, 0.0, longest * (1.0 + _SLACK), count)
-    if rule.kind == EUCLIDEAN:
-        rows = torch.nn.functional.pad(questions.vectors, (0, -dimensions % STEP))
-        loss = 2.0 * (rows.shape[1] + 2) * _TENSOR_CORE_ERROR + 2.0**-20
-        return Quick(rows, (questions.squares * ((1.0 - loss) / 2.0)).float(), 0.0, 0.0, count)
     width = dimensions + -dimensions % STEP if column is None else _width(questions)
     rows = torch.zeros((count, width), dtype=torch.float16, device=questions.vectors.device)
     error, length = (torch.zeros((), device=rows.device) for _ in range(2))
@@ -200,26 +188,14 @@ def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = Non
         rows[batch] = near
         error = torch.maximum(error, (rows[batch].float() - near).norm(dim=1).max())
         length = torch.maximum(length, near.norm(dim=1).max())
-    return Quick(rows, None, *with_slack(float(error), float(length)), count)
+    return Quick(rows, *with_slack(float(error), float(length)))
 
 
-def slack_of(left: Quick, right: Quick, rule: Rule) -> float:
+def slack_of(left: Quick, right: Quick) -> float:
     """Return the margin: how far a quick score may be below the exact one."""
-    if rule.kind == EUCLIDEAN:
-        return 0.0  # the halves include it
-    if rule.kind == MANHATTAN:
-        longest = left.length + right.length
-        return distance_margin(len(left.rows), longest) + _TENSOR_CORE_ERROR * longest
     x, y = (Matrix(side.rows, side.error, side.length) for side in (left, right))
     rounded = _TENSOR_CORE_ERROR * left.length * right.length
     return margin(x, y, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
-
-
-def quick_bounds(scores: torch.Tensor, slack: float, rule: Rule) -> torch.Tensor:
-    """Return the quick scores (float32) that pairs with at least these exact scores (float64) reach."""
-    if rule.kind == EUCLIDEAN:
-        return (scores.square() * (-0.5 - 2.0**-21)).float()
-    return (scores - slack).float()
 
 
 def _to_device(column: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -254,11 +230,3 @@ def _word_columns(questions: Questions, rows: slice, words: slice, column: torch
     squares.index_add_(0, indices, questions.weights[words].double().square())
     of_bags = questions.bag_squares[rows, None]
     return (squares.view(-1, columns + 1)[:, :columns] / of_bags.where(of_bags > 0, 1.0)).sqrt().float()
-
-
-def _as_columns(vectors: torch.Tensor) -> torch.Tensor:
-    """Return columns (d, n) as float32 (d, n'), with room for a tile beyond the last."""
-    dimensions, count = vectors.shape
-    columns = torch.zeros((dimensions, count + _SPARE + -count % STEP), device=vectors.device)
-    columns[:, :count] = vectors
-    return columns

@@ -1,7 +1,4 @@
-"""The functions of kernels.py in plain torch: for a GPU without Triton, for a CPU, and for the kernels' tests.
-
-A quick score is the product of two rows, less both halves if there are any, or minus a Manhattan distance.
-"""
+"""The functions of kernels.py in plain torch: for a GPU without Triton, for a CPU, and for the kernels' tests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dupq.neighbours.exact import COSINE, MANHATTAN, Rule
+from dupq.neighbours.exact import Rule
 from dupq.neighbours.gpu.device_questions import Lists, Questions, Quick
 
 _SCORES_AT_ONCE = 1 << 26
@@ -100,19 +97,10 @@ def _batches(
         batch = top, min(top + height, rows[1])
         for start in range(*columns, width):
             others = start, min(start + width, columns[1])
-            yield batch, others, _scores(left, right, slice(*batch), slice(*others))
+            yield batch, others, product(left.rows[slice(*batch)], right.rows[slice(*others)])
 
 
-def _scores(left: Quick, right: Quick, rows: slice, columns: slice) -> torch.Tensor:
-    if left.rows.dtype == torch.float32:
-        return torch.cdist(left.rows[:, rows].T, right.rows[:, columns].T, 1.0).neg_()
-    scores = _product(left.rows[rows], right.rows[columns])
-    if left.halves is not None and right.halves is not None:
-        scores -= left.halves[rows, None] + right.halves[None, columns]
-    return scores
-
-
-def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return left @ right.T with float32 sums and results, whatever precision this process has set for products."""
     if left.is_cuda:
         return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -126,14 +114,8 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the scores of pairs, equal to exact.py's as sums are exact in any order."""
-    x, y = left.vectors[rows], right.vectors[others]
-    if rule.kind == COSINE:
-        scores = rule.dense * _over(
-            (x.float() * y.float()).sum(1, dtype=torch.float64), left.squares[rows] * right.squares[others]
-        )
-    else:
-        differences = x.double() - y.double()
-        scores = -(differences.abs().sum(1) if rule.kind == MANHATTAN else _root(differences.square().sum(1)))
+    products = (left.vectors[rows].float() * right.vectors[others].float()).sum(1, dtype=torch.float64)
+    scores = rule.dense * _over(products, left.squares[rows] * right.squares[others])
     if len(left.words) and len(right.words):
         squares = left.bag_squares[rows] * right.bag_squares[others]
         scores = scores + rule.lexical * _over(_common(left, right, rows, others), squares)
@@ -166,9 +148,6 @@ def _entries(side: Questions, rows: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 def _over(products: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:
     """Return cosines from products and products of squared lengths; 0 if a length is zero."""
-    return torch.where(squares > 0, products / _root(squares), 0.0)
-
-
-def _root(squares: torch.Tensor) -> torch.Tensor:
-    """Return correctly rounded square roots; torch's own on CPUs are not."""
-    return squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
+    # the roots are rounded correctly, as torch's own on CPUs are not
+    lengths = squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
+    return torch.where(squares > 0, products / lengths, 0.0)

@@ -28,7 +28,6 @@ from dupq.neighbours.gpu.device_questions import (
     columns_of_words,
     concatenate,
     empty_lists,
-    quick_bounds,
     quick_of,
     slack_of,
     smallest_list,
@@ -51,14 +50,14 @@ _CHECKED, _CHECKED_AT_ONCE = 4, 1 << 16  # questions whose lists are checked, an
 def room_on(device: torch.device, dimensions: int, words: float, measure: Measure, k: int) -> tuple[int, int]:
     """Return how many questions `nearest_of_all` can search on a device, and how many per side `nearest_of_share`.
 
-    `words` is the mean size of a bag. Memory of the device per question: 4 bytes per dimension (6 for Manhattan
-    distances), with words 768 more and 6 per word, 160 for the rest, and on its own side for its list and buffer 12 k
-    and at least 4 `smallest_list(k)`.
+    `words` is the mean size of a bag. Memory of the device per question: 4 bytes per dimension, with words
+    768 more and 6 per word, 160 for the rest, and on its own side for its list and buffer 12 k and at least 4
+    `smallest_list(k)`.
     """
     if device.type != "cuda":
         return sys.maxsize, sys.maxsize
     of_words = 768 + 6 * words if measure.lexical else 0
-    question = (6 if measure.kind == "manhattan" else 4) * dimensions + of_words + 160
+    question = 4 * dimensions + of_words + 160
     own = 12 * k + 4 * smallest_list(k)
     free = _MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
     return int(free / (question + own)), int(free / (2 * question + own))
@@ -143,7 +142,7 @@ class _Search:
         self._sides, self._quick, self._rule, self._k = sides, quick, rule, k
         device = sides[0].squares.device
         self._by = kernels if kernels.is_available(device) else plain
-        self._slack = slack_of(*quick, rule)
+        self._slack = slack_of(*quick)
         self.lists = empty_lists(quick[0].size, k, device)
         order = np.argsort(keys[1])
         indices, is_same = indices_among(keys[1][order], keys[0])
@@ -214,7 +213,7 @@ class _Search:
     def find_targets(self, known: np.ndarray) -> None:
         """Compare both sides, for neighbours that reach the `known` k-th best scores (float64)."""
         known_scores = torch.from_numpy(known).to(self._ranks.device)
-        self.lists.bounds[:] = quick_bounds(known_scores, self._slack, self._rule)
+        self.lists.bounds[:] = known_scores - self._slack
         self._begin()
         count, start = self._quick[0].size, 0
         while start < self._quick[1].size:
@@ -259,7 +258,7 @@ class _Search:
         """Score the candidates in some buffers, and empty those that had room for all; return the k-th best scores."""
         scores = self._by.score(self._rule, *self._sides, rows, lists, self._selves)
         kth = self._by.settle(lists, scores, self._ranks, keeps)
-        torch.maximum(lists.bounds, quick_bounds(kth, self._slack, self._rule), out=lists.bounds)
+        torch.maximum(lists.bounds, (kth - self._slack).float(), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
         return kth
 

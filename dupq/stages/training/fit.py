@@ -19,7 +19,7 @@ import torch
 from dupq import kinds, storage, system
 from dupq.encoders.saved import read_network, weights
 from dupq.errors import DupqError
-from dupq.evaluation.development import body_map, development_map, has_questions
+from dupq.evaluation.development import TitleBuckets, body_map, development_map, has_questions
 from dupq.job import cluster
 from dupq.job.gpus import Gpus, end_gpu_processes, enough_memory, if_faster
 from dupq.job.run import Run
@@ -35,10 +35,8 @@ from dupq.stages.training.prepare import Prepared, known_in, negative_pool
 from dupq.stages.training.teach import targets_of
 from dupq.stages.training.words import sequences_in, titles_in, vocabulary_of
 from dupq.system import repeating
-from dupq.text.questions import TitlesAndBodies
 from dupq.training import optimisation
 from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality
-from dupq.training.held_out import TitleBuckets
 from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
 from dupq.training.pairs import BATCH_SIZE, Sequences, positives, targets_in_order, title_body_examples
 
@@ -207,11 +205,12 @@ class _Worker:
         self.settings, self.share, self.device, self.is_first = settings, share, device, share[0] == 0
         self.sequences = sequences_in(Broadcast(prepared.examples).read())
         self.known = known = known_in(prepared.known.read(0), training)
-        self.titles, self.buckets = None, prepared.titles
+        self.titles = None
         if settings.title_body.epochs:
             keys = [table["key"].to_numpy() for table in Streamed(prepared.titles.only("key"))]
-            every = map(titles_in, Streamed(prepared.titles))
-            self.titles = TitleBuckets(keys, every, settings, not has_questions(known))
+            self.titles = TitleBuckets(
+                keys, lambda number: titles_in(prepared.titles.read(number)), settings, not has_questions(known)
+            )
         self.taught = targets_of(job.taught) if job.taught else None
         vocabulary = vocabulary_of(prepared.words.read(0), settings)
         self.network = read_network(prepared.start.uri, vocabulary, settings).to(device)
@@ -262,12 +261,7 @@ class _Worker:
             for bucket, done, until in self.titles.order(training.seed, epoch):
                 start, end = np.interp((done, until), (0, 1), decay).tolist()
                 seeds = training.seed, epoch, bucket
-                yield *title_body_examples(self._bucket(bucket), title_body, *seeds), phase, (start, end)
-
-    def _bucket(self, number: int) -> TitlesAndBodies:
-        """Return the titles and bodies of a bucket to train on."""
-        assert self.titles is not None
-        return self.titles.to_train_on(titles_in(self.buckets.read(number)))
+                yield *title_body_examples(self.titles.read(bucket), title_body, *seeds), phase, (start, end)
 
     def _mined_negatives(self, epoch: int) -> np.ndarray | None:
         """Return the mined negatives of an epoch; the first worker searches for all."""

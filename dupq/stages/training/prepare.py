@@ -16,7 +16,6 @@ and the token ids of known pairs and negatives.
 import logging
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import NamedTuple, NewType
 
 import numpy as np
@@ -59,7 +58,6 @@ from dupq.text.keys import Sites, are_among, distinct, hash_limit, pairs_in, sam
 from dupq.training import word_vectors
 from dupq.training.pairs import NEGATIVE_POOL, SET_PAIRS, positives
 from dupq.training.start import new_network
-from dupq.training.teachers import teacher_word_vectors
 
 _log = logging.getLogger(__name__)
 LabelledPair = NewType("LabelledPair", kinds.KeyPair)
@@ -143,7 +141,7 @@ def prepare(
     parts = [Partition(table, number) for table in tables for number in range(table.partitions)]
     in_corpus = [limit for table, limit in zip(tables, limits["corpus"], strict=True) for _ in range(table.partitions)]
     frequent, corpus = count_words(run, "words", parts, in_corpus, settings, settings.word_vectors.words)
-    frequent_count, sentence_count = (run.report.numbers[name] for name in ("frequent", "sentences"))
+    frequent_count = run.report.numbers["frequent"]
     written: Iterable[pa.Table] = ()
     if reads_written_words(settings):
         as_written = settings.changed(text=settings.text.changed(word_form="written"))
@@ -154,13 +152,12 @@ def prepare(
     spread = run.shuffled("titles_by_bucket", TITLES, questions.partitions, buckets, to="bucket")
     ids = run.map("ids", ids_of, second=spread)(questions, vocabulary, limits["titles"], buckets, settings)
     titles = run.map("titles", as_is, TITLES)(spread.table)
-    examples = run.map("examples", examples_of)(ids, Broadcast(uses))
-    picked = run.map("picked", picked_texts)(questions, Broadcast(uses))
+    examples = run.map("examples", rows_with_uses, IDS)(ids, Broadcast(uses.only("key", "is_example")))
+    to_pick = Broadcast(uses.only("key", "is_measured", "is_taught"))
+    picked = run.map("picked", rows_with_uses, TEXTS)(questions, to_pick)
 
     initialise, training_set = run.write("start.safetensors", make_start), Broadcast(examples)
-    start = initialise(
-        vocabulary, Streamed(corpus), Broadcast(known), training_set, Streamed(ids), sentence_count, settings, written
-    )
+    start = initialise(vocabulary, Streamed(corpus), Broadcast(known), training_set, Streamed(ids), settings, written)
     share = run.report.numbers["of start"] / max(run.report.numbers["occurrences"], 1)
     if share < word_vectors.SAME_LANGUAGE:
         _log.warning(
@@ -201,40 +198,26 @@ def choose(
             f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
             "links, or take a preset that learns from titles and bodies too, such as dupq"
         )
-    vectors = settings.word_vectors
-    most = vectors.sentences
+    most = settings.word_vectors.learned_from
     titled = min(len(keys), settings.title_body.questions) if settings.title_body.epochs else 0
     limits = Limits(
-        corpus=[hash_limit(each, most or len(each)) if vectors.is_learned else None for each in read],
+        corpus=[None if most is None else hash_limit(each, most or len(each)) for each in read],
         titles=hash_limit(keys, titled),
         buckets=-(-titled // QUESTIONS_PER_BUCKET),
         questions=len(keys),
         sets=sets,
         pairs=len(trained_on.pairs),
     )
-    is_sampled = vectors.is_learned and most > 0
     counts = {
         "rows_in": len(keys),
         "sets of known duplicates": sets,
         "pairs of known duplicates to train on": len(trained_on.pairs),
     }
     caps = {
-        "questions over word_vectors.sentences": max(0, len(keys) - most) if is_sampled else 0,
+        "questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
         f"pairs over {SET_PAIRS:,} of a set": trained_on.over_set_pairs,
     }
     return StepResult(limits, counts, _uses(keys, known, settings), caps)
-
-
-@step(IDS, columns(USES, "key", "is_example"), makes=IDS)
-def examples_of(ids: pa.Table, uses: pa.Table) -> pa.Table:
-    """Return the token ids of the questions that are trained on."""
-    return rows_with_uses(ids, uses)
-
-
-@step(TEXTS, columns(USES, "key", "is_measured", "is_taught"), makes=TEXTS)
-def picked_texts(texts: pa.Table, uses: pa.Table) -> pa.Table:
-    """Return the texts of the questions that the encoder is measured on, or that teachers read."""
-    return rows_with_uses(texts, uses)
 
 
 @step(WORD_COUNTS, streamed(CORPUS), PAIRS, IDS, streamed(IDS), makes=JSON)
@@ -244,25 +227,20 @@ def make_start(
     pairs: pa.Table,
     examples: pa.Table,
     ids: Iterable[pa.Table],
-    sentences: int,
     settings: Settings,
     written: Iterable[pa.Table],
 ) -> StepResult[bytes]:
     """Return the network over word vectors, initialised from the archive (Encoder.prepare).
 
-    `sentences` is their number in the corpus; `written` counts written words, if their vectors are read.
+    `written` counts written words, if their vectors are read.
     """
     from dupq.encoders.encoding import counts_training_texts_only
 
     known, vocabulary = known_in(pairs, settings.training), vocabulary_of(words, settings)
     counts = dict(zip(*merge_counts(written).to_pydict().values(), strict=True))
-    teacher, read_file = next(iter(settings.teacher.encoder), ""), None
-    ask_teacher = partial(teacher_word_vectors, encoder=teacher, written=counts, settings=settings)
-    if settings.word_vectors.file_words == "written":
-        read_file = partial(word_vectors.read_spelt_vectors, written=counts, settings=settings)
-    frequent = word_vectors.FrequentWords(vocabulary.words, words["count"].to_pylist(), 0, sentences)
+    frequent = word_vectors.FrequentWords(vocabulary.words, words["count"].to_pylist(), 0)
     texts, seed = word_vectors.FlatMap(corpus, sentences_of), settings.training.seed
-    vectors = word_vectors.vectors_for(frequent, texts, settings.word_vectors, seed, ask_teacher, read_file)
+    vectors = word_vectors.vectors_for(frequent, texts, settings.word_vectors, seed, (settings, counts))
     sequences, links = sequences_in(examples), positives(known.links, known.split, settings.training).pairs
     linked = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None

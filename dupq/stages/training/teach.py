@@ -34,7 +34,7 @@ from dupq.system import forget, thread_map
 from dupq.tables import KEYED_VECTORS, TEXTS
 from dupq.text.keys import key_hashes
 from dupq.training.pairs import DistillationTargets, distillation_targets
-from dupq.training.teachers import embeddings_by
+from dupq.training.start import embeddings_by
 
 FROM_EARLIER = "teacher embeddings from an earlier training"
 _QUESTIONS_PER_TASK = 500  # on average

@@ -22,7 +22,7 @@ from dupq import kinds
 from dupq.job.run import Run
 from dupq.job.step import StepResult, step
 from dupq.job.table import Partition, Table, zipped
-from dupq.kinds import Schema, columns, streamed
+from dupq.kinds import ANY, Schema, columns, streamed
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import KEYS, TEXTS
@@ -30,7 +30,7 @@ from dupq.text.keys import are_among, key_hashes
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import TitlesAndBodies, Vocabulary, titles_and_bodies, token_ids
 from dupq.text.token_arrays import TokenIds
-from dupq.training.word_vectors import SENTENCE_WORDS, FrequentWords, with_start_words
+from dupq.training.word_vectors import FrequentWords, with_start_words
 
 WordCount = NewType("WordCount", object)
 CorpusText = NewType("CorpusText", object)
@@ -68,10 +68,8 @@ def count_words(
 
 
 def reads_written_words(settings: Settings) -> bool:
-    """Return whether words get the vectors of their written forms."""
-    vectors = settings.word_vectors
-    reads = vectors.file_words == "written" if vectors.file else vectors.algorithm == "teacher"
-    return reads and settings.text.word_form != "written"
+    """Return whether words get the vectors of their written forms, which are other ones."""
+    return settings.word_vectors.are_of_written_words and settings.text.word_form != "written"
 
 
 @step(columns(TEXTS, "key", "text"), makes=CORPUS, second=WORD_COUNTS)
@@ -89,13 +87,8 @@ def corpus_of(texts: pa.Table, limit: int | None, settings: TextSettings, partit
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), forms.take(pa.array(numbers)))
     corpus = pc.binary_join(lists.filter(pa.array(is_read)), pa.scalar(" ", pa.large_string()))
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) % partitions for word in counts["word"].to_pylist())
-    sentences = int((-(-lengths[is_read] // SENTENCE_WORDS)).sum())
-    return StepResult(
-        pa.table([corpus], schema=CORPUS),
-        {"words": int(lengths.sum()), "sentences for word2vec": sentences},
-        counts.append_column("partition", pa.array(hashes, pa.int64())),
-        numbers={"sentences": sentences},
-    )
+    counts = counts.append_column("partition", pa.array(hashes, pa.int64()))
+    return StepResult(pa.table([corpus], schema=CORPUS), {"words": int(lengths.sum())}, counts)
 
 
 def sum_counts(counts: pa.Table) -> pa.Table:
@@ -127,7 +120,7 @@ def chosen_words(partitions: Iterator[pa.Table], frequent: int, settings: Settin
     vectors = settings.word_vectors
     table = merge_counts(partitions, vectors.words)
     words, counts = (table[name].to_pylist() for name in WORD_COUNTS.names)
-    chosen = with_start_words(FrequentWords(words, counts, frequent - len(words), 0), vectors)
+    chosen = with_start_words(FrequentWords(words, counts, frequent - len(words)), vectors)
     rows = pa.table([chosen.words, chosen.counts], schema=WORD_COUNTS)
     return StepResult(rows, caps={"words over word_vectors.words": chosen.over})
 
@@ -175,6 +168,7 @@ def titles_in(table: pa.Table) -> TitlesAndBodies:
     return TitlesAndBodies(table["key"].to_numpy(), *sides)
 
 
+@step(ANY, ANY, makes=ANY)
 def rows_with_uses(table: pa.Table, uses: pa.Table) -> pa.Table:
     """Return the rows of questions with at least one use; `uses` has keys, ascending, and a boolean column per use."""
     is_used = np.any([uses[name].to_numpy() for name in uses.column_names[1:]], axis=0)

@@ -11,6 +11,7 @@ from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import Experiment
 from dupq_papers.experiments.samples import evenly, some_queries
+from dupq_papers.settings import PaperWordVectors
 from dupq_papers.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
 from dupq_papers.systems.bm25 import BM25
 from dupq_papers.systems.bm25 import GRID as BM25_GRID
@@ -113,7 +114,8 @@ def _tlm(given: Material) -> Fitted:
 
 def _m_net(given: Material) -> Fitted:
     settings = given.settings
-    found = mnet.tagged_vectors(given.collection, settings.word_vectors, settings.training.seed, settings.text)
+    words = PaperWordVectors.parse(dict(settings.word_vectors))
+    found = mnet.tagged_vectors(given.collection, words, settings.training.seed, settings.text)
     return Fitted(mnet.MNet(given.collection, found, reading=settings.text))
 
 

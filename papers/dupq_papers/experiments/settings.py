@@ -8,6 +8,7 @@ from dupq.settings.sections import TextSettings
 from dupq_papers.data.examples import ExampleSettings
 from dupq_papers.experiments.rows import PRESET, Part
 from dupq_papers.experiments.sources import Source
+from dupq_papers.settings import PaperWordVectors
 
 # The preset whose texts and word vectors a system reads that is no encoder
 _READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"}
@@ -61,7 +62,7 @@ def _read_as(data: Source) -> list[str]:
 
 
 def _quickened(settings: Settings) -> Settings:
-    vectors, most = settings.word_vectors, _QUICK_EPOCHS
+    vectors, most = PaperWordVectors.parse(dict(settings.word_vectors)), _QUICK_EPOCHS
     return settings.changed(
         training=settings.training.changed(epochs=min(settings.training.epochs, most["training"])),
         title_body=settings.title_body.changed(epochs=min(settings.title_body.epochs, most["title_body"])),

@@ -5,12 +5,13 @@ from dupq.text.keys import sample_by_hash
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import FIRST_WORD
 from dupq.training.word_vectors import WordVectors, make_word_vectors
+from dupq_papers.settings import PaperWordVectors
 from dupq_papers.systems.collection import Collection
 
 
 def learned(questions: Collection, settings: Settings) -> WordVectors:
     """The vectors of the words of `questions` from their texts, or from `word_vectors.sentences` of them."""
-    normaliser, most = normaliser_of(settings.text), settings.word_vectors.sentences
+    normaliser, most = normaliser_of(settings.text), PaperWordVectors.parse(dict(settings.word_vectors)).sentences
     texts = questions.texts
     if most:
         texts = texts.take(questions.rows(sample_by_hash(questions.keys, most)))

@@ -1,4 +1,4 @@
-"""The networks that only the papers need; `encoder.kind` names them."""
+"""The networks that only the papers and their presets need; `encoder.kind` names them."""
 
 from dupq.encoders.protocol import NetworkSettings
 from dupq_papers.networks.bow_cnn import BowCNNSettings, MaxCNNSettings
@@ -8,6 +8,7 @@ from dupq_papers.networks.recurrent import RecurrentSettings
 from dupq_papers.networks.sif import SIFSettings
 from dupq_papers.networks.stacked_cnn import StackedCNNSettings
 from dupq_papers.networks.width_cnn import WidthCNNSettings
+from dupq_papers.networks.word_bag_cnn import WordBagCNNSettings
 
 KINDS: list[type[NetworkSettings]] = [
     BowCNNSettings,
@@ -18,4 +19,5 @@ KINDS: list[type[NetworkSettings]] = [
     SIFSettings,
     StackedCNNSettings,
     WidthCNNSettings,
+    WordBagCNNSettings,
 ]

@@ -9,11 +9,12 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.bags import inverse_document_frequencies
-from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, Window, WordTable, window_products
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, WordTable
 from dupq.encoders.word_bag import bags
 from dupq.neighbours.embeddings import Measure
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.products import Window, window_products
 from dupq_papers.networks.windows import highest, highest_windows
 
 _FIRST_MIX = 0.5  # start of beta_1 and beta_2, which the paper does not give: scores start between -1 and 1

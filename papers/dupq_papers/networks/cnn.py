@@ -7,18 +7,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.protocol import (
-    Embedding,
-    Encoder,
-    LearnedSettings,
-    Window,
-    convolve,
-    token_mask,
-    window_products,
-)
-from dupq.encoders.unpadded import sums_of_rows, window_sums
+from dupq.encoders.protocol import Embedding, Encoder, LearnedSettings, token_mask
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.products import Window, convolve, sums_of_rows, window_products, window_sums
 from dupq_papers.networks.windows import highest, highest_windows
 
 

@@ -8,11 +8,11 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Embedding, LearnedSettings, padded, token_mask
-from dupq.encoders.unpadded import word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.distances import DistanceEncoder
+from dupq_papers.networks.products import word_products
 
 _ROWS = 256  # texts of a group
 

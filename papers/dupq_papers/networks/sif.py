@@ -12,9 +12,10 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Embedding, Encoder, WordTable, known_words
-from dupq.encoders.unpadded import in_blocks, sums_of_words
+from dupq.encoders.unpadded import sums_of_words
 from dupq.settings.sections import Components, MoreThanZero
 from dupq.text.token_arrays import TokenIds
+from dupq_papers.networks.products import in_blocks
 from dupq_papers.networks.word_sums import (
     CountedSettings,
     count_ids,

@@ -8,12 +8,12 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Dropout, Embedding, LearnedSettings, token_mask
-from dupq.encoders.unpadded import in_blocks, word_products
 from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Widths
 from dupq.text.token_arrays import TokenIds
 from dupq_papers.networks.distances import DistanceEncoder
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
+from dupq_papers.networks.products import in_blocks, word_products
 from dupq_papers.networks.windows import highest_windows
 
 

@@ -8,10 +8,10 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from dupq.encoders import on_device
-from dupq.encoders.protocol import by_offset, convolve, token_mask
-from dupq.encoders.unpadded import WordProducts
+from dupq.encoders.protocol import token_mask
 from dupq.kernel_cache import numba
 from dupq.text.questions import PADDING
+from dupq_papers.networks.products import WordProducts, by_offset, convolve
 
 
 def highest(

@@ -46,7 +46,7 @@ def vectors_of(
     with torch.inference_mode():
         for batch_of_texts in in_batches(texts):
             rows: np.ndarray | None = None
-            for batch in batches(TokenIds.of(batch_of_texts), _ROWS, device=device):
+            for batch in batches(TokenIds.of(batch_of_texts), _ROWS, device):
                 vectors = embed(batch.ids, batch.lengths)
                 if rows is None:
                     rows = np.zeros((len(batch_of_texts), vectors.shape[1]))

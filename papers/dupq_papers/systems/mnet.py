@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dupq.settings.sections import TextSettings, WordVectorSettings
+from dupq.settings.sections import TextSettings
+from dupq_papers.settings import PaperWordVectors
 from dupq_papers.systems.collection import Collection
 from dupq_papers.systems.cosine import CosineRanker
 from dupq_papers.systems.vectors import AS_STORED, Sentences, WordVectors, bags, trained_on
@@ -25,7 +26,7 @@ _TAG = "tag "  # with a space, which no word of a text has
 
 
 def tagged_vectors(
-    collection: Collection, settings: WordVectorSettings, seed: int, reading: TextSettings = AS_STORED
+    collection: Collection, settings: PaperWordVectors, seed: int, reading: TextSettings = AS_STORED
 ) -> WordVectors:
     """Word vectors of the collection's texts and tags; those of tags are left out."""
     found = trained_on(_TaggedSentences(collection, settings.window, reading), settings, seed)

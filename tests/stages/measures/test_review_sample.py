@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fabricated_run
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -86,7 +87,8 @@ class Made(NamedTuple):
 def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
     """The sample of pairs that lie in these files."""
     table(f"{run}/pairs", PAIRS, *files)
-    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(SITES.names, QUESTIONS_OF_SITE)})
+    counts = dict.fromkeys(SITES.names, QUESTIONS_OF_SITE)
+    storage.write_json(f"{run}/metrics.json", {**fabricated_run.metrics(), "sites": counts})
     return Made(drawn(run, len(files), size), run, len(files))
 
 

@@ -18,7 +18,7 @@ from dupq.stages.search.everything import gpus_for_search
 
 
 @pytest.mark.parametrize("scope", ["all", "site"])
-@pytest.mark.parametrize("measure", [MIX, Measure("euclidean")])
+@pytest.mark.parametrize("measure", [MIX, Measure()])
 @without_ray()
 def test_a_gpu_writes_the_lists_that_cpus_write(
     tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
@@ -32,7 +32,7 @@ def test_a_gpu_writes_the_lists_that_cpus_write(
     )
 
 
-@pytest.mark.parametrize("measure", [MIX, Measure("manhattan")])
+@pytest.mark.parametrize("measure", [MIX, Measure()])
 @pytest.mark.parametrize("counts", [[140, 0, 90], [0, 0, 0], [3, 0, 0]])
 @without_ray()
 def test_several_gpus_and_small_ones_find_the_same(

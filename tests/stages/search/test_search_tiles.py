@@ -104,6 +104,7 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, 
     assert listings(found) == listings(expected)
 
 
+@pytest.mark.full  # tests/jobs/test_dedup.py has a whole job by two workers
 @pytest.mark.ray
 def test_three_workers_give_the_bytes_of_a_search_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = made_up([130, 40, 0], seed=4)

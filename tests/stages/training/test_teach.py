@@ -23,7 +23,7 @@ from dupq.stages.training import teach
 from dupq.stages.training.teach import FROM_EARLIER, _batches, targets_of
 from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
-from dupq.training.teachers import teacher_word_vectors
+from dupq_papers.word_vectors import spellings, teacher_word_vectors
 
 QUICK = (
     "title_body.epochs=1",
@@ -138,10 +138,14 @@ def test_one_question_more_changes_its_own_piece_alone() -> None:
     assert len(same) == len(before) - 1
 
 
+def taught_words(words: list[str], encoder: str, written: dict[str, int], settings: Settings) -> np.ndarray:
+    return teacher_word_vectors(encoder, spellings(words, written, settings), len(words))
+
+
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
     teacher = load(trained_sample.encoder)
     words = teacher.vocabulary.words[:3]
-    found = teacher_word_vectors([*words, "no-such-word-anywhere"], trained_sample.encoder, {}, Settings())
+    found = taught_words([*words, "no-such-word-anywhere"], trained_sample.encoder, {}, Settings())
     assert found.shape == (4, teacher.network.dimensions)
     assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
 
@@ -154,9 +158,9 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
         by_stem.setdefault(stems("english")(word), []).append(word)
     stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
     alone = next(stem for stem, words in by_stem.items() if words == [stem])
-    plain = teacher_word_vectors([one, other, alone], trained_sample.encoder, {}, Settings())
+    plain = taught_words([one, other, alone], trained_sample.encoder, {}, Settings())
     written = {one: 3, other: 2, f"{one}-unheard-of": 1}
-    found = teacher_word_vectors([alone, stem], trained_sample.encoder, written, settings)
+    found = taught_words([alone, stem], trained_sample.encoder, written, settings)
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
     assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
     assert found[1] == pytest.approx(expected, abs=1e-3)

@@ -6,11 +6,10 @@ import pytest
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import FEWEST_TITLES
 from dupq.evaluation import development
-from dupq.evaluation.development import body_map
+from dupq.evaluation.development import HeldOut, body_map, held_out_keys, hold_out
 from dupq.settings import config
 from dupq.text.questions import TitlesAndBodies
 from dupq.text.token_arrays import TokenIds
-from dupq.training.held_out import HeldOut, held_out_keys, hold_out
 
 WORDS = 40
 SETTINGS = config.load("dupq", ["training.development_pool=120"])

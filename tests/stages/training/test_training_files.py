@@ -10,6 +10,7 @@ from inline import without_ray
 from oracles.slow_ids import slow_ids
 
 from dupq import storage
+from dupq.evaluation.development import TitleBuckets
 from dupq.job.gpus import NO_GPUS
 from dupq.job.run import Run
 from dupq.job.step import as_is
@@ -39,8 +40,6 @@ from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
 from dupq.text.languages import normaliser_of
 from dupq.text.questions import Vocabulary, token_ids
-from dupq.training.held_out import TitleBuckets
-from dupq.training.word_vectors import SENTENCE_WORDS
 
 ALL = (1 << 64) - 1
 STEMS = config.load("dupq", ["text.dates=date", "word_vectors.minimum_count=2", "word_vectors.algorithm=skip-gram"])
@@ -96,7 +95,6 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         sentences = [normaliser_of(STEMS.text).all_words(text) for text in texts if text]
         corpus = Streamed(sentences_table)
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
-        assert run.report.numbers["sentences"] == len(sentences)
 
 
 @without_ray()
@@ -105,7 +103,7 @@ def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path)
     run = Run(str(tmp_path), "prepare")
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), limits)
     assert (-4, "bread") in rows_of(merge_counts(Streamed(words)))
-    assert run.report.numbers["sentences"] == len(Broadcast(corpus).read()) <= 2
+    assert len(Broadcast(corpus).read()) <= 2
     assert not reads_written_words(STEMS)
 
 
@@ -118,15 +116,7 @@ def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(t
     words, corpus = counted(run, archive(tmp_path, *ARCHIVE), [None] * 3, as_written)
     expected = [(-3, "oven"), (-2, "bread"), (-2, "breads"), (-2, "rise")]
     assert rows_of(merge_counts(Streamed(words))) == expected
-    assert run.report.numbers["sentences"] == len(Broadcast(corpus).read()) == 0
-
-
-@without_ray()
-def test_a_long_text_is_as_many_sentences_as_word2vec_takes(tmp_path: Path) -> None:
-    made = archive(tmp_path, [("", "word " * (SENTENCE_WORDS + 1))])
-    run = Run(str(tmp_path), "prepare")
-    counted(run, made, [ALL])
-    assert run.report.numbers["sentences"] == 2
+    assert len(Broadcast(corpus).read()) == 0
 
 
 WORDS = ["bread", "oven", "rise", "train"]
@@ -191,13 +181,13 @@ def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_pa
     words = Broadcast(Table(f"{tmp_path}/words", WORD_COUNTS, 1))
     run.map("ids", ids_of, second=spread)(made, words, limit, 5, STEMS)
     buckets = [titles_in(table) for table in Streamed(run.map("titles", as_is, TITLES)(spread.table))]
-    titles = TitleBuckets([bucket.keys for bucket in buckets], buckets, STEMS, is_measured)
+    titles = TitleBuckets([bucket.keys for bucket in buckets], buckets.__getitem__, STEMS, is_measured)
     orders = [[bucket for bucket, _, _ in titles.order(1, epoch)] for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == list(range(5))
     shares = [share for _, *ends in titles.order(1, 1) for share in ends]
     assert (shares[0], shares[-1], shares) == (0, 1, sorted(shares))
-    keys = [titles.to_train_on(bucket).keys for bucket in buckets]
+    keys = [titles.read(number).keys for number in range(5)]
     assert all(len(own) > 100 for own in keys)
     every = np.concatenate(keys)
     assert len(np.unique(every)) == len(every) == (950 if is_measured else 1000)

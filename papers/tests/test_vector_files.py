@@ -9,8 +9,9 @@ from gensim.models import KeyedVectors
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.settings.sections import WordVectorSettings
-from dupq.training.word_vectors import make_word_vectors, read_vectors
+from dupq.training.word_vectors import make_word_vectors
+from dupq_papers.settings import PaperWordVectors
+from dupq_papers.word_vectors import read_vectors
 
 WORDS = ["bread", "brød", "خبز"]
 VECTORS = np.array([[0.5, -1, 2], [1, 0, 0.25], [3, 2, 1]], np.float32)
@@ -96,18 +97,18 @@ SENTENCES = [["bread", "rye", "flour"]] * 3 + [["bread", "rye"]] * 2
 def test_absent_words_get_a_random_vector_of_their_own(tmp_path: Path) -> None:
     uri = write_text(tmp_path / "v.txt", ["bread 1 2 3", "rye 3 2 1"])
     random, again = (
-        make_word_vectors(sentences, WordVectorSettings(dimensions=3, file=uri, minimum_count=3), seed=1)
+        make_word_vectors(sentences, PaperWordVectors(dimensions=3, file=uri, minimum_count=3), seed=1)
         for sentences in (SENTENCES, [["flour", "bread"]] * 4)
     )
     assert random.words == ["bread", "rye", "flour"]
     assert random.table[2:4].tolist() == [[1, 2, 3], [3, 2, 1]]
     assert random.caps["words absent from word_vectors.file"] == 1
     assert random.table[4].tolist() == again.table[3].tolist()
-    other = make_word_vectors(SENTENCES, WordVectorSettings(dimensions=3, file=uri), seed=2)
+    other = make_word_vectors(SENTENCES, PaperWordVectors(dimensions=3, file=uri), seed=2)
     assert other.table[4].tolist() != random.table[4].tolist()
 
 
 def test_a_file_without_any_word_of_the_archive_is_an_error(tmp_path: Path) -> None:
     uri = write_text(tmp_path / "v.txt", ["pain 1 2 3"])
     with pytest.raises(DupqError, match="none of the 3 words of the archive"):
-        make_word_vectors(SENTENCES, WordVectorSettings(dimensions=3, file=uri), seed=1)
+        make_word_vectors(SENTENCES, PaperWordVectors(dimensions=3, file=uri), seed=1)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.word_vectors import FrequentWords, make_word_vectors, read_spelt_vectors, spellings, vectors_for
+from dupq.training.word_vectors import FrequentWords, make_word_vectors, vectors_for
+from dupq_papers.word_vectors import spellings
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -21,11 +22,11 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
     counts = Counter(chain(*FORMS))
     actual = vectors_for(
-        FrequentWords(list(counts), list(counts.values()), 0, len(FORMS)),
+        FrequentWords(list(counts), list(counts.values()), 0),
         FORMS,
-        settings.word_vectors,
+        settings.word_vectors.changed(file_words="written"),
         1,
-        read_file=lambda words: read_spelt_vectors(words, Counter(chain(*WRITTEN)), settings),
+        (settings, Counter(chain(*WRITTEN))),
     )
     rows = {word: actual.table[row + 2].tolist() for row, word in enumerate(actual.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times
