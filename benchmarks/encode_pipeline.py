@@ -36,7 +36,7 @@ from dupq import storage
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save
 from dupq.job import cluster
-from dupq.job.actors import Crew, Pool
+from dupq.job.actors import Pool
 from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.settings import config
@@ -178,8 +178,8 @@ def pipeline_seconds(embedder: Embedder, texts: Table, output: str, actors: int)
 
 def encoded(embedder: Embedder, texts: Table, output: str, pool: Pool | None) -> Table:
     """The embeddings, by actors or by one task after the other."""
-    crew = Crew([[number] for number in range(texts.partitions)], pool=pool)
-    encode = Run(output, "encode").map("embeddings", encode_texts, publish=True, crew=crew)
+    groups = [[number] for number in range(texts.partitions)]
+    encode = Run(output, "encode").map("embeddings", encode_texts, publish=True, groups=groups, pool=pool)
     return encode(texts, None, None, embedder, ["a"], None)
 
 

@@ -12,25 +12,17 @@ import pyarrow as pa
 Row = TypeVar("Row")
 Kind = TypeVar("Kind", covariant=True)
 
-if TYPE_CHECKING:
 
-    class Schema(Generic[Row]):
-        """The schema of a table of such rows: a `pa.Schema`, which has no types."""
+class Schema(Generic[Row]):
+    """The schema of a table of such rows, for mypy: at run time a `pa.Schema`, which has no types."""
+
+    if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Return what a `pa.Schema` has of this name."""
 
         def __iter__(self) -> Any:
             """Yield the fields."""
-
-else:
-
-    class Schema:
-        """The schema of a table of such rows: a `pa.Schema`."""
-
-        def __class_getitem__(cls, _: object) -> type["Schema"]:
-            """Return this class: kinds are for mypy."""
-            return cls
 
 
 class Stream(Generic[Kind]):

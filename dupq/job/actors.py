@@ -1,8 +1,8 @@
 """Calls of a step by processes that hold something costly, such as an encoder: tasks for several partitions each, or a
 pool of actors, which Ray Data feeds.
 
-A row of Ray Data is one call. A process with a GPU runs several calls at once: others have tasks on CPUs read and write
-while one computes.
+A row of Ray Data is one call. A process with a GPU runs several calls at once: tasks on CPUs read, prepare and write
+partitions while one is computed.
 """
 
 import gc
@@ -23,9 +23,8 @@ from dupq.job.progress import Line
 from dupq.job.step import (
     AnyStep,
     Counts,
+    Deferred,
     Destination,
-    Output,
-    Parts,
     call_step,
     file_of,
     read_inputs,
@@ -36,18 +35,8 @@ from dupq.job.tasks import RETRIES, Outcome, Report, enter, recorded, result_or_
 from dupq.system import note, prefetch
 
 _log = logging.getLogger(__name__)
-Work = Callable[[str], Counts]
+_AT_ONCE, _AT_ONCE_WITH_GPU = 4, 16  # calls of a process; with a GPU most of them wait for tasks on CPUs
 _RESTARTS = 1  # of an actor that died
-_CALLS_AT_ONCE = 16  # of an actor with a GPU: most of them wait for tasks on CPUs
-
-
-class Crew(NamedTuple):
-    """Who calls a step: a task for each group of partitions, or a pool of actors."""
-
-    groups: Sequence[Sequence[int]]
-    at_once: int = 1  # calls of a task
-    gpus: int = 0  # a task has one, and that many run at a time
-    pool: "Pool | None" = None
 
 
 class Pool(NamedTuple):
@@ -58,95 +47,83 @@ class Pool(NamedTuple):
     gpus: int
 
 
-def run_by(
-    crew: Crew,
+def run_groups(
     name: str,
     step: AnyStep,
     inputs: tuple[object, ...],
     second: Destination | None,
     made: Destination,
+    groups: Sequence[Sequence[int]],
+    gpus: int,
+    pool: Pool | None,
 ) -> Report:
-    """Call a step for all partitions of a crew's groups; what actors that died left, tasks do."""
-    on_gpu = bool(crew.gpus or (crew.pool and crew.pool.gpus))
-    call = call_in_parts if on_gpu and step.parts is not None else call_step
-    if crew.pool is not None:
+    """Run a task per group of partitions; with `gpus`, each has one, and that many run at a time.
 
-        def hold() -> Work:
-            return lambda partition: call(int(partition), step, inputs, second, made)
-
-        report = run_in_actors(name, hold, [str(number) for group in crew.groups for number in group], crew.pool)
+    With a pool its actors make the partitions, and the tasks only what actors that died left.
+    """
+    call, rest = call_on_gpu if gpus else call_step, (step, inputs, second, made)
+    if pool is not None:
+        report = run_in_actors(name, [number for group in groups for number in group], pool, call, *rest)
         if report is not None:
             return report
-    calls = [(call, group, crew.at_once, step, inputs, second, made) for group in crew.groups]
-    names = [f"{file_of(made, group[0])}{_more(len(group) - 1)}" for group in crew.groups]
-    return run_tasks(name, _call_each, calls, gpus=crew.gpus, names=names)
+    calls = [(call, group, *rest) for group in groups]
+    more = [f" and {len(group) - 1} more" if len(group) > 1 else "" for group in groups]
+    names = [f"{file_of(made, group[0])}{others}" for group, others in zip(groups, more, strict=True)]
+    return run_tasks(name, _call_each, calls, gpus=gpus, names=names)
 
 
-def _more(count: int) -> str:
-    return f" and {count} more" if count else ""
-
-
-def _call_each(call: Callable[..., Counts], group: Sequence[int], at_once: int, *arguments: object) -> Counts:
+def _call_each(call: Callable[..., Counts], group: Sequence[int], *arguments: object) -> Counts:
     """Call a step for several partitions, some at once; return the sums of what they counted."""
     total = Counter[str]()
+    at_once = _AT_ONCE if call is call_step else _AT_ONCE_WITH_GPU
     for counts in prefetch(lambda partition: call(partition, *arguments), group, at_once):
         total.update(counts)
     return dict(total)
 
 
-def call_in_parts(
-    partition: int,
-    step: AnyStep,
-    inputs: tuple[object, ...],
-    second: Destination | None,
-    output: Output,
+def call_on_gpu(
+    partition: int, step: AnyStep, inputs: tuple[object, ...], second: Destination | None, made: Destination
 ) -> Counts:
-    """As `call_step`, but have tasks on CPUs do all but the computing, while other calls compute in this process.
+    """As `call_step` for a step that returns `Deferred`; have tasks on CPUs do all but the computing.
 
     A process's threads alone would feed a GPU with a tenth of what it computes. What the tasks prepare and what is
     computed pass through Ray's store. Raises ClusterError if a task's workers die repeatedly.
     """
-    assert step.parts is not None
-    parts, what = step.parts, f"{step.name}: {file_of(output, partition)}"
+    what = f"{step.name}: {file_of(made, partition)}"
 
     def make() -> Counts:
-        prepared = start(_prepare, partition, parts, inputs, retries=RETRIES)
-        computed = parts.compute(result_or_lost(prepared, what))
-        written = start(recorded, _finish, partition, parts, prepared, computed, second, output, retries=RETRIES)
+        prepared = start(_prepare, partition, step, inputs, retries=RETRIES)
+        computed = result_or_lost(prepared, what).compute()
+        written = start(recorded, _finish, partition, prepared, computed, second, made, retries=RETRIES)
         counts, _, files = result_or_lost(written, what)
         note(files)
         return counts
 
-    return unless_finished(file_of(output, partition), make)
+    return unless_finished(file_of(made, partition), make)
 
 
-def _prepare(partition: int, parts: Parts, inputs: tuple[object, ...]) -> object:
-    return parts.prepare(*read_inputs(partition, inputs))
+def _prepare(partition: int, step: AnyStep, inputs: tuple[object, ...]) -> Deferred:
+    return step(*read_inputs(partition, inputs))
 
 
-def _finish(
-    partition: int,
-    parts: Parts,
-    prepared: object,
-    computed: object,
-    second: Destination | None,
-    output: Output,
-) -> Counts:
-    return write_result(partition, parts.finish(prepared, computed), second, output)
+def _finish(partition: int, prepared: Deferred, computed: object, *outputs: Destination) -> Counts:
+    return write_result(partition, prepared.finish(computed), *outputs)
 
 
-def run_in_actors(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool) -> Report | None:
-    """Call the function that each actor holds (`hold()`) with each of `values`.
+def run_in_actors(
+    name: str, partitions: Sequence[int], pool: Pool, call: Callable[..., Counts], *arguments: object
+) -> Report | None:
+    """Have actors call `call(partition, *arguments)` for each partition. `name` is the stage's.
 
-    `name` is the stage's. Returns None if actors died repeatedly: then tasks do the rest, whose errors name the shard.
-    Raises the DupqError of a call unchanged.
+    Returns None if actors died repeatedly: then tasks do the rest, whose errors name the shard. Raises the DupqError of
+    a call unchanged.
     """
     cluster.check_fits(name, pool.cpus, pool.gpus, pool.actors)  # otherwise operators of Ray Data may deadlock
     report: Report | None = None
     failure: BaseException | None = None
     end_gpu_processes()  # the actors need their GPUs
     try:
-        report = summarise(_run(name, hold, values, pool))
+        report = summarise(_run(name, partitions, pool, (cluster.build(), call, *arguments)))
     except Exception as error:
         failure = _cause(error)
         if isinstance(failure, DupqError | ray.exceptions.RayError):
@@ -161,11 +138,11 @@ def run_in_actors(name: str, hold: Callable[[], Work], values: Sequence[str], po
     return report
 
 
-def _run(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool) -> list[Outcome]:
+def _run(name: str, partitions: Sequence[int], pool: Pool, of_actor: tuple[object, ...]) -> list[Outcome]:
     from ray.data import ActorPoolStrategy, DataContext, from_items  # a slow import
 
     outcomes: list[Outcome] = []
-    line = Line(name, len(values))
+    line = Line(name, len(partitions))
     line.show(0)
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; its default is unlimited
@@ -174,15 +151,14 @@ def _run(name: str, hold: Callable[[], Work], values: Sequence[str], pool: Pool)
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.raise_original_map_exception = True  # its default has only the text of the error
-        rows = from_items([{"value": value} for value in values], override_num_blocks=len(values))
+        rows = from_items([{"partition": number} for number in partitions], override_num_blocks=len(partitions))
+        at_once = _AT_ONCE_WITH_GPU if pool.gpus else 1
         done = rows.map_batches(
             _Actor,
-            fn_constructor_args=(hold, cluster.build()),
+            fn_constructor_args=of_actor,
             batch_size=1,
             batch_format="pyarrow",
-            compute=ActorPoolStrategy(
-                size=pool.actors, max_concurrent_calls_per_actor=_CALLS_AT_ONCE if pool.gpus else 1
-            ),
+            compute=ActorPoolStrategy(size=pool.actors, max_concurrent_calls_per_actor=at_once),
             num_cpus=pool.cpus,
             num_gpus=pool.gpus,
             max_restarts=_RESTARTS,
@@ -209,18 +185,18 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class _Actor:
-    """Calls what it holds for one row after the other, or for several at once."""
+    """Calls a step for one partition after the other, or for several at once.
 
-    def __init__(self, hold: Callable[[], Work], build: cluster.Build) -> None:
-        """Defer reading the encoder to the first call, as Ray passes on a constructor's error only as text.
+    What the step needs is read in the first call, as Ray passes on a constructor's error only as text.
+    """
 
-        `build` is the driver's: code and libraries must be the same on all nodes.
-        """
-        self._work, self._build = hold(), build
+    def __init__(self, build: cluster.Build, call: Callable[..., Counts], *arguments: object) -> None:
+        """`build` is the driver's: code and libraries must be the same on all nodes."""
+        self._build, self._call, self._arguments = build, call, arguments
 
     def __call__(self, row: pa.Table) -> pa.Table:
         """Run a call; return its counts, memory and files as JSON."""
         enter(self._build)
         with enough_memory():
-            outcome = recorded(self._work, row["value"][0].as_py())
+            outcome = recorded(self._call, row["partition"][0].as_py(), *self._arguments)
         return pa.table({"outcome": [json.dumps(outcome)]})

@@ -5,10 +5,11 @@ Files of another version's run may lack some entries.
 """
 
 import functools
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, NotRequired, TypeAlias
 
 from pydantic import Field
@@ -22,7 +23,9 @@ from dupq.system import Written, thread_map
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
 Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
 _ONE = "part-00000.parquet"  # the file of a table in one partition
-TEACHERS = "teachers"  # the folder of `kept_by`, and in `taught_as` the teachers' fingerprints
+TAUGHT_AS = "taught_as.json"  # of a training: which teachers encoded questions, and on what
+TEACHERS = "teachers"  # the folder of `kept_by`, and in TAUGHT_AS the teachers' fingerprints
+_log = logging.getLogger(__name__)
 
 
 class StageRecord(TypedDict):
@@ -129,6 +132,22 @@ def record_of(run: str, name: str) -> str:
     return storage.join(run, "stages", f"{name}.json")
 
 
+def without_answer(record: StageRecord) -> dict[str, object]:
+    """Return a record without what is for stages only."""
+    return {name: value for name, value in record.items() if name not in ("made", "made_as")}
+
+
+def log_stage(record: StageRecord, how: str) -> None:
+    """Log a stage's line. In JSON it lacks the files: there are thousands, and run.log is rewritten each time."""
+    fields = {name: value for name, value in without_answer(record).items() if name not in ("outputs", "dropped")}
+    bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
+    _log.info(
+        f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
+        f"{record['peak_memory_mb']:6.0f} MB{bitten}",
+        extra={"fields": fields},
+    )
+
+
 def recover(run: str) -> dict[str, StageRecord]:
     """Return the records of the finished stages of `run` (URI); remove the others, and damaged files."""
     finished: dict[str, StageRecord] = {}
@@ -174,6 +193,26 @@ def latest_run(runs: str) -> str | None:
     return storage.join(runs, pointer["run_id"]) if pointer else None
 
 
+def is_to_be_latest(run: str) -> bool:
+    """Return whether latest.json names no run, or one that succeeded before `run`."""
+    latest = latest_run(storage.parent(run))
+    if latest is None:
+        return True
+    mine, other = read_success(run), read_success(latest)
+    if mine is None or latest == run:
+        return False
+    return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
+
+
+def point_latest(run: str) -> None:
+    """Point latest.json to a run that succeeded, unless it names one that succeeded later."""
+    runs = storage.parent(run)
+    if is_to_be_latest(run):
+        storage.write_json(storage.join(runs, "latest.json"), {"run_id": storage.name(run), "run": run})
+    elif latest_run(runs) != run:
+        _log.warning(f"{run}: latest.json stays: it names a run that succeeded later, by that machine's clock")
+
+
 def damaged(run: str, outputs: dict[str, Written]) -> dict[str, bool]:
     """Return the paths of `outputs`, below `run`, that have changed, and whether a file is there at all."""
     sizes = {file.relative: file.size for file in storage.list_files(run)}
@@ -193,53 +232,34 @@ def _checksum_in(uri: str, version: str) -> str:
     return storage.checksum(uri)
 
 
-class _Below:
-    """The URI of a file or folder below a layout, as an attribute."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def __get__(self, layout: "RunFiles | TrainingFiles", kind: type) -> str:
-        return layout.path(*self._names)
-
-
-@dataclass(frozen=True)
 class RunFiles:
     """The files of a finished run's work that readers of runs use."""
 
-    uri: str  # of the run
-    texts = _Below("work", "texts")  # tokens, terms and marks of the questions; a file per shard
-    contents = _Below("work", "contents")  # hashes, tags and askers, and signs of titles; a file per shard
-    signatures = _Below("work", "signatures")  # the MinHash signatures of the texts that are not copies
-    rarities = _Below("work", "terms", "rarities", _ONE)  # how rare each term is
-    calibration = _Below("work", "calibration", "calibration.json")  # the model of a probability
-    nearest = _Below("work", "neighbours", "nearest")  # each question's list
-    reread = _Below("work", "rerank", "model.json")  # the model of a probability by a reranker's cosine
-    read_contents = _Below("work", "rerank", "contents")  # the hashes of questions that a reranker has read
-    read_vectors = _Below("work", "rerank", "vectors")  # and their vectors
+    def __init__(self, run: str) -> None:
+        """Name the files of a run (URI)."""
+        work = functools.partial(storage.join, run, "work")
+        self.uri = run
+        self.texts = work("texts")  # tokens, terms and marks of the questions; a file per shard
+        self.contents = work("contents")  # hashes, tags and askers, and signs of titles; a file per shard
+        self.signatures = work("signatures")  # the MinHash signatures of the texts that are not copies
+        self.rarities = work("terms", "rarities", _ONE)  # how rare each term is
+        self.calibration = work("calibration", "calibration.json")  # the model of a probability
+        self.nearest = work("neighbours", "nearest")  # each question's list
+        self.reread = work("rerank", "model.json")  # the model of a probability by a reranker's cosine
+        self.read_contents = work("rerank", "contents")  # the hashes of questions that a reranker has read
+        self.read_vectors = work("rerank", "vectors")  # and their vectors
 
     def path(self, *names: str) -> str:
         """Return the URI of a file or folder of the run."""
         return storage.join(self.uri, *names)
 
 
-@dataclass(frozen=True)
-class TrainingFiles:
-    """The files of a training that are not tables."""
+def kept_by(trainings: str, teacher: str, device: str) -> str:
+    """Return the folder, shared by all trainings of an output, of what a teacher encoded.
 
-    work: str  # URI of the training
-    taught_as = _Below("taught_as.json")  # which teachers encoded questions, and on what
-
-    def path(self, *names: str) -> str:
-        """Return the URI of a file or folder of the training."""
-        return storage.join(self.work, *names)
-
-    def kept_by(self, teacher: str, device: str) -> str:
-        """Return the folder, shared by all trainings of the output, of what a teacher encoded.
-
-        It is named by the teacher's fingerprint and the kind of device in `taught_as`.
-        """
-        return storage.join(storage.parent(self.work), TEACHERS, f"{teacher}-{device}")
+    It is named by the teacher's fingerprint and the kind of device in TAUGHT_AS.
+    """
+    return storage.join(trainings, TEACHERS, f"{teacher}-{device}")
 
 
 def check_output(uri: str) -> None:

@@ -25,14 +25,12 @@ from dupq import __version__, kinds, storage
 from dupq.archive import Input as InputFile
 from dupq.archive import Shard
 from dupq.job import lease, progress, records
-from dupq.job.actors import Crew, run_by
+from dupq.job.actors import Pool, run_groups
 from dupq.job.cluster import versions
-from dupq.job.lease import Lease
-from dupq.job.records import StageRecord, Success, latest_run, read_success
+from dupq.job.records import StageRecord, Success
 from dupq.job.step import (
     AnyStep,
     Destination,
-    Direct,
     Given,
     Made,
     Routed,
@@ -41,17 +39,15 @@ from dupq.job.step import (
     StepResult,
     as_is,
     call_step,
-    copy_input,
 )
-from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, recorded_in
+from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, number_of_calls, recorded_in
 from dupq.job.tasks import Report, run_tasks
-from dupq.kinds import Schema, is_open
+from dupq.kinds import Schema
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.system import Written, recording
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in, so they may differ from what was written
-_OF_STAGES = ("made", "made_as")  # entries of a record that are for stages only
 
 
 class Run:
@@ -66,12 +62,12 @@ class Run:
         self.run_id = storage.name(uri)
         self.records: list[StageRecord] = []  # of the stages that are finished
         self._inputs: Mapping[str, object] = {}
-        self._copied: Mapping[str, Sequence[InputFile]] = {}
+        self.copied: Mapping[str, Sequence[InputFile]] = {}  # input files that stages read as copies, by name
         self.previous: str | None = None  # the URI of the earlier run that this one builds on
         self._settings = Settings()
         self.algorithms: Mapping[str, int] = {}
         self._finished_before: dict[str, StageRecord] | None = None  # None: not read yet
-        self._lease: Lease | None = None
+        self._lease: lease.Lease | None = None
         self._described: dict[str, Written] = {}
         self._begin(stage)
 
@@ -91,14 +87,11 @@ class Run:
         stages.
         """
         contents = {name: [[file.path, file.checksum] for file in files] for name, files in copied.items()}
-        identity = {
-            "made_from": {**contents, **made_from},
-            "settings": answer_settings(settings),
-            "algorithms": algorithms,
-        }
+        made_from = {**contents, **made_from}
+        identity = {"made_from": made_from, "settings": answer_settings(settings), "algorithms": algorithms}
         run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
         run = Run(storage.join(storage.absolute(output), run_id))
-        run._inputs, run._copied, run._settings, run.algorithms = inputs, copied, settings, algorithms
+        run._inputs, run.copied, run._settings, run.algorithms = inputs, copied, settings, algorithms
         return run
 
     def path(self, *names: str) -> str:
@@ -107,14 +100,7 @@ class Run:
 
     def copy_of(self, name: str) -> str | None:
         """Return the URI of the copy of an input; None if the job has no such input."""
-        return self.path("work", "inputs", name) if name in self._copied else None
-
-    def copy_inputs(self) -> None:
-        """Copy the inputs that are read more than once. Raises DupqError if one changed since the run was opened."""
-        files = [file for files in self._copied.values() for file in files]
-        report = run_tasks("inputs", copy_input, [(file, self.path("work", "inputs", file.path)) for file in files])
-        self.report.add(report)
-        self.report.rows_out = report.rows_out
+        return self.path("work", "inputs", name) if name in self.copied else None
 
     @property
     def finished(self) -> bool:
@@ -122,13 +108,13 @@ class Run:
 
         Raises LeaseError if a file is damaged and another job is at work on the run.
         """
-        success = read_success(self.uri)
+        success = records.read_success(self.uri)
         if success is None:
             return False
         if not records.damaged(self.uri, success["outputs"]):
             return True
         with self.held():
-            success = read_success(self.uri)  # again: another job may have repaired the run meanwhile
+            success = records.read_success(self.uri)  # again: another job may have repaired the run meanwhile
             lost = records.damaged(self.uri, success["outputs"]) if success else {}
             if lost:
                 _log.warning(
@@ -136,10 +122,6 @@ class Run:
                 )
                 storage.delete(self.path("_SUCCESS"))
             return success is not None and not lost
-
-    def has_record(self, stage: str) -> bool:
-        """Return whether an earlier attempt finished the stage, even if files of it were lost since."""
-        return storage.exists(records.record_of(self.uri, stage))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -165,7 +147,7 @@ class Run:
                 record = self._do_stage(name, work, dropped)
                 how = f"{record['seconds']:.1f} s"
             self.records.append(record)
-            _log_stage(record, how)
+            records.log_stage(record, how)
             if dropped:
                 storage.delete_folder(self.path(dropped))
             return record
@@ -212,9 +194,7 @@ class Run:
             "algorithms": self.algorithms,
             "versions": versions(),
             "inputs": self._inputs,
-            "stages": [
-                {name: value for name, value in record.items() if name not in _OF_STAGES} for record in self.records
-            ],
+            "stages": [records.without_answer(record) for record in self.records],
         }
         with recording() as written:
             storage.write_json(self.path("config.json"), to_dict(self._settings))
@@ -230,25 +210,6 @@ class Run:
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
         storage.write_json(self.path("_SUCCESS"), success)
 
-    def point_latest(self) -> None:
-        """Point latest.json to this run, which succeeded, unless it names one that succeeded later."""
-        runs = storage.parent(self.uri)
-        if self.is_to_be_latest:
-            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
-        elif latest_run(runs) != self.uri:
-            _log.warning(f"{self.uri}: latest.json stays: it names a run that succeeded later, by that machine's clock")
-
-    @property
-    def is_to_be_latest(self) -> bool:
-        """Whether latest.json names no run, or one that succeeded before this one."""
-        latest = latest_run(storage.parent(self.uri))
-        if latest is None:
-            return True
-        mine, other = read_success(self.uri), read_success(latest)
-        if mine is None or latest == self.uri:
-            return False
-        return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
-
     def table(
         self, name: str, schema: Schema[Row] | None, partitions: int = 1, publish: bool = False, keep: bool = False
     ) -> Table[Row]:
@@ -256,7 +217,7 @@ class Run:
         stage (`keep`), else in the stage's folder.
         """
         folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
-        return Table(storage.join(folder, name), schema, partitions, keeps_counts=not publish)
+        return Table(storage.join(folder, name), schema, partitions)
 
     def shuffled(
         self,
@@ -279,31 +240,32 @@ class Run:
     def map(
         self,
         name: str,
-        step: Step[Direct, Given, object, Row],
+        step: Step[Given, object, Row],
         schema: Schema[Row] | None = None,
         second: Destination | None = None,
         publish: bool = False,
         keep: bool = False,
         gpus: int = 0,
-        crew: Crew | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+        pool: Pool | None = None,
     ) -> Callable[Given, Table[Row]]:
         """Call `step` for each partition of the inputs; its second table goes to `second`.
 
-        `schema` is that of the rows if the step's own is open. With `gpus`, each call has one, and that many run at a
-        time. A `crew` says otherwise who calls the step.
+        `schema` is that of the rows if the step's own is open. With `gpus`, each task has one, and that many run at a
+        time. A task makes a partition, or each of `groups`, if no `pool` of actors makes them.
         """
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
             inputs = step.bound(*args, **kwargs)
-            made = self.table(name, step.schema(schema), partitions_of(inputs), publish, keep)
-            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, crew))
+            made = self.table(name, step.schema(schema), number_of_calls(inputs), publish, keep)
+            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, groups, pool))
 
         return call
 
     def shuffle(
         self,
         name: str,
-        step: Step[Direct, Given, object, Row],
+        step: Step[Given, object, Row],
         partitions: int,
         by: str | None = None,
         to: str | None = None,
@@ -319,12 +281,12 @@ class Run:
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Shuffled[Row]:
             inputs = step.bound(*args, **kwargs)
-            made = self.shuffled(name, step.schema(schema), partitions_of(inputs), partitions, by, to, keys)
+            made = self.shuffled(name, step.schema(schema), number_of_calls(inputs), partitions, by, to, keys)
             return replace(made.table, rows=self._make(name, step, inputs, second, made))
 
         return call
 
-    def gather(self, name: str, step: Step[Direct, Given, object, Row]) -> Callable[Given, Table[Row]]:
+    def gather(self, name: str, step: Step[Given, object, Row]) -> Callable[Given, Table[Row]]:
         """As `map`, with all rows in one partition, so that many tasks can read them whole."""
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
@@ -334,31 +296,25 @@ class Run:
         return call
 
     def spread(
-        self,
-        name: str,
-        table: Input[Row],
-        partitions: int,
-        by: str | None = None,
-        to: str | None = None,
-        keys: Shuffled[object] | None = None,
+        self, name: str, table: Input[Row], partitions: int, by: str | None = None, to: str | None = None
     ) -> Shuffled[Row]:
         """Send the rows of a table to partitions, as `shuffle` does."""
-        return self.shuffle(name, as_is, partitions, by, to, keys, table.rows_schema)(table)
+        return self.shuffle(name, as_is, partitions, by, to, schema=table.rows_schema)(table)
 
     def look_up(self, name: str, table: Table[Row] | Shuffled[Row], keys: Shuffled[kinds.Key]) -> Shuffled[Row]:
         """Return, for each file of `keys`, the rows of `table` with one of its keys. Both are partitioned by `key`.
 
         So partition n of the answer is what the n-th task that made `keys` asked for.
         """
-        return self.spread(name, table, len(keys.files), keys=keys)
+        return self.shuffle(name, as_is, len(keys.files), keys=keys, schema=table.rows_schema)(table)
 
     @overload
     def record(
-        self, name: str, step: Step[Direct, Given, StepResult[Made], kinds.Json], second: Table[object] | None = None
+        self, name: str, step: Step[Given, StepResult[Made], kinds.Json], second: Table[object] | None = None
     ) -> Callable[Given, Made]: ...
     @overload
     def record(
-        self, name: str, step: Step[Direct, Given, Made, kinds.Json], second: Table[object] | None = None
+        self, name: str, step: Step[Given, Made, kinds.Json], second: Table[object] | None = None
     ) -> Callable[Given, Made]: ...
     def record(self, name: str, step: AnyStep, second: Table[object] | None = None) -> Callable[..., Any]:
         """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
@@ -368,7 +324,7 @@ class Run:
     def write(
         self,
         file: str,
-        step: Step[Direct, Given, object, kinds.Json],
+        step: Step[Given, object, kinds.Json],
         second: Table[object] | None = None,
         publish: bool = False,
         gpus: int = 0,
@@ -382,7 +338,7 @@ class Run:
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> str:
             uri, public = storage.join(self.folder, file), self.path(file)
-            _check_second(step, second)
+            step.check_second(second)
             calls = [(0, step, step.bound(*args, **kwargs), second, uri)]
             self.report.rows_out += self._run(file.partition(".")[0], calls, gpus)
             if publish and not (file in EDITED and storage.exists(public)):
@@ -414,17 +370,18 @@ class Run:
         second: Destination | None,
         made: Destination,
         gpus: int = 0,
-        crew: Crew | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+        pool: Pool | None = None,
     ) -> int:
-        """Run a task per partition, or as the crew says; return the number of rows made."""
-        _check_second(step, second)
-        if crew is not None:
-            report = run_by(crew, name, step, inputs, second, made)
+        """Run a task per partition or group of them, or a pool; return the number of rows made."""
+        step.check_second(second)
+        if groups is not None:
+            report = run_groups(name, step, inputs, second, made, groups, gpus, pool)
             self.report.add(report)
             return report.rows_out
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())
         calls: list[tuple[object, ...]] = []
-        for number in range(partitions_of(inputs)):
+        for number in range(number_of_calls(inputs)):
             # only its own value of `Zipped`: calls stay small if tasks are many
             own = tuple(value.values[number] if isinstance(value, Zipped) else value for value in inputs)
             calls.append((number, step, own, second, made))
@@ -435,28 +392,3 @@ class Run:
         report = run_tasks(name, call_step, calls, gpus=gpus, shards=shards, part_of=self._part_of)
         self.report.add(report)
         return report.rows_out
-
-
-def partitions_of(inputs: tuple[object, ...]) -> int:
-    """Return the number of calls for these inputs of a step."""
-    return next((value.partitions for value in inputs if isinstance(value, Input) and value.is_partitioned), 1)
-
-
-def _check_second(step: AnyStep, second: Destination | None) -> None:
-    """Raise TypeError if a step's second table has another schema than what it is written to."""
-    if second is None:
-        return
-    schema = second.table.schema if isinstance(second, Routed) else second.schema
-    if step.second is None or (schema != step.second and not is_open(step.second)):
-        raise TypeError(f"{step.name}: its second table has another schema than {schema.names if schema else schema}")
-
-
-def _log_stage(record: StageRecord, how: str) -> None:
-    """Log a stage's line. In JSON it lacks the files: there are thousands, and run.log is rewritten each time."""
-    fields = {name: value for name, value in record.items() if name not in ("outputs", "dropped", *_OF_STAGES)}
-    bitten = "".join(f", {value:,} {name}" for name, value in {**record["counts"], **record["caps"]}.items() if value)
-    _log.info(
-        f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
-        f"{record['peak_memory_mb']:6.0f} MB{bitten}",
-        extra={"fields": fields},
-    )

@@ -67,31 +67,28 @@ class Stage(Generic[P, T]):
         What `made_as` says is recorded for later runs. A line says why nothing is taken.
         """
         run.made_as = dict(made_as)
-        answer, why_not = self._answer_in(run.previous, made_as)
-        if why_not:
-            _log.info(f"{self.name}: nothing is taken from {run.previous}: {why_not}")
-        return answer
+        return self.answer_in(run.previous, made_as, is_told=True)
 
-    def answer_in(self, earlier: str | None, made_as: Mapping[str, object]) -> T | None:
+    def answer_in(self, earlier: str | None, made_as: Mapping[str, object], is_told: bool = False) -> T | None:
         """Return the answer of this stage in an earlier run (URI); None if there is none, or it cannot be used.
 
         It can if it was made by all that `made_as` says (JSON), and if the files that the stage keeps are unchanged.
         """
-        return self._answer_in(earlier, made_as)[0]
-
-    def _answer_in(self, earlier: str | None, made_as: Mapping[str, object]) -> tuple[T | None, str]:
-        """Return the answer, or why it cannot be used."""
         if earlier is None:
-            return None, ""
+            return None
         record = read_or_none(record_of(earlier, self.name), StageRecord)
         different = sorted(name for name, value in made_as.items() if record and record["made_as"].get(name) != value)
         if record is None:
-            return None, "it has kept no results"
-        if different:
-            return None, f"its results were made with another {', '.join(different)}"
-        if not is_intact(earlier, record, self.keeps):
-            return None, "it has lost some of its results"
-        return self._answer(record, earlier), ""
+            why_not = "it has kept no results"
+        elif different:
+            why_not = f"its results were made with another {', '.join(different)}"
+        elif not is_intact(earlier, record, self.keeps):
+            why_not = "it has lost some of its results"
+        else:
+            return self._answer(record, earlier)
+        if is_told:
+            _log.info(f"{self.name}: nothing is taken from {earlier}: {why_not}")
+        return None
 
 
 def stage(

@@ -12,6 +12,7 @@ output again, to the same bytes. Names of marks begin with an underscore, which 
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
@@ -33,8 +34,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 Row = TypeVar("Row")
 Result = TypeVar("Result", covariant=True)
 Made = TypeVar("Made")
-Direct = ParamSpec("Direct")  # the parameters of a step as a plain function
-Given = ParamSpec("Given")  # as the runner's verbs take them
+Given = ParamSpec("Given")  # the parameters of a step as the runner's verbs take them
 Rest = ParamSpec("Rest")  # those that are not declared tables
 A = TypeVar("A")
 B = TypeVar("B")
@@ -62,24 +62,24 @@ class StepResult(NamedTuple, Generic[Made]):
         return {**self.counts, **caps, **{f"{NUMBER}{name}": count for name, count in self.numbers.items()}}
 
 
-class Parts(NamedTuple):
-    """A step in three parts, of which the second computes on a device that the process of the call holds.
+class Deferred(ABC):
+    """What a step returns if the process of the call only computes, on a GPU, and others read, prepare and write."""
 
-    With `prepare`, which has the step's parameters, the step is `finish(prepared, compute(prepared))`. Where the device
-    is a GPU, tasks on CPUs call the first and the last part.
-    """
+    @abstractmethod
+    def compute(self) -> Any:
+        """Return what the device computes."""
 
-    prepare: Callable[..., Any]
-    compute: Callable[[Any], Any]
-    finish: Callable[[Any, Any], Any]
+    @abstractmethod
+    def finish(self, computed: Any) -> StepResult[Any]:
+        """Return the step's result, given what was computed."""
 
 
-class Step(Generic[Direct, Given, Result, Row]):
+class Step(Generic[Given, Result, Row]):
     """A function of tables, the schemas that it reads and makes, and that of its second table."""
 
     def __init__(
         self,
-        function: Callable[Direct, Result],
+        function: Callable[..., Result],
         reads: tuple[pa.Schema, ...],
         makes: pa.Schema,
         second: pa.Schema | None,
@@ -88,9 +88,8 @@ class Step(Generic[Direct, Given, Result, Row]):
         functools.update_wrapper(self, function)
         self.function, self.reads, self.makes, self.second = function, reads, makes, second
         self.name: str = function.__name__
-        self.parts: Parts | None = None
 
-    def __call__(self, *args: Direct.args, **kwargs: Direct.kwargs) -> Result:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         """Call the function."""
         return self.function(*args, **kwargs)
 
@@ -101,6 +100,14 @@ class Step(Generic[Direct, Given, Result, Row]):
     def schema(self, whole: Schema[Row] | None) -> Schema[Row] | None:
         """Return the schema of the rows that the step makes; None if only what it returns tells it."""
         return whole if whole is not None else None if is_open(self.makes) else self.makes
+
+    def check_second(self, second: "Destination | None") -> None:
+        """Raise TypeError if the second table has another schema than what it is written to."""
+        schema = second.table.schema if isinstance(second, Routed) else second and second.schema
+        if second and (self.second is None or (schema != self.second and not is_open(self.second))):
+            raise TypeError(
+                f"{self.name}: its second table has another schema than {schema.names if schema else schema}"
+            )
 
     def bound(self, *args: object, **kwargs: object) -> tuple[object, ...]:
         """Return the arguments of a call in their order, each table with the columns that the step reads.
@@ -139,33 +146,28 @@ class Step(Generic[Direct, Given, Result, Row]):
         return value if is_open(schema) else value.only(*schema.names)
 
 
-AnyStep: TypeAlias = Step[..., ..., Any, Any]
+AnyStep: TypeAlias = Step[..., Any, Any]
 
 
 @overload
 def step(
     *, makes: Schema[Row], second: pa.Schema | None = None
-) -> Callable[[Callable[Rest, Result]], Step[Rest, Rest, Result, Row]]: ...
+) -> Callable[[Callable[Rest, Result]], Step[Rest, Result, Row]]: ...
 @overload
 def step(
     a: Schema[A], /, *, makes: Schema[Row], second: pa.Schema | None = None
-) -> Callable[
-    [Callable[Concatenate[T, Rest], Result]],
-    Step[Concatenate[T, Rest], Concatenate[Input[A], Rest], Result, Row],
-]: ...
+) -> Callable[[Callable[Concatenate[T, Rest], Result]], Step[Concatenate[Input[A], Rest], Result, Row]]: ...
 @overload
 def step(
     a: Schema[A], b: Schema[B], /, *, makes: Schema[Row], second: pa.Schema | None = None
 ) -> Callable[
-    [Callable[Concatenate[T, T, Rest], Result]],
-    Step[Concatenate[T, T, Rest], Concatenate[Input[A], Input[B], Rest], Result, Row],
+    [Callable[Concatenate[T, T, Rest], Result]], Step[Concatenate[Input[A], Input[B], Rest], Result, Row]
 ]: ...
 @overload
 def step(
     a: Schema[A], b: Schema[B], c: Schema[C], /, *, makes: Schema[Row], second: pa.Schema | None = None
 ) -> Callable[
-    [Callable[Concatenate[T, T, T, Rest], Result]],
-    Step[Concatenate[T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Rest], Result, Row],
+    [Callable[Concatenate[T, T, T, Rest], Result]], Step[Concatenate[Input[A], Input[B], Input[C], Rest], Result, Row]
 ]: ...
 @overload
 def step(
@@ -179,7 +181,7 @@ def step(
     second: pa.Schema | None = None,
 ) -> Callable[
     [Callable[Concatenate[T, T, T, T, Rest], Result]],
-    Step[Concatenate[T, T, T, T, Rest], Concatenate[Input[A], Input[B], Input[C], Input[D], Rest], Result, Row],
+    Step[Concatenate[Input[A], Input[B], Input[C], Input[D], Rest], Result, Row],
 ]: ...
 def step(*reads: pa.Schema, makes: pa.Schema, second: pa.Schema | None = None) -> Callable[..., Any]:
     """Declare the schemas of a function's first parameters, of the table that it returns, and of its second one.
@@ -238,18 +240,6 @@ def unless_finished(output: str, make: Callable[[], Counts]) -> Counts:
     return counts
 
 
-def copy_input(file: archive.Input, copy: str) -> Counts:
-    """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
-
-    def make() -> Counts:
-        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
-            content = storage.read_bytes(file.uri)
-        storage.write_bytes(copy, content)
-        return {"rows_in": 1, "rows_out": 1}
-
-    return unless_finished(copy, make)
-
-
 class Routed(NamedTuple, Generic[Row]):
     """A shuffled table, and where its rows go.
 
@@ -268,11 +258,7 @@ Output = Destination | str  # the URI of a file for a dict (as JSON) or bytes
 
 
 def call_step(
-    partition: int,
-    step: AnyStep,
-    inputs: tuple[object, ...],
-    second: Destination | None,
-    output: Output,
+    partition: int, step: AnyStep, inputs: tuple[object, ...], second: Destination | None, output: Output
 ) -> Counts:
     """Write what `step` makes of a partition of its inputs, unless an earlier attempt did; return what it counted.
 
@@ -280,7 +266,10 @@ def call_step(
     """
 
     def make() -> Counts:
-        return write_result(partition, step(*read_inputs(partition, inputs)), second, output)
+        result = step(*read_inputs(partition, inputs))
+        if isinstance(result, Deferred):
+            result = result.finish(result.compute())
+        return write_result(partition, result, second, output)
 
     return unless_finished(file_of(output, partition), make)
 
@@ -299,7 +288,7 @@ def write_result(partition: int, result: object, second: Destination | None, out
         content = made.table
         storage.write_bytes(output, content if isinstance(content, bytes) else storage.json_bytes(content))
         return made.all_counts
-    return {"rows_out": _write(output, partition, made.table, made.all_counts), **made.all_counts}
+    return {"rows_out": _write(output, partition, made.table), **made.all_counts}
 
 
 def file_of(output: Output, partition: int) -> str:
@@ -309,7 +298,7 @@ def file_of(output: Output, partition: int) -> str:
     return output.table.file(partition) if isinstance(output, Routed) else output.file(partition)
 
 
-def _write(output: Destination, writer: int, table: pa.Table, counts: Mapping[str, int] | None = None) -> int:
+def _write(output: Destination, writer: int, table: pa.Table) -> int:
     """Write the file of one writer: of a shuffled table a record batch per partition, in its schema's columns.
 
     Returns the number of rows of `table`, which may be an iterator of row groups if the output is a `Table`.
@@ -317,8 +306,7 @@ def _write(output: Destination, writer: int, table: pa.Table, counts: Mapping[st
     if isinstance(output, Table) and not isinstance(table, pa.Table):
         return storage.write_row_groups(output.file(writer), table, output.schema)
     if isinstance(output, Table):
-        kept = dict(counts or {}) if output.keeps_counts else {}
-        storage.write_table(output.file(writer), table, output.schema or table.schema, kept)
+        storage.write_table(output.file(writer), table, output.schema or table.schema)
         return len(table)
     schema = output.table.schema
     rows = table if schema is None else table.select(schema.names).cast(schema)

@@ -10,7 +10,6 @@ are passed on as they are.
 """
 
 import base64
-import functools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,8 @@ Row = TypeVar("Row")
 Kind = TypeVar("Kind", covariant=True)
 Value = TypeVar("Value")
 _FILES_AT_ONCE = 16  # of a shuffled table, that one reader opens together
+_PATHS = {"folder", "files", "uri"}  # attributes of what a stage made
+_NAMED = {name: schema for name, schema in vars(tables).items() if isinstance(schema, pa.Schema)}
 
 
 def write_batches(uri: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -36,12 +37,6 @@ def write_batches(uri: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema
     with storage.open_output(uri) as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-
-
-def read_all(uri: str) -> list[pa.RecordBatch]:
-    """Return all batches of a file. Raises DupqError for a missing or damaged one."""
-    with storage.open_input(uri) as stream, storage.reading(uri, "Arrow"):
-        return pa.ipc.open_file(stream).read_all().to_batches()
 
 
 def _read_batch(uri: str, number: int) -> pa.RecordBatch:
@@ -84,29 +79,23 @@ class Stored(Input[Kind]):
 
     def described(self, run: str) -> dict[str, object]:
         """Return all attributes as JSON. Raises ValueError for a path that is not below the run."""
-        values: dict[str, object] = {}
+        below, values = f"{run}/", dict(vars(self))
         for name, value in vars(self).items():
             if name in _PATHS:
-                values[name] = _moved(value, lambda path: path[path.index(f"{run}/") + len(run) + 1 :])
-            else:
-                is_schema = isinstance(value, pa.Schema)
-                values[name] = _encoded(value) if is_schema else value
+                values[name] = _moved(value, lambda path: path[path.index(below) + len(below) :])
+            elif isinstance(value, pa.Schema):
+                values[name] = _encoded(value)
         return values
 
     @classmethod
     def of_description(cls, values: dict[str, Any], run: str) -> Self:
         """Return what `described` describes, below the folder of the run."""
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values.pop("keeps_counts", None)  # in records before 2026-11-30
         values |= {name: _moved(values[name], lambda path: storage.join(run, path)) for name in _PATHS & values.keys()}
         if values.get("schema") is not None:
             values["schema"] = _decoded(values["schema"])
         return cls(**values)
-
-
-_PATHS = {"folder", "files", "uri"}  # attributes
-
-
-_NAMED = {name: schema for name, schema in vars(tables).items() if isinstance(schema, pa.Schema)}
 
 
 def _encoded(schema: pa.Schema) -> str:
@@ -148,16 +137,28 @@ def recorded_in(uri: str) -> Any:
     return recorded
 
 
+class _Rows(Stored[Kind]):
+    """Rows of one schema."""
+
+    schema: pa.Schema | None  # None: that of the files
+    columns: tuple[str, ...] | None  # that are read; None: all
+
+    @property
+    def rows_schema(self) -> pa.Schema | None:
+        """The schema of the rows that `read` returns."""
+        schema, columns = self.schema, self.columns
+        return schema if schema is None or columns is None else pa.schema([schema.field(name) for name in columns])
+
+
 @dataclass(frozen=True)
-class Table(Stored[Kind]):
+class Table(_Rows[Kind]):
     """Rows of one schema, in a Parquet file per partition."""
 
     folder: str
-    schema: pa.Schema | None  # None: that of its files
+    schema: pa.Schema | None
     partitions: int
-    columns: tuple[str, ...] | None = None  # None: all
+    columns: tuple[str, ...] | None = None
     rows: int = field(default=0, compare=False)  # of all partitions
-    keeps_counts: bool = field(default=True, compare=False)  # with each partition; not where people read the table
 
     @property
     def files(self) -> list[str]:
@@ -168,14 +169,9 @@ class Table(Stored[Kind]):
         """Return the URI of a partition."""
         return storage.join(self.folder, f"part-{partition:05d}.parquet")
 
-    def counts(self, partition: int) -> dict[str, int]:
-        """Return the counts of the step that made a partition."""
-        return storage.read_counts(self.file(partition))
-
-    @property
-    def rows_schema(self) -> pa.Schema | None:
-        """The schema of the rows that `read` returns."""
-        return _some(self.schema, self.columns)
+    def rows_of(self, partition: int) -> int:
+        """Return the number of rows of a partition."""
+        return storage.read_footer(self.file(partition)).num_rows
 
     def only(self, *columns: str) -> Self:
         """Return the same table, of which only these columns are read."""
@@ -186,28 +182,19 @@ class Table(Stored[Kind]):
         return storage.read_table(self.file(partition), self.schema, [*self.columns] if self.columns else None)
 
 
-def _some(schema: pa.Schema | None, columns: tuple[str, ...] | None) -> pa.Schema | None:
-    return schema if schema is None or columns is None else pa.schema([schema.field(name) for name in columns])
-
-
 @dataclass(frozen=True)
-class Shuffled(Stored[Kind]):
+class Shuffled(_Rows[Kind]):
     """Rows in an Arrow file per writer, with a record batch per partition."""
 
     files: tuple[str, ...]
-    schema: pa.Schema | None  # None: that of its files
+    schema: pa.Schema | None
     partitions: int
-    columns: tuple[str, ...] | None = None  # None: all
+    columns: tuple[str, ...] | None = None
     rows: int = field(default=0, compare=False)
 
     def file(self, writer: int) -> str:
         """Return the URI of the file of a writer."""
         return self.files[writer]
-
-    @property
-    def rows_schema(self) -> pa.Schema | None:
-        """The schema of the rows that `read` returns."""
-        return _some(self.schema, self.columns)
 
     def only(self, *columns: str) -> Self:
         """Return the same table, of whose rows only these columns are kept."""
@@ -330,24 +317,6 @@ class Broadcast(_Of[Kind]):
 
 
 @dataclass(frozen=True)
-class Held(Broadcast[Kind]):
-    """As Broadcast; a process that reads the table keeps it for its next call of the step."""
-
-    def read(self, partition: int = 0) -> pa.Table:
-        """Return all rows, in the order of the partitions."""
-        assert isinstance(self.table, Table)
-        return _held(self.table, tuple(map(storage.version, self.table.files)))
-
-
-@functools.lru_cache(maxsize=1)
-def _held(table: Table[object], _versions: tuple[str, ...]) -> pa.Table:
-    return Broadcast(table).read()
-
-
-forget_held = _held.cache_clear
-
-
-@dataclass(frozen=True)
 class Streamed(_Of[Stream[Kind]]):
     """A table that a step can iterate over repeatedly, with a few partitions in memory."""
 
@@ -372,10 +341,6 @@ class InBatches(_Of[Stream[Kind]]):
         """The number of partitions of the table."""
         return self.table.partitions
 
-    def only(self, *columns: str) -> Self:
-        """Return the same batches, with all their columns."""
-        return self
-
     def read(self, partition: int = 0) -> "InBatches[Kind]":
         """Return the batches of a partition."""
         return replace(self, partition=partition)
@@ -383,28 +348,6 @@ class InBatches(_Of[Stream[Kind]]):
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield a batch per writer, in their order."""
         return prefetch(lambda uri: _read_batch(uri, self.partition), self.table.files, _FILES_AT_ONCE)
-
-
-@dataclass(frozen=True)
-class Partitions(Input[Stream[Kind]]):
-    """Several partitions, also of different tables, that a step iterates over, with a few of them in memory."""
-
-    some: tuple[Partition[Kind], ...]
-    is_partitioned = False
-    is_streamed = True
-
-    @property
-    def rows_schema(self) -> pa.Schema | None:
-        """The schema of the rows of the first."""
-        return self.some[0].rows_schema if self.some else None
-
-    def only(self, *columns: str) -> Self:
-        """Return the same partitions, of which only these columns are read."""
-        return replace(self, some=tuple(each.only(*columns) for each in self.some))
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        """Yield the rows of each."""
-        return prefetch(Partition.read, self.some)
 
 
 @dataclass(frozen=True)
@@ -448,3 +391,8 @@ def zipped(values: Sequence[Value]) -> Value:
     To mypy it is one of the values, as it is to the step.
     """
     return cast(Value, Zipped(tuple(values)))
+
+
+def number_of_calls(inputs: Sequence[object]) -> int:
+    """Return the number of calls for these inputs of a step."""
+    return next((value.partitions for value in inputs if isinstance(value, Input) and value.is_partitioned), 1)

@@ -23,7 +23,6 @@ from dupq.job import cluster
 from dupq.job.gpus import ended, has_gpu, start_on_gpu
 from dupq.job.progress import Line
 from dupq.job.step import CAP, NUMBER, Counts, Step
-from dupq.job.table import forget_held
 from dupq.system import Written, note, recording
 
 _log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ _SECONDS_BETWEEN_LINES = 60
 _POLL_SECONDS = 5
 _AHEAD = 2  # tasks per CPU that are submitted to Ray, so that no CPU is idle
 
-_callbacks: list[Callable[[], None]] = [forget_held]
+_callbacks: list[Callable[[], None]] = []
 _step = ""  # of this process's last task
 
 

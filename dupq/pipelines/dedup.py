@@ -34,6 +34,7 @@ from dupq.evaluation.sampling import judged
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
 from dupq.job import progress
 from dupq.job.gpus import Gpus, gpus_for, until_the_end
+from dupq.job.records import is_to_be_latest, point_latest
 from dupq.job.run import Run
 from dupq.job.step import Counts
 from dupq.job.table import Shards
@@ -54,7 +55,8 @@ from dupq.stages.measures.review import draw_review
 from dupq.stages.near_duplicates import find_near_duplicates, groups_of, make_signatures
 from dupq.stages.pairs import score_pairs
 from dupq.stages.partition import Candidates, RunKnowledge, decide
-from dupq.stages.rerank import Reading, rerank
+from dupq.stages.reading import Reading
+from dupq.stages.rerank import rerank
 from dupq.stages.search.above_threshold import find_pairs_above, with_pairs_above
 from dupq.stages.search.blocks import SearchRequest
 from dupq.stages.search.search import search
@@ -82,15 +84,14 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         _finish_again(opened)
         return run
     gpus = gpus_for(job.gpus)
-    if not run.has_record(embed.name):
-        check_room_to_encode(opened.settings.encode, len(opened.shards), run.uri, gpus)
+    check_room_to_encode(opened.settings.encode, len(opened.shards), run.uri, gpus)
     with run.held(), until_the_end():
         _make_tables(opened, gpus)
         run.describe()
         run_tasks("report", _write_report, [(run.uri,)])
         check_gates(job.gates, read_metrics(run.uri), run.uri)
         run.mark()
-        run.point_latest()
+        point_latest(run.uri)
         if not opened.settings.run.keep_work:
             inventory.tidy_at_end(run.uri)
         progress.end(run.uri, "finished")
@@ -189,9 +190,9 @@ def _finish_again(opened: OpenedDedup) -> None:
     run = opened.run
     _log.info(f"run {run.run_id} is finished already")
     check_gates(opened.job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
-    if run.is_to_be_latest:
+    if is_to_be_latest(run.uri):
         with run.held():
-            run.point_latest()
+            point_latest(run.uri)
     if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
         with contextlib.suppress(LeaseError), run.held():  # a job that holds it is at its end, and tidies too
             inventory.tidy_at_end(run.uri)

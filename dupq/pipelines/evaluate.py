@@ -24,7 +24,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     run, settings, sites = opened.run, opened.settings, opened.sites
     encoder, encoded = run.copy_of("encoder"), None
     gpus = gpus_for(0 if encoder is None else job.gpus)
-    if encoder is not None and not run.has_record(embed.name):
+    if encoder is not None:
         check_room_to_encode(settings.encode, len(opened.shards), run.uri, gpus)
     with run.held(), until_the_end():
         if encoder is not None:

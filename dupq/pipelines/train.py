@@ -16,6 +16,7 @@ import logging
 from dupq import storage
 from dupq.job import progress
 from dupq.job.gpus import gpus_for, until_the_end
+from dupq.job.records import record_of
 from dupq.job.run import Run
 from dupq.links import FEWEST_SETS
 from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
@@ -43,7 +44,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
     gpus = gpus_for(job.gpus)
-    if not run.has_record("fit"):
+    if not storage.exists(record_of(run.uri, fit.name)):
         check_room_to_fit(job.workers, gpus)
     with run.held(), until_the_end():
         copy_inputs(run)

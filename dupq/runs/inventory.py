@@ -17,7 +17,7 @@ from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.job.progress import Progress, is_alive, read_progress
-from dupq.job.records import TEACHERS, RunFiles, Success, TrainingFiles, latest_run
+from dupq.job.records import TAUGHT_AS, TEACHERS, RunFiles, Success, kept_by, latest_run
 from dupq.runs.reader import built_on
 from dupq.storage import read_as, read_or_none
 
@@ -206,10 +206,9 @@ def teacher_leftovers(encoder: str, removed: Sequence[KnownRun], now: datetime) 
     gone = {run.run_id for run in removed}
     read = set()
     for run in known_runs(work, now):
-        files = TrainingFiles(storage.join(work, run.run_id))
-        taught_as = read_or_none(files.taught_as, _TaughtAs)
+        taught_as = read_or_none(storage.join(work, run.run_id, TAUGHT_AS), _TaughtAs)
         if taught_as is not None and run.run_id not in gone:
-            read |= {files.kept_by(teacher, taught_as["device"]) for teacher in taught_as["teachers"]}
+            read |= {kept_by(work, teacher, taught_as["device"]) for teacher in taught_as["teachers"]}
     folders: dict[str, list[pafs.FileInfo]] = defaultdict(list)
     for path, info in _files(storage.join(work, TEACHERS)):
         folders[storage.join(work, TEACHERS, path.partition("/")[0])].append(info)

@@ -90,10 +90,10 @@ def calibrate(
     sets, pairs = run.table("known_sets", KNOWN_SETS), run.table("pairs", CALIBRATION_PAIRS)
     copies = Broadcast(known.representatives)
     sample = run.map("sample", sample_of, second=sets)(Streamed(nearest), known.pairs, copies, known.seen, settings)
+    population = run.report.rows_in  # so far, of that step alone
     own = Broadcast(run.gather("lists", lists_of)(nearest, Broadcast(sample), known.judged))
     others = Broadcast(run.gather("lists_of_neighbours", lists_of_neighbours)(nearest, own))
     words = Broadcast(run.map("words", terms_of_lists)(terms.terms, own, others))
-    population = sample.counts(0)["rows_in"]
     basis = Basis(population, known.sites, known.judged, fitness, measure, k, settings.prior)
     model = run.record("calibration", calibration, pairs)(
         own, others, words, Broadcast(terms.rarities), Broadcast(sample), Broadcast(sets), basis

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import kinds, storage
+from dupq import kinds, storage, tables
 from dupq.archive import partitions
 from dupq.clusters.components import are_together, clusters_in, with_represented
 from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
@@ -30,21 +30,6 @@ from dupq.kinds import Schema, columns, streamed
 from dupq.links import duplicate_links
 from dupq.runs.reader import read_metrics
 from dupq.stages.partition import RunKnowledge
-from dupq.tables import (
-    CHANGED_CLUSTERS,
-    CLUSTER_STATS,
-    CLUSTERS,
-    JOINED_PAIRS,
-    KEY_PAIRS,
-    KEYS,
-    LABELS,
-    MEMBERS,
-    PAIRS,
-    QUESTIONS,
-    REPRESENTATIVES,
-    SCORED,
-    VERIFIED,
-)
 from dupq.text.keys import (
     Sites,
     are_among,
@@ -62,14 +47,14 @@ Criteria = NewType("Criteria", kinds.Key)
 Edge = NewType("Edge", kinds.KeyPair)
 Figures = NewType("Figures", object)
 
-_OF_QUESTIONS = columns(QUESTIONS, "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
-_CRITERIA: Schema[Criteria] = pa.schema([*KEYS, *_OF_QUESTIONS])
+_OF_QUESTIONS = columns(tables.QUESTIONS, "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
+_CRITERIA: Schema[Criteria] = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
 _CLUSTER = pa.field("cluster", pa.int64(), False)
-_EDGES: Schema[Edge] = pa.schema([_CLUSTER, *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
-_FIGURES: Schema[Figures] = pa.schema([_CLUSTER, *CLUSTER_STATS])
+_EDGES: Schema[Edge] = pa.schema([_CLUSTER, *tables.KEY_PAIRS, pa.field("probability", pa.float64(), False)])
+_FIGURES: Schema[Figures] = pa.schema([_CLUSTER, *tables.CLUSTER_STATS])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
-_EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
+_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
 
 
 @dataclass(frozen=True)
@@ -96,7 +81,7 @@ def make_clusters(
     run: Run, decided: Decided, known: RunKnowledge, texts: Table[kinds.QuestionText], questions: Shards[kinds.Question]
 ) -> ClusterTables:
     """Make the pairs, clusters, cluster_stats and changes tables."""
-    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", KEYS)
+    count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)
     near, likely, threshold = decided.verified, decided.scored, decided.threshold
     labels, copies = Broadcast(decided.labels), Broadcast(known.representatives)
     criteria = Broadcast(run.map("criteria", criteria_of)(questions, labels, copies))
@@ -118,13 +103,13 @@ def make_clusters(
     return ClusterTables(pairs, members, clusters, stats)
 
 
-@step(streamed(_OF_QUESTIONS), KEYS, KEYS, makes=_CRITERIA)
+@step(streamed(_OF_QUESTIONS), tables.KEYS, tables.KEYS, makes=_CRITERIA)
 def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, representatives: pa.Table) -> pa.Table:
     """Return the criteria of those questions of a shard that may be in clusters."""
     return rows_among(questions, sorted_keys([labels, representatives]), _CRITERIA)
 
 
-@step(LABELS, REPRESENTATIVES, _CRITERIA, makes=MEMBERS, second=KEYS)
+@step(tables.LABELS, tables.REPRESENTATIVES, _CRITERIA, makes=tables.MEMBERS, second=tables.KEYS)
 def members_of(
     labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
 ) -> StepResult[pa.Table]:
@@ -138,18 +123,18 @@ def members_of(
     canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=MEMBERS)
-    alone = pa.table([without(distinct(ids), keys)], schema=KEYS)
+    members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=tables.MEMBERS)
+    alone = pa.table([without(distinct(ids), keys)], schema=tables.KEYS)
     return StepResult(members, {"clusters": len(sizes)}, alone)
 
 
-@step(columns(MEMBERS, "key", "id"), makes=CHANGED_CLUSTERS)
+@step(columns(tables.MEMBERS, "key", "id"), makes=tables.CHANGED_CLUSTERS)
 def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa.Table:
     """Return what became of the clusters of the earlier run at `previous` (CHANGED_CLUSTERS)."""
     return changes(*with_earlier(members, previous, site_names))
 
 
-@step(VERIFIED, SCORED, JOINED_PAIRS, LABELS, makes=PAIRS)
+@step(tables.VERIFIED, tables.SCORED, tables.JOINED_PAIRS, tables.LABELS, makes=tables.PAIRS)
 def pairs_table(
     verified: pa.Table, scored: pa.Table, joined: pa.Table, members: pa.Table, names: list[str], known: pa.Table | None
 ) -> pa.Table:
@@ -170,16 +155,16 @@ def pairs_table(
     are_joined = pa.array(are_together(pairs, members))
     evidence = [table[field.name] for field in _EVIDENCE]
     ends = *sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])
-    rows = pa.table([*ends, *evidence, are_joined, is_known], schema=PAIRS)
+    rows = pa.table([*ends, *evidence, are_joined, is_known], schema=tables.PAIRS)
     is_near = pc.is_in(rows["source"], pa.array(_NEAR))
     return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
 
 
 @step(
-    KEY_PAIRS,
-    columns(VERIFIED, "left", "right", "jaccard"),
-    columns(SCORED, "left", "right", "probability"),
-    LABELS,
+    tables.KEY_PAIRS,
+    columns(tables.VERIFIED, "left", "right", "jaccard"),
+    columns(tables.SCORED, "left", "right", "probability"),
+    tables.LABELS,
     makes=_EDGES,
 )
 def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
@@ -193,7 +178,7 @@ def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa
     return pa.table([ends[0][inside], *edges[inside].T, p[first][inside]], schema=_EDGES)
 
 
-@step(_EDGES, columns(MEMBERS, "key", "cluster", "id", "size"), makes=_FIGURES)
+@step(_EDGES, columns(tables.MEMBERS, "key", "cluster", "id", "size"), makes=_FIGURES)
 def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
     """Return the statistics of a partition's clusters, in any order of the edges. Memory: about 1 kB an edge."""
     import networkx as nx  # importing it takes .2 s, and no other task needs it
@@ -212,13 +197,15 @@ def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.
     return pa.table([clusters, ids, sizes, counts, density, weakest, bridge_counts, means], schema=_FIGURES)
 
 
-@step(_FIGURES, makes=CLUSTER_STATS)
+@step(_FIGURES, makes=tables.CLUSTER_STATS)
 def by_cluster(figures: pa.Table) -> pa.Table:
     """Return CLUSTER_STATS of all partitions."""
-    return figures.sort_by("cluster").select(CLUSTER_STATS.names)
+    return figures.sort_by("cluster").select(tables.CLUSTER_STATS.names)
 
 
-@step(KEYS, columns(MEMBERS, "key", "id", "canonical", "reason", "size"), KEYS, makes=CLUSTERS)
+@step(
+    tables.KEYS, columns(tables.MEMBERS, "key", "id", "canonical", "reason", "size"), tables.KEYS, makes=tables.CLUSTERS
+)
 def clusters_of(
     texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
 ) -> pa.Table:
@@ -240,7 +227,7 @@ def clusters_of(
         pa.array(sizes),
         pa.array(np.full(len(keys), threshold, np.float32)),
     ]
-    return pa.table(row, schema=CLUSTERS)
+    return pa.table(row, schema=tables.CLUSTERS)
 
 
 def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:

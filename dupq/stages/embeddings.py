@@ -17,7 +17,7 @@ import importlib.metadata
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,13 +29,13 @@ from dupq import kinds, storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, load_words, read_description
 from dupq.errors import DupqError
-from dupq.job import cluster
-from dupq.job.actors import Crew, Pool
+from dupq.job import cluster, records
+from dupq.job.actors import Pool
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.stage import stage
-from dupq.job.step import Counts, Parts, StepResult, step, unfinished
-from dupq.job.table import Broadcast, Held, Streamed, Table
+from dupq.job.step import Counts, Deferred, StepResult, step, unfinished
+from dupq.job.table import Broadcast, Streamed, Table
 from dupq.job.tasks import at_next_step
 from dupq.kinds import JSON, columns, streamed
 from dupq.neighbours.embeddings import Embeddings
@@ -57,7 +57,6 @@ _CPU, _GPU = "cpu", "gpu"
 _TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
 _OTHERS = 10_000
 _GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
-_AT_ONCE, _AT_ONCE_FOR_GPU = 4, 16  # partitions that threads read, encode and write, or have tasks read and write
 _SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
@@ -148,7 +147,7 @@ def embed(
     Embeddings of unchanged questions are taken from the earlier run, which had the contents `before`.
     """
     texts, description = questions.texts, read_description(encoder)
-    counts = [each["rows_out"] for each in thread_map(texts.counts, range(texts.partitions))]
+    counts = thread_map(texts.rows_of, range(texts.partitions))
     kind = description["settings"]["encoder"]["kind"]
     if device_of(run.uri) is None:
         gpus = gpus_to_encode(kind, sum(counts), gpus)
@@ -159,10 +158,11 @@ def embed(
     earlier = embed.earlier(run, {**made_by, "device": _GPU if gpu_count else _CPU})
     known = None if earlier is None or before is None else EarlierEmbeddings(before, earlier.embeddings)
     contents = None if known is None or questions.contents is None else questions.contents.only(*CONTENT_HASHES.names)
-    represented = None if questions.representatives is None else Held(questions.representatives)
+    represented = None if questions.representatives is None else Broadcast(questions.representatives)
     embedder = Embedder(encoder, settings.batch_size, bool(gpu_count))
-    crew = crew_for(settings, kind, counts, unfinished(made), gpu_count)
-    encode = run.map("embeddings", encode_texts, publish=True, crew=crew)
+    groups = groups_of(counts, kind, gpu_count)
+    pool = pool_for(settings, [counts[number] for number in unfinished(made)], gpu_count)
+    encode = run.map("embeddings", encode_texts, publish=True, gpus=gpu_count, groups=groups, pool=pool)
     embedded = encode(texts, represented, contents, embedder, sites.names, known)
     run.report.rows_out = embedded.rows
     schema = storage.read_schema(embedded.file(0)).remove_metadata()
@@ -176,46 +176,41 @@ def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
     return if_faster(gpus, "encoded", on_cpus, on_gpus)
 
 
-def crew_for(settings: EncodeSettings, kind: str, counts: Sequence[int], left: Sequence[int], gpus: int) -> Crew:
-    """Return who encodes partitions of so many texts, of which some are `left` from an earlier attempt."""
-    # a hundred small sites are no large run
-    shards = len(left) if settings.actors else sum(counts[number] for number in left) // _LARGE_SHARD
-    pool, every = pool_for(settings, shards, gpus), range(len(counts))
-    groups = [every[gpu::gpus] for gpu in range(min(gpus, len(counts)))] or grouped(counts, kind)
-    return Crew(groups, _AT_ONCE_FOR_GPU if gpus else _AT_ONCE, gpus, pool)
-
-
-def pool_for(settings: EncodeSettings, shards: int, gpus: int) -> Pool | None:
-    """Return the pool of actors that encodes the shards, or None if tasks do.
+def pool_for(settings: EncodeSettings, counts: Sequence[int], gpus: int) -> Pool | None:
+    """Return the pool of actors that encodes shards of so many questions, or None if tasks do.
 
     It has `encode.actors` actors if that is set, else one per GPU, or per CPU without GPUs. Without Ray there is none,
     unless several actors are set, which are refused then; nor on a cluster without a CPU yet, which grows for tasks
     that wait, and would never for its one actor.
     """
-    cpus = cluster.cpus()
-    actors = settings.actors or gpus or cpus
+    actors = settings.actors or gpus or cluster.cpus()
     if settings.actors < 2 and (cluster.is_in_process() or not (gpus or cluster.widest())):
         return None
-    if shards < (actors + 1 if settings.actors else actors * _SHARDS_PER_ACTOR):
-        return None
-    return Pool(actors, 0 if gpus else 1, 1 if gpus else 0)  # CPUs are for the tasks that feed an actor with a GPU
+    # a hundred small sites are no large run
+    enough = len(counts) > actors if settings.actors else sum(counts) >= actors * _SHARDS_PER_ACTOR * _LARGE_SHARD
+    # CPUs are for the tasks that feed an actor with a GPU
+    return Pool(actors, 0 if gpus else 1, 1 if gpus else 0) if enough else None
 
 
-def grouped(counts: Sequence[int], kind: str) -> list[range]:
-    """Group small partitions, so that an encoder of this kind is not read for each.
+def groups_of(counts: Sequence[int], kind: str, gpus: int) -> list[range]:
+    """Return the partitions of each task that encodes texts with a kind of network, given the number of texts in each.
 
-    A group has at most a large shard's questions, and work for a minute: other cores would wait for more.
+    A GPU has one task. On CPUs small partitions are grouped, so that an encoder is not read for each: at most a large
+    shard's questions, and work for a minute, as other cores would wait for more.
     """
+    every = range(len(counts))
+    if gpus:
+        return [every[gpu::gpus] for gpu in every[:gpus]]
     most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
-    return [range(group.start, group.stop) for group in batch_slices(np.cumsum([0, *counts]), most)]
+    return [every[group] for group in batch_slices(np.cumsum([0, *counts]), most)]
 
 
 def check_room_to_encode(settings: EncodeSettings, shards: int, run: str, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for encoding in the run (URI)."""
-    if cluster.may_grow():
+    if cluster.may_grow() or storage.exists(records.record_of(run, embed.name)):
         return
     wanted = 0 if device_of(run) == _CPU else gpus.requested or 0  # `auto` uses any GPUs but needs none
-    pool = pool_for(settings, shards, wanted) or Pool(1, 1, 1 if wanted else 0)
+    pool = pool_for(settings, [_LARGE_SHARD] * shards, wanted) or Pool(1, 1, 1 if wanted else 0)
     cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 
 
@@ -292,7 +287,8 @@ at_next_step(_encoder.cache_clear)
 at_next_step(_words.cache_clear)
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True)
+class _Encoding(Deferred):
     """The questions of a partition that have an embedding."""
 
     keys: np.ndarray  # int64
@@ -303,6 +299,21 @@ class Prepared(NamedTuple):
     embedder: Embedder
     sites: list[str]
 
+    def compute(self) -> Encoded:
+        """Return the embeddings of the new texts."""
+        return self.embedder.encode(self.texts)
+
+    def finish(self, encoded: Encoded) -> StepResult[pa.Table]:
+        """Return the embeddings of all questions: new ones, and those of the earlier run."""
+        embeddings = embeddings_table(Embeddings(self.new, *encoded), Sites(self.sites))
+        reused = len(self.keys) - len(self.new)
+        if reused:
+            both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in self.earlier)])
+            rows = RowsByKey(both["question_id"].to_numpy()).find(self.keys & MAXIMUM_ID)
+            embeddings = both.take(pa.array(rows))
+        counts = {"rows_in": len(self.keys), "embeddings as in the earlier run": reused}
+        return StepResult(embeddings, counts, caps=self.caps)
+
 
 @step(TEXTS, makes=EMBEDDED)
 def encode_texts(
@@ -312,30 +323,17 @@ def encode_texts(
     embedder: Embedder,
     sites: list[str],
     known: EarlierEmbeddings | None,
-) -> StepResult[pa.Table]:
+) -> Deferred:
     """Return the embeddings (tables.embeddings) of the texts of a partition, but for those that others represent.
 
     `contents` are the hashes of the same questions, to find those that are unchanged since the earlier run.
     """
-    prepared = prepare(texts, representatives, contents, embedder, sites, known)
-    return finish(prepared, compute(prepared))
-
-
-def prepare(
-    texts: pa.Table,
-    representatives: pa.Table | None,
-    contents: pa.Table | None,
-    embedder: Embedder,
-    sites: list[str],
-    known: EarlierEmbeddings | None,
-) -> Prepared:
-    """Return the token ids of a partition's new texts, and the embeddings of others in the earlier run."""
     if representatives is not None:
         keys = representatives["key"].to_numpy()
         represented = keys[keys != representatives["representative"].to_numpy()]
         texts = texts.filter(pa.array(~are_among(represented, texts["key"].to_numpy())))
     keys = texts["key"].to_numpy()
-    earlier, left_out = _reusable(known, contents, Sites(sites), keys)
+    earlier, left_out = unchanged_embeddings(known, contents, Sites(sites), keys)
     reused = np.concatenate([np.zeros(0, np.int64), *(rows["question_id"].to_numpy() for rows in earlier)])
     is_new = ~np.isin(keys & MAXIMUM_ID, reused)  # all of one site
     if embedder.gpu:
@@ -346,30 +344,10 @@ def prepare(
         vocabulary, settings = saved.vocabulary, saved.settings
     ids, truncated = token_ids(texts.filter(pa.array(is_new)), vocabulary, settings)
     caps = {"texts cut at encoder.maximum_tokens": truncated, LEFT_OUT: left_out}
-    return Prepared(keys, keys[is_new], ids, earlier, caps, embedder, sites)
+    return _Encoding(keys, keys[is_new], ids, earlier, caps, embedder, sites)
 
 
-def compute(prepared: Prepared) -> Encoded:
-    """Return the embeddings of the new texts."""
-    return prepared.embedder.encode(prepared.texts)
-
-
-def finish(prepared: Prepared, encoded: Encoded) -> StepResult[pa.Table]:
-    """Return the embeddings of all questions: new ones, and those of the earlier run."""
-    embeddings = embeddings_table(Embeddings(prepared.new, *encoded), Sites(prepared.sites))
-    reused = len(prepared.keys) - len(prepared.new)
-    if reused:
-        both = pa.concat_tables([embeddings, *(rows.cast(embeddings.schema) for rows in prepared.earlier)])
-        rows = RowsByKey(both["question_id"].to_numpy()).find(prepared.keys & MAXIMUM_ID)
-        embeddings = both.take(pa.array(rows))
-    counts = {"rows_in": len(prepared.keys), "embeddings as in the earlier run": reused}
-    return StepResult(embeddings, counts, caps=prepared.caps)
-
-
-encode_texts.parts = Parts(prepare, compute, finish)
-
-
-def _reusable(
+def unchanged_embeddings(
     known: EarlierEmbeddings | None, contents: pa.Table | None, sites: Sites, keys: np.ndarray
 ) -> tuple[list[pa.Table], int]:
     """Return the embeddings in the earlier run of unchanged questions among `keys`, which are of one site.

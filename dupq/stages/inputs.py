@@ -18,10 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import kinds, storage
+from dupq.archive import Input
 from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.stage import stage
+from dupq.job.step import Counts, unless_finished
 from dupq.job.table import Table
+from dupq.job.tasks import run_tasks
 from dupq.system import thread_map
 from dupq.tables import CONTENT_HASHES
 from dupq.text.keys import ID_BITS, MAXIMUM_ID
@@ -36,7 +39,22 @@ def copy_inputs(run: Run, verdicts: Sequence[Verdict] = ()) -> None:
     """Copy the run's inputs, and write the verdicts. Raises DupqError if an input changed since the run was opened."""
     if verdicts:
         storage.write_bytes(run.path(VERDICTS_FILE), format_verdicts(verdicts).encode())
-    run.copy_inputs()
+    files = [file for files in run.copied.values() for file in files]
+    report = run_tasks("inputs", copy_input, [(file, run.path("work", "inputs", file.path)) for file in files])
+    run.report.add(report)
+    run.report.rows_out = report.rows_out
+
+
+def copy_input(file: Input, copy: str) -> Counts:
+    """Copy a file to the URI `copy`. Raises DupqError if it has changed since the run was opened. Memory: the file."""
+
+    def make() -> Counts:
+        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
+            content = storage.read_bytes(file.uri)
+        storage.write_bytes(copy, content)
+        return {"rows_in": 1, "rows_out": 1}
+
+    return unless_finished(copy, make)
 
 
 class Span(NamedTuple):

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import kinds
+from dupq import kinds, tables
 from dupq.clusters.components import components, forest, joinable, represented
 from dupq.job.run import Run
 from dupq.job.stage import stage
@@ -35,23 +35,6 @@ from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import compared
 from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.stages.texts import TextTables, find_repeated
-from dupq.tables import (
-    BAND_KEYS,
-    CONTENTS,
-    KEY_PAIRS,
-    KEYS,
-    QUESTION_TEXTS,
-    RARITIES,
-    REPRESENTATIVES,
-    SHINGLE_SETS,
-    SHINGLES,
-    SIGNATURES,
-    TEXT_HASHES,
-    TEXTS,
-    TITLED_SHINGLES,
-    VERIFIED,
-    signatures,
-)
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pairs_in
 from dupq.text.questions import rare_words
 from dupq.text.title_intent import TitleComparer
@@ -62,9 +45,9 @@ _TEXTS_AT_ONCE = 8_192
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
-_TEXTS = columns(QUESTION_TEXTS, *TEXTS.names)
+_TEXTS = columns(tables.QUESTION_TEXTS, *tables.TEXTS.names)
 _Candidate = NewType("_Candidate", kinds.KeyPair)
-_CANDIDATES: Schema[_Candidate] = pa.schema([*KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
+_CANDIDATES: Schema[_Candidate] = pa.schema([*tables.KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
 
 
 class Signed(NamedTuple):
@@ -99,9 +82,9 @@ def make_signatures(
     hash_tasks = max(1, -(-questions // _HASHES_PER_TASK))
     band_tasks = max(1, -(-questions * bands_of(settings)[0] // _BAND_KEYS_PER_TASK))
     hashes = run.shuffle("hashes", hashes_of, hash_tasks, by="high")(texts.texts, texts.contents, groups)
-    copied = run.table("copies", KEYS, hash_tasks)
+    copied = run.table("copies", tables.KEYS, hash_tasks)
     exact = run.shuffle("exact", copies_of, partitions, by="left", second=copied)(hashes)
-    signed = run.table("signatures", signatures(settings.permutations), texts.texts.partitions, keep=True)
+    signed = run.table("signatures", tables.signatures(settings.permutations), texts.texts.partitions, keep=True)
     bands = run.shuffle("bands", sign, band_tasks, by="bucket", second=signed)(
         texts.texts, Broadcast(copied), settings, sites.names, groups
     )
@@ -116,24 +99,24 @@ def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, .
     return tuple(int(site in settings.sites) for site in sites) if settings.sites else ()
 
 
-@step(columns(QUESTION_TEXTS, "key", "text"), columns(CONTENTS, "high", "low"), makes=TEXT_HASHES)
+@step(columns(tables.QUESTION_TEXTS, "key", "text"), columns(tables.CONTENTS, "high", "low"), makes=tables.TEXT_HASHES)
 def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ()) -> pa.Table:
     """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
     high, low = (contents[half].to_numpy().view(np.uint64) for half in ("high", "low"))
     columns = [high, _by_group(low, texts["key"].to_numpy(), groups), texts["key"]]
-    return pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
+    return pa.table(columns, schema=tables.TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
 
 
-@step(TEXT_HASHES, makes=KEY_PAIRS, second=KEYS)
+@step(tables.TEXT_HASHES, makes=tables.KEY_PAIRS, second=tables.KEYS)
 def copies_of(hashes: pa.Table) -> StepResult[pa.Table]:
     """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
     rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
     keys = hashes["key"].to_numpy()
-    pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
-    return StepResult(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
+    pairs = pa.table([keys[firsts], keys[rows]], schema=tables.KEY_PAIRS)
+    return StepResult(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(tables.KEYS.names))
 
 
-@step(_TEXTS, KEYS, makes=BAND_KEYS, second=SIGNATURES)
+@step(_TEXTS, tables.KEYS, makes=tables.BAND_KEYS, second=tables.SIGNATURES)
 def sign(
     texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
 ) -> StepResult[pa.Table]:
@@ -148,9 +131,9 @@ def sign(
     members, every = np.concatenate(keys), np.concatenate(values)
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
-    table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=BAND_KEYS)
+    table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=tables.BAND_KEYS)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)
-    second = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
+    second = pa.table([*Sites(sites).columns(members), lists], schema=tables.signatures(settings.permutations))
     return StepResult(table, second=second)
 
 
@@ -172,12 +155,12 @@ def find_near_duplicates(
     questions, partitions, shards = texts.texts.rows, signed.exact.partitions, texts.texts.partitions
     candidates = run.shuffle("candidates", candidates_of, partitions, by="left")(InBatches(signed.bands))
     keys = run.shuffle("wanted", questions_of, shards, to="shard")(candidates)
-    titled = run.shuffled("titled", TITLED_SHINGLES, shards, partitions, by="shingle")
+    titled = run.shuffled("titled", tables.TITLED_SHINGLES, shards, partitions, by="shingle")
     sets = run.shuffle("sets", sets_of, partitions, keys=keys, second=titled)(
         texts.texts, texts.contents, keys, settings.shingle_size
     )
     common = run.gather("boilerplate", boilerplate_of)(titled.table, pairing.most_titles(sets.rows))
-    forests = run.table("forests", KEY_PAIRS, partitions)
+    forests = run.table("forests", tables.KEY_PAIRS, partitions)
     verified = run.map("verified", verify, second=forests, keep=True)(
         candidates, signed.exact, InBatches(sets), Broadcast(common), Broadcast(rarities), questions, language, settings
     )
@@ -188,7 +171,7 @@ def find_near_duplicates(
     return NearDuplicates(verified, representatives)
 
 
-@step(streamed(BAND_KEYS), makes=_CANDIDATES)
+@step(streamed(tables.BAND_KEYS), makes=_CANDIDATES)
 def candidates_of(bands: Iterable[pa.RecordBatch]) -> StepResult[pa.Table]:
     """Return the distinct candidate pairs of a partition of BAND_KEYS, with the shards of both questions.
 
@@ -196,22 +179,24 @@ def candidates_of(bands: Iterable[pa.RecordBatch]) -> StepResult[pa.Table]:
     """
     batches = list(bands)
     shards = np.repeat(np.arange(len(batches), dtype=np.int32), [len(batch) for batch in batches])
-    buckets, orders, members = (column.to_numpy() for column in pa.Table.from_batches(batches, BAND_KEYS).columns)
+    buckets, orders, members = (
+        column.to_numpy() for column in pa.Table.from_batches(batches, tables.BAND_KEYS).columns
+    )
     rows, oversized = pairing.bucket_pairs(buckets, orders, members)
     pairs = pa.table([*members[rows].T, *shards[rows].T], schema=_CANDIDATES)
     distinct_rows = pairs.group_by(pairs.column_names, use_threads=False).aggregate([])
     return StepResult(distinct_rows, caps={f"buckets over {pairing.LIMIT} questions": oversized})
 
 
-@step(_CANDIDATES, makes=KEYS)
+@step(_CANDIDATES, makes=tables.KEYS)
 def questions_of(candidates: pa.Table) -> pa.Table:
     """Return the distinct questions of candidate pairs (KEYS), and the shard of each."""
     ends = (np.concatenate([candidates[f"{name}{side}"] for side in ("left", "right")]) for name in ("", "shard_"))
     keys, shards = distinct_pairs(np.stack([*ends], axis=1)).T
-    return pa.table([keys, shards], names=[*KEYS.names, "shard"])
+    return pa.table([keys, shards], names=[*tables.KEYS.names, "shard"])
 
 
-@step(_TEXTS, columns(CONTENTS, "signs"), KEYS, makes=SHINGLE_SETS, second=TITLED_SHINGLES)
+@step(_TEXTS, columns(tables.CONTENTS, "signs"), tables.KEYS, makes=tables.SHINGLE_SETS, second=tables.TITLED_SHINGLES)
 def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> StepResult[pa.Table]:
     """Return SHINGLE_SETS of the texts of some questions (KEYS); the second table has their TITLED_SHINGLES.
 
@@ -221,17 +206,25 @@ def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> S
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
     table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
-    return StepResult(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=TITLED_SHINGLES))
+    return StepResult(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=tables.TITLED_SHINGLES))
 
 
-@step(TITLED_SHINGLES, makes=SHINGLES)
+@step(tables.TITLED_SHINGLES, makes=tables.SHINGLES)
 def boilerplate_of(titled: pa.Table, most: int) -> StepResult[pa.Table]:
     """Return the shingles that have more than `most` titles (SHINGLES); `titled` has all titles of each."""
     shingles = pairing.boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
-    return StepResult(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
+    return StepResult(pa.table([shingles], schema=tables.SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
-@step(KEY_PAIRS, KEY_PAIRS, streamed(SHINGLE_SETS), SHINGLES, RARITIES, makes=VERIFIED, second=KEY_PAIRS)
+@step(
+    tables.KEY_PAIRS,
+    tables.KEY_PAIRS,
+    streamed(tables.SHINGLE_SETS),
+    tables.SHINGLES,
+    tables.RARITIES,
+    makes=tables.VERIFIED,
+    second=tables.KEY_PAIRS,
+)
 def verify(
     candidates: pa.Table,
     exact: pa.Table,
@@ -258,10 +251,14 @@ def verify(
     }
     edges = forest(np.concatenate([copied, near]))
     verified = pairing.verified_pairs(copied, near, coefficients[asks_same])
-    return StepResult(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
+    return StepResult(verified, counts, pa.table([*edges.T], schema=tables.KEY_PAIRS))
 
 
-@step(streamed(KEY_PAIRS), streamed(columns(VERIFIED, "left", "right", "jaccard")), makes=REPRESENTATIVES)
+@step(
+    streamed(tables.KEY_PAIRS),
+    streamed(columns(tables.VERIFIED, "left", "right", "jaccard")),
+    makes=tables.REPRESENTATIVES,
+)
 def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table], apart: np.ndarray) -> pa.Table:
     """Return REPRESENTATIVES: the smallest key of each component of verified pairs, which have these `forests`.
 
@@ -277,7 +274,7 @@ def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table]
         order = [("jaccard", "descending"), ("left", "ascending"), ("right", "ascending")]
         pairs = pairs_in(pa.concat_tables(inside).sort_by(order))
         members, smallest = components(np.concatenate([rest, pairs[joinable(pairs, apart)]]))
-    return pa.table([members, smallest], schema=REPRESENTATIVES)
+    return pa.table([members, smallest], schema=tables.REPRESENTATIVES)
 
 
 def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:

@@ -152,11 +152,7 @@ def constrained_pairs(
 
 
 def partition_pairs(
-    run: Run,
-    pairs: Candidates,
-    joined: Table[kinds.JoinedPair],
-    apart: Table[kinds.KeyPair],
-    settings: Partitioning,
+    run: Run, pairs: Candidates, joined: Table[kinds.JoinedPair], apart: Table[kinds.KeyPair], settings: Partitioning
 ) -> Table[kinds.Label]:
     """Make the clusters of all representatives that are in components.
 

@@ -1,8 +1,6 @@
 """scored pairs, questions → the pairs with the probabilities that a reranker's cosines give.
 
-    odds, cuts        from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
-    likely            the questions of these pairs, and of pairs with links or verdicts
-    chosen            these, all questions of small sites, and a sample by hash: with their content hashes
+    chosen            the questions that are read (reading.py), with their content hashes
     vectors           the reranker's vectors, new or from the earlier run
     by_key            the same by key
     plan … directed   the nearest questions of each question of a small site, by these vectors, exactly
@@ -20,19 +18,18 @@ Memory: the texts of a task's questions, 2 kB each, their vectors, the model and
 """
 
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import kinds, storage, system, tables
 from dupq.clusters import reranking
 from dupq.clusters.calibration import FEATURES, OF_TITLES, Calibrated, Labelled, Model, read_prior
 from dupq.clusters.decision import PairScorer, scored_table, scorer_of_pairs, undirected, unlisted
-from dupq.encoders.sentence_models import Reranker, reread_texts, sentence_vectors
+from dupq.encoders.sentence_models import reread_texts, sentence_vectors
 from dupq.job.gpus import Gpus
 from dupq.job.run import Run
 from dupq.job.stage import stage
@@ -41,45 +38,18 @@ from dupq.job.table import Broadcast, Shards, Shuffled, Streamed, Table, subdivi
 from dupq.kinds import JSON, columns, streamed
 from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, keyed_embeddings, keys_in, vectors_in
 from dupq.stages.calibration import Calibration
-from dupq.stages.embeddings import embeddings_table, gpus_to_make
-from dupq.stages.inputs import LEFT_OUT, EarlierContents, contents_of, find_contents
+from dupq.stages.embeddings import EarlierEmbeddings, embeddings_table, gpus_to_make, unchanged_embeddings
+from dupq.stages.inputs import LEFT_OUT, contents_of
 from dupq.stages.pairs import ScoredPairs, compare, questions_of
 from dupq.stages.partition import Candidates
+from dupq.stages.reading import PAIR_ENDS, Reading, Scope, are_likely, choose, scope_of
 from dupq.stages.search.blocks import SearchRequest, SizedFile
 from dupq.stages.search.everything import find_nearest
-from dupq.text.keys import (
-    ID_BITS,
-    Sites,
-    are_among,
-    are_pairs_among,
-    distinct,
-    indices_among,
-    key_hashes,
-    pairs_in,
-    rows_among,
-)
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_pairs_among, distinct, pairs_in, rows_among
 
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
 _TEXTS = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
-_NAMES = columns(tables.embeddings(1, False), "site", "question_id")
-_LIKELY = columns(tables.SCORED, "left", "right", "probability")
-_ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")  # of CALIBRATION_PAIRS
-_FEWEST, _MOST = 250, 5_000  # questions of a task: if there are few in all, and at most
-_TASKS = 64  # of an archive, before they get larger
-_DROPPED_BITS = np.uint32(8)  # of a probability, where pairs are counted
-_HASHES = 1 << 64
 _Evidence = tuple[Table[kinds.Compared], Shuffled[kinds.TitleContext], Shuffled[kinds.KeyedVector]]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What is read, and how the reranker's vectors are made."""
-
-    reranker: Reranker
-    code: str  # the setting text.code
-    sites: tuple[str, ...]  # that are read; others are in a language that the reranker does not know
-    everything: bool  # the setting reranker.read=all
-    prior: str = ""  # URI of another prior than dupq's, or empty
 
 
 class Reranked(NamedTuple):
@@ -91,38 +61,6 @@ class Reranked(NamedTuple):
     vectors: Table[kinds.Embedded]  # of the same questions
     sites: tuple[str, ...]  # by which keys are numbered
     model: dict[str, Any]  # `Reread`
-
-
-class _Earlier(NamedTuple):
-    """The vectors of an earlier run, and the contents of their questions."""
-
-    contents: EarlierContents
-    vectors: Table[kinds.Embedded]
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """Which questions of an archive are read."""
-
-    sites: Sites
-    read: np.ndarray  # bool, by the number of the site
-    whole: np.ndarray  # bool, by the same: without a choice
-    pairs: tuple[int, ...]  # likeliest ones of each site, whose questions are read
-    sampled: int  # questions with a lower hash are read for the density
-    shards: np.ndarray  # the number of the site of each shard
-    tasks: int  # that read a shard
-
-    def is_read(self, keys: np.ndarray) -> np.ndarray:
-        """Tell which keys (any shape) are of sites that are read."""
-        return np.asarray(self.read[keys >> ID_BITS])
-
-    def is_whole(self, keys: np.ndarray) -> np.ndarray:
-        """Tell which keys (any shape) are of sites that are read whole."""
-        return np.asarray(self.whole[keys >> ID_BITS])
-
-    def in_sample(self, keys: np.ndarray) -> np.ndarray:
-        """Tell which keys (n,) are in the sample for the density."""
-        return self.is_read(keys) & (key_hashes(keys) <= np.uint64(self.sampled))
 
 
 @stage("rerank", version=1, keeps=("work/rerank/contents", "work/rerank/vectors"))
@@ -142,14 +80,9 @@ def rerank(
     search. Vectors of unchanged questions are taken from the earlier run.
     """
     sites, count, embedded = Sites(request.sites), pairs.scored.partitions, candidates.embeddings
-    sizes = [embedded.counts(shard)["rows_out"] for shard in range(embedded.partitions)]
+    sizes = [embedded.rows_of(shard) for shard in range(embedded.partitions)]
     scope = scope_of(sites, questions, sizes, reading)
-    odds = run.map("odds", odds_of)(pairs.scored, scope)
-    cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(odds), scope))
-    wanted = run.shuffle("wanted", likely_questions, count, by="key")(pairs.scored, cuts, scope)
-    labelled = run.shuffle("labelled", labelled_questions, count, by="key")(calibration.pairs, scope)
-    likely = run.map("likely", each_question)(wanted, labelled)
-    chosen = run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), scope)
+    chosen, cuts = choose(run, pairs.scored, calibration.pairs, contents, embedded, scope)
     hashes, vectors = _read(run, chosen, questions, request.gpus, reading, scope.tasks)
     schema = tables.keyed_vectors(reading.reranker.dimensions)
     keyed = run.shuffle("by_key", keyed_by, count, by="key", schema=schema)(vectors, sites)
@@ -165,21 +98,6 @@ def rerank(
     scored = run.map("scored", rescore)(pairs.compared, pairs.around_for, read, scale, *found)
     run.report.rows_in, run.report.rows_out = chosen.rows, scored.rows
     return Reranked(scored, keyed, hashes, vectors, tuple(sites.names), model)
-
-
-def scope_of(sites: Sites, questions: Shards[kinds.Question], sizes: Sequence[int], reading: Reading) -> _Scope:
-    """Return which questions are read, given the number of embedded questions of each shard, and by how many tasks."""
-    shards = np.array([sites.names.index(shard.site) for shard in questions.shards], np.int64)
-    counts = np.bincount(shards, sizes, len(sites.names)).astype(np.int64)
-    read = np.isin(sites.names, reading.sites) & (counts > 0)
-    whole = read & (reading.everything | (counts <= reranking.WHOLE))
-    most = reranking.WHOLE if (whole == read).all() else reranking.SAMPLE
-    sampled = min(_HASHES - 1, _HASHES * most // max(1, int(counts[read].sum())))
-    pairs = np.maximum(reranking.PAIRS, counts // reranking.QUESTIONS_PER_PAIR)
-    likely = np.minimum(sizes, 2 * pairs[shards] + reranking.SAMPLE)
-    may_be_read = int(np.where(whole[shards], sizes, likely).sum())
-    tasks = -(-max(min(_TASKS, 1 + may_be_read // _FEWEST), may_be_read // _MOST) // questions.partitions)
-    return _Scope(sites, read, whole, tuple(pairs.tolist()), sampled, shards, tasks)
 
 
 def _read(
@@ -198,7 +116,7 @@ def _read(
     taken = gpus_to_make(run, gpus, made_by, vectors, hashes)
     device = system.GPU if taken else system.CPU
     before = rerank.earlier(run, {**made_by, "device": device})
-    earlier = None if before is None else _Earlier(contents_of(before.contents, before.sites), before.vectors)
+    earlier = None if before is None else EarlierEmbeddings(contents_of(before.contents, before.sites), before.vectors)
     repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(tasks)))
     read = run.map("vectors", vectors_for, schema, second=hashes, gpus=taken)
     return hashes, read(subdivided(chosen, tasks), repeated, [*questions.sites], reading, device, earlier)
@@ -211,12 +129,12 @@ def _found(
     vectors: Table[kinds.Embedded],
     keyed: Shuffled[kinds.KeyedVector],
     request: SearchRequest,
-    scope: _Scope,
+    scope: Scope,
 ) -> _Evidence | tuple[()]:
     """Return the evidence of pairs that only the reranker finds in sites that are read whole, as of all others."""
     searched, sites, count = [], scope.sites, request.partitions
     for number, site in enumerate(np.repeat(scope.shards, scope.tasks).tolist()):
-        rows = vectors.counts(number)["rows_out"] if scope.whole[site] else 0
+        rows = vectors.rows_of(number) if scope.whole[site] else 0
         if rows:
             searched.append(SizedFile(storage.name(vectors.file(number)), sites.names[site], rows))
     if not searched:
@@ -236,67 +154,6 @@ def _found(
     return compared, title_context, run.look_up("found_vectors", keyed, ends)
 
 
-@step(_LIKELY, makes=tables.ODDS)
-def odds_of(pairs: pa.Table, scope: _Scope) -> pa.Table:
-    """Return how many pairs of sites that are read have which probability (ODDS); a pair counts for its left side."""
-    ends = pairs_in(pairs)
-    rows = scope.is_read(ends).all(axis=1)
-    bits = pairs["probability"].to_numpy()[rows].astype(np.float32).view(np.uint32) >> _DROPPED_BITS
-    keys, counts = np.unique(((ends[rows, 0] >> ID_BITS) << 32) | bits, return_counts=True)
-    return pa.table([(keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.uint32), counts], schema=tables.ODDS)
-
-
-@step(streamed(tables.ODDS), makes=tables.CUTS)
-def cuts_of(odds: Iterator[pa.Table], scope: _Scope) -> pa.Table:
-    """Return the least probability of the pairs of each site that are read (CUTS)."""
-    every = pa.concat_tables([tables.ODDS.empty_table(), *odds])
-    table = every.group_by(["site", "bits"]).aggregate([("pairs", "sum")])
-    table = table.sort_by([("site", "ascending"), ("bits", "descending")])
-    owners, bits, counts = (table[name].to_numpy() for name in ("site", "bits", "pairs_sum"))
-    sites, least = np.unique(owners), []
-    for site in sites.tolist():
-        own = owners == site
-        enough = np.flatnonzero(np.cumsum(counts[own]) >= scope.pairs[site])
-        least.append(bits[own][enough[0]] if len(enough) else 0)
-    return pa.table([sites, (np.array(least, np.uint32) << _DROPPED_BITS).view(np.float32)], schema=tables.CUTS)
-
-
-@step(_LIKELY, tables.CUTS, makes=tables.KEYS)
-def likely_questions(pairs: pa.Table, cuts: pa.Table, scope: _Scope) -> pa.Table:
-    """Return the questions of likely pairs that are read, without sites that are read whole (KEYS)."""
-    ends = pairs_in(pairs)
-    likely = _are_likely(ends[:, 0], pairs["probability"].to_numpy(), cuts, len(scope.read))
-    return _chosen_keys(ends[likely & scope.is_read(ends).all(axis=1)], scope)
-
-
-@step(columns(tables.CALIBRATION_PAIRS, *_ENDS, "is_linked", "is_judged"), makes=tables.KEYS)
-def labelled_questions(pairs: pa.Table, scope: _Scope) -> pa.Table:
-    """Return the same of rows of CALIBRATION_PAIRS with a link or a verdict (KEYS)."""
-    known = pairs.filter(pc.or_(pairs["is_linked"], pairs["is_judged"]))
-    ends = scope.sites.pack_pairs(known, "pairs")
-    return _chosen_keys(ends[scope.is_read(ends).all(axis=1)], scope)
-
-
-@step(tables.KEYS, tables.KEYS, makes=tables.KEYS)
-def each_question(questions: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the questions of both tables, each once (KEYS)."""
-    return pa.table([distinct(pa.concat_tables([questions, others])["key"].to_numpy())], schema=tables.KEYS)
-
-
-@step(tables.CONTENT_HASHES, _NAMES, streamed(tables.KEYS), makes=tables.CONTENT_HASHES)
-def chosen_of(contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], scope: _Scope) -> pa.Table:
-    """Return the rows of `contents` (CONTENT_HASHES) of a shard's questions that are read, by key.
-
-    `embedded` names those that have an embedding (`site`, `question_id`), `likely` has questions of all shards (KEYS).
-    """
-    own, keys = keys_in(embedded, scope.sites.names), contents["key"].to_numpy()
-    read = own[scope.is_whole(own) if scope.is_whole(own[:1]).all() else scope.in_sample(own)]
-    is_read = are_among(np.sort(read), keys)
-    for table in likely if not scope.is_whole(own[:1]).all() else ():
-        is_read |= are_among(table["key"].to_numpy(), keys)
-    return contents.filter(pa.array(is_read)).sort_by("key")
-
-
 @step(tables.CONTENT_HASHES, streamed(_OF_QUESTIONS), makes=tables.EMBEDDED, second=tables.CONTENT_HASHES)
 def vectors_for(
     contents: pa.Table,
@@ -304,29 +161,24 @@ def vectors_for(
     site_names: list[str],
     reading: Reading,
     device: str,
-    earlier: _Earlier | None,
+    earlier: EarlierEmbeddings | None,
 ) -> StepResult[pa.Table]:
     """Return the reranker's vectors of some questions of a shard (tables.embeddings); the second table is `contents`.
 
     `contents` are the questions' hashes (CONTENT_HASHES). Vectors of unchanged questions are as in the `earlier` run.
     """
     keys, sites = contents["key"].to_numpy(), Sites(site_names)
-    of_rows, ids = sites.unpack(keys)  # all of one site
-    hashes = np.stack([contents[half].to_numpy() for half in ("high", "low")], axis=1)
-    there, site = None if earlier is None else earlier.contents, of_rows[0] if of_rows else ""
-    numbers, known, left_out = find_contents(there, site, ids)
-    is_same = known.are_same(ids, hashes)
-    vectors = np.zeros((len(ids), reading.reranker.dimensions), np.float16)
-    for table in () if earlier is None else map(earlier.vectors.read, numbers):
-        table = table.sort_by("question_id")
-        rows, are_here = indices_among(table["question_id"].to_numpy(), ids)
-        vectors[are_here & is_same] = vectors_in(table["embedding"])[rows[are_here & is_same]]
+    taken, left_out = unchanged_embeddings(earlier, contents, sites, keys)
+    vectors, is_same = np.zeros((len(keys), reading.reranker.dimensions), np.float16), np.zeros(len(keys), bool)
+    for table in taken:
+        rows = np.searchsorted(keys & MAXIMUM_ID, table["question_id"].to_numpy())  # all of one site, ascending
+        vectors[rows], is_same[rows] = vectors_in(table["embedding"]), True
     if not is_same.all():
         import torch
 
         torch.set_num_threads(1)  # a task has one CPU
-        rows = rows_among(questions, keys[~is_same], _TEXTS).sort_by("key")
-        texts = reread_texts(rows["title"].to_pylist(), rows["body_html"].to_pylist(), reading.code)
+        asked = rows_among(questions, keys[~is_same], _TEXTS).sort_by("key")
+        texts = reread_texts(asked["title"].to_pylist(), asked["body_html"].to_pylist(), reading.code)
         vectors[~is_same] = sentence_vectors(reading.reranker, texts, device)
     counts = {"rows_in": len(keys), "vectors as in the earlier run": int(is_same.sum())}
     return StepResult(embeddings_table(Embeddings(keys, vectors), sites), counts, contents, {LEFT_OUT: left_out})
@@ -348,7 +200,7 @@ def new_pairs(directed: pa.Table, listed: pa.Table) -> pa.Table:
 
 
 @step(tables.EMBEDDED, makes=tables.EMBEDDED)
-def with_keys(embedded: pa.Table, scope: _Scope) -> pa.Table:
+def with_keys(embedded: pa.Table, scope: Scope) -> pa.Table:
     """Return the encoder's embeddings of questions of sites that are read whole, with their keys."""
     table = embedded.append_column("key", pa.array(keys_in(embedded, scope.sites.names)))
     return table.filter(pa.array(scope.is_whole(table["key"].to_numpy())))
@@ -363,14 +215,14 @@ def compare_unlisted(
     return compare(scores, texts, rarities)
 
 
-@step(columns(tables.CALIBRATION_PAIRS, *_ENDS), makes=tables.KEYS)
+@step(columns(tables.CALIBRATION_PAIRS, *PAIR_ENDS), makes=tables.KEYS)
 def sampled_questions(pairs: pa.Table, sites: Sites) -> pa.Table:
     """Return the questions of rows of CALIBRATION_PAIRS (KEYS)."""
     return pa.table([distinct(sites.pack_pairs(pairs, "pairs"))], schema=tables.KEYS)
 
 
 @step(streamed(tables.EMBEDDED), makes=JSON)
-def sample_density(vectors: Iterator[pa.Table], scope: _Scope, across_sites: bool) -> dict[str, float]:
+def sample_density(vectors: Iterator[pa.Table], scope: Scope, across_sites: bool) -> dict[str, float]:
     """Return the density of the sample (`Density`). Memory: its vectors."""
     keys, rows = [np.zeros(0, np.int64)], list[np.ndarray]()
     for table in vectors:
@@ -389,7 +241,7 @@ def reread_model(
     pairs: pa.Table,
     vectors: pa.Table,
     cuts: pa.Table,
-    scope: _Scope,
+    scope: Scope,
     density: Mapping[str, Any],
     calibrated: Calibrated,
     reading: Reading,
@@ -400,7 +252,7 @@ def reread_model(
     """
     ends, p = scope.sites.pack_pairs(pairs, "pairs"), pairs["probability"].to_numpy()
     cosines, is_judged = reranking.cosines_of(keyed_embeddings(vectors), ends), pairs["is_judged"].to_numpy()
-    is_open = scope.is_whole(ends).all(axis=1) | _are_likely(ends[:, 0], p, cuts, len(scope.read))
+    is_open = scope.is_whole(ends).all(axis=1) | are_likely(ends[:, 0], p, cuts, len(scope.read))
     cosines[~(is_open | is_judged)] = np.nan
     facts = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
     features = np.array(pairs["features"].to_pylist()).reshape(len(pairs), len(FEATURES))
@@ -417,15 +269,3 @@ def rescore(
     """Return SCORED of pairs; `found` are the same three tables of other pairs, if there are any."""
     sets = [(compared, title_context, vectors), found] if found else [(compared, title_context, vectors)]
     return pa.concat_tables([scored_table(pairs, own, scale, keyed_embeddings(read)) for pairs, own, read in sets])
-
-
-def _are_likely(left: np.ndarray, p: np.ndarray, cuts: pa.Table, sites: int) -> np.ndarray:
-    """Tell which pairs (bool) are likely enough to be read, for their left site."""
-    least = np.full(sites, np.inf)
-    least[cuts["site"].to_numpy()] = cuts["probability"].to_numpy()
-    return np.asarray(p >= least[left >> ID_BITS])
-
-
-def _chosen_keys(ends: np.ndarray, scope: _Scope) -> pa.Table:
-    keys = distinct(ends)
-    return pa.table([keys[~scope.is_whole(keys)]], schema=tables.KEYS)

@@ -139,9 +139,9 @@ def test_too_little_memory_of_a_gpu_is_one_line_in_actors_and_in_training_too(mo
 
     monkeypatch.setattr(actors, "enter", lambda build: None)
     monkeypatch.setattr(fit.system, "usable", full)
-    actor = actors._Actor(lambda: full, {})
+    actor = actors._Actor({}, full)
     said = r"too little memory \(CUDA out of memory\. Tried to allocate 5 GiB\.\); use one .*training\.batch_size"
-    for begin in (lambda: actor(pa.table({"value": ["one"]})), lambda: fit._train(None, (0, 2), "cuda:0")):
+    for begin in (lambda: actor(pa.table({"partition": [0]})), lambda: fit._train(None, (0, 2), "cuda:0")):
         with pytest.raises(DupqError, match=said):
             begin()
 

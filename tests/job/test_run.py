@@ -19,7 +19,6 @@ from dupq.job.table import (
     Computed,
     InBatches,
     Partition,
-    Partitions,
     Shards,
     Streamed,
     Table,
@@ -161,7 +160,7 @@ def test_a_task_reads_batches_as_often_as_it_likes(tmp_path: Path, monkeypatch: 
     assert [made.read(number)["key"].to_pylist() for number in range(PARTITIONS)] == [
         [len(batch) for batch in shuffled.batches(number)] * 2 for number in range(PARTITIONS)
     ]
-    assert made.counts(0)["rows_out"] == 2 * PARTITIONS
+    assert made.rows_of(0) == 2 * PARTITIONS
 
 
 def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
@@ -235,9 +234,9 @@ def test_smaller_partitions_have_the_rows_in_their_order(count: int, tmp_path: P
     assert Broadcast(made).read() == Broadcast(source.only("key")).read()
 
 
-def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
+def test_partitions_can_be_read_as_often_as_a_step_likes(tmp_path: Path) -> None:
     made = Run(str(tmp_path), "counted").map("doubled", twice)(numbers(tmp_path), 5)
-    assert [made.counts(number)["even"] for number in range(PARTITIONS)] == [
+    assert [made.rows_of(number) for number in range(PARTITIONS)] == [
         made.read(number).num_rows for number in range(PARTITIONS)
     ]
     again = Streamed(made)
@@ -303,7 +302,7 @@ def test_partitions_are_read_a_few_at_a_time_in_their_order() -> None:
         return pa.table({"number": [number]})
 
     table = Computed(rows, (), 40)
-    for several in (Streamed(table), Partitions(tuple(Partition(table, number) for number in range(40)))):
+    for several in (Streamed(table), Streamed(zipped([Partition(table, number) for number in range(40)]))):
         read.clear()
         one_by_one = iter(several)
         first = next(one_by_one)
@@ -322,7 +321,7 @@ def test_each_task_may_have_inputs_of_its_own(tmp_path: Path) -> None:
     rows = [[{"key": n, "number": n}] for n in (1, 2, 4)]
     first, second = (table(f"{tmp_path}/{name}", NUMBERS, *rows) for name in "ab")
     ones = zipped((Partition(first, 2), Partition(first, 0)))
-    several = zipped((Partitions(()), Partitions((Partition(first, 1), Partition(second, 1)))))
+    several = zipped((Streamed(zipped([])), Streamed(zipped([Partition(first, 1), Partition(second, 1)]))))
     made = Run(str(tmp_path), "sums").map("sums", sums)(ones, several, zipped((7, 8)), 100)
     assert Broadcast(made).read().to_pylist() == [{"key": 7, "number": 104}, {"key": 8, "number": 105}]
     assert Run(str(tmp_path), "none").map("sums", sums)(zipped(()), zipped(()), zipped(()), 100).partitions == 0

@@ -29,14 +29,14 @@ class Job:
     def run(self, stages: int = 3, content: str = "x") -> Run:
         run = Run.open(self.output, {}, {}, Settings(), dict.fromkeys(FILES, 1))
         if run.finished:
-            run.point_latest()
+            records.point_latest(run.uri)
             return run
         for name in [*FILES][:stages]:
             run.finish(name, name, lambda name=name: self._make(run, name), "work/drop" if name == "third" else None)
         if stages == 3:
             run.describe()
             run.mark()
-            run.point_latest()
+            records.point_latest(run.uri)
         return run
 
     def _make(self, run: Run, name: str) -> None:
@@ -187,7 +187,7 @@ def another(job: Job, number: int = 1) -> Run:
     progress.end(run.uri, "finished")
     run.describe()
     run.mark()
-    run.point_latest()
+    records.point_latest(run.uri)
     return run
 
 
@@ -205,7 +205,7 @@ def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job
 
 def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     read, read_success = [], records.read_success
-    monkeypatch.setattr("dupq.job.run.read_success", lambda run: (read.append(run), read_success(run))[1])
+    monkeypatch.setattr("dupq.job.records.read_success", lambda run: (read.append(run), read_success(run))[1])
     run = job.run()
     assert {*read} == {run.uri}
 

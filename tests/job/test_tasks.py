@@ -136,7 +136,7 @@ def test_so_is_one_that_streams_or_trains_or_is_an_actor(other_nodes: None) -> N
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
     with pytest.raises(ClusterError, match=DIFFERS):
-        run_in_actors("encode", lambda: lambda _: {}, [""], Pool(1, 0.2, 0))
+        run_in_actors("encode", [0], Pool(1, 0.2, 0), lambda _: {})
     trained = tasks.start(fit.train_worker, {"build": cluster.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from dupq import storage, system
 from dupq.encoders.bags import Encoded
 from dupq.errors import DupqError
 from dupq.job import actors, cluster
-from dupq.job.actors import Crew, Pool, call_in_parts
+from dupq.job.actors import Pool, call_on_gpu
 from dupq.job.run import Run
 from dupq.job.step import unfinished
-from dupq.job.table import Held, Table
+from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
 from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
@@ -31,14 +32,15 @@ from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.token_arrays import TokenIds
 
+Groups = Sequence[Sequence[int]]
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
 WITH_A_GPU = """
 import pickle, sys
 import ray
 ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
-uri, inputs, crew = pickle.load(open(sys.argv[1], "rb"))
+calls = pickle.load(open(sys.argv[1], "rb"))
 from test_encode_pipeline import encode
-pickle.dump(encode(uri, inputs, crew), open(sys.argv[1], "wb"))
+pickle.dump([encode(*call) for call in calls], open(sys.argv[1], "wb"))
 """
 
 
@@ -71,34 +73,37 @@ class Archive:
     def inputs(self, gpu: bool = False, kind: type[Embedder] = Embedder) -> tuple[Any, ...]:
         return (
             self.texts,
-            Held(self.representatives),
+            Broadcast(self.representatives),
             None,
             kind(self.encoder, 64, gpu),
             ["a"],
             None,
         )
 
-    def encode(self, name: str, crew: Crew, gpu: bool = False) -> tuple[Table, Report]:
-        return encode(f"{self.folder}/{name}", self.inputs(gpu), crew)
+    def encode(self, name: str, groups: Groups, pool: Pool | None = None) -> tuple[Table, Report]:
+        return encode(f"{self.folder}/{name}", self.inputs(), groups, pool)
 
 
-def encode(uri: str, inputs: tuple[Any, ...], crew: Crew) -> tuple[Table, Report]:
+def encode(
+    uri: str, inputs: tuple[Any, ...], groups: Groups, pool: Pool | None = None, gpus: int = 0
+) -> tuple[Table, Report]:
     """The table of embeddings, and the report."""
     run = Run(uri, "encode")
-    return run.map("embeddings", encode_texts, publish=True, crew=crew)(*inputs), run.report
+    made = run.map("embeddings", encode_texts, publish=True, gpus=gpus, groups=groups, pool=pool)(*inputs)
+    return made, run.report
 
 
-def crew(size: int = len(SHARDS), at_once: int = 1, gpus: int = 0, pool: Pool | None = None) -> Crew:
-    """Tasks for so many partitions each."""
+def groups_of(size: int) -> Groups:
+    """So many partitions for each task."""
     every = range(len(SHARDS))
-    return Crew([every[first : first + size] for first in every[::size]], at_once, gpus, pool)
+    return [every[first : first + size] for first in every[::size]]
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     made = Archive(tmp_path_factory.mktemp("archive"))
     with without_ray():
-        made.encode("alone", crew(1))
+        made.encode("alone", groups_of(1))
     return made
 
 
@@ -118,8 +123,8 @@ def check_bytes(archive: Archive, table: Table) -> None:
 def test_threads_write_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
     with without_ray():
-        first = encode(f"{archive.folder}/by threads", archive.inputs(), Crew([[1]]))[0]
-        check(archive, archive.encode("by threads", crew(4, at_once=4)))
+        first = encode(f"{archive.folder}/by threads", archive.inputs(), [[1]])[0]
+        check(archive, archive.encode("by threads", groups_of(4)))
     assert storage.exists(first.file(1))
 
 
@@ -140,7 +145,7 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
     made = Run(f"{archive.folder}/by tasks", "encode").table("embeddings", None, len(SHARDS), publish=True)
     inputs = encode_texts.bound(*archive.inputs(gpu=True))
     with recording() as written:
-        counts = [call_in_parts(number, encode_texts, inputs, None, made) for number in range(len(SHARDS))]
+        counts = [call_on_gpu(number, encode_texts, inputs, None, made) for number in range(len(SHARDS))]
     assert sum(each["rows_out"] for each in counts) == sum(SHARDS) - 2
     assert set(written) == set(made.files)
     check_bytes(archive, made)
@@ -148,23 +153,25 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
 
 def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and its device is the CPU. The tasks that feed it find a free CPU."""
-    by_gpu = crew(at_once=4, gpus=1, pool=Pool(1, 0, 1))
-    (tmp_path / "call").write_bytes(pickle.dumps((f"{archive.folder}/with a gpu", archive.inputs(True, OnCPU), by_gpu)))
-    run = [sys.executable, "-c", WITH_A_GPU, str(tmp_path / "call")]
+    pools, inputs = {"task": None, "actor": Pool(1, 0, 1)}, archive.inputs(True, OnCPU)
+    calls = [(f"{archive.folder}/with a gpu in a {by}", inputs, groups_of(6), pool, 1) for by, pool in pools.items()]
+    (tmp_path / "calls").write_bytes(pickle.dumps(calls))
+    run = [sys.executable, "-c", WITH_A_GPU, str(tmp_path / "calls")]
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     subprocess.run(run, check=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
-    check(archive, pickle.loads((tmp_path / "call").read_bytes()))
+    for made in pickle.loads((tmp_path / "calls").read_bytes()):
+        check(archive, made)
 
 
 @pytest.mark.ray
 def test_several_workers_make_what_is_not_whole_as_one_process_does(archive: Archive, ray_started: None) -> None:
-    made = encode(f"{archive.folder}/again", archive.inputs(), Crew([[0, 1, 2]]))[0]  # what a job that was killed left
+    made = encode(f"{archive.folder}/again", archive.inputs(), [[0, 1, 2]])[0]  # what a job that was killed left
     first, *kept, lost = made.files[:3]
     storage.write_bytes(first, b"damaged")
     storage.delete(lost)
     whole = list(map(storage.version, kept))
     assert unfinished(made) == [3, 4, 5]
-    again = archive.encode("again", crew(pool=Pool(3, 0.2, 0)))
+    again = archive.encode("again", groups_of(6), Pool(3, 0.2, 0))
     assert list(map(storage.version, kept)) == whole
     assert again[1].tasks == len(SHARDS)
     check(archive, again)
@@ -173,7 +180,7 @@ def test_several_workers_make_what_is_not_whole_as_one_process_does(archive: Arc
 @pytest.mark.ray
 def test_what_actors_leave_tasks_do(archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors, "run_in_actors", lambda *_: None)  # they died
-    check(archive, archive.encode("left", crew(2, pool=Pool(2, 0.2, 0))))
+    check(archive, archive.encode("left", groups_of(2), Pool(2, 0.2, 0)))
 
 
 @pytest.mark.ray
@@ -181,9 +188,9 @@ def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: N
     archive = Archive(tmp_path)
     storage.write_bytes(archive.texts.file(5), b"damaged")
     with pytest.raises(DupqError) as alone:
-        archive.encode("alone", Crew([[5]]))
+        archive.encode("alone", [[5]])
     with pytest.raises(DupqError) as caught:
-        archive.encode("by actors", crew(pool=Pool(1, 0.2, 0)))
+        archive.encode("by actors", groups_of(6), Pool(1, 0.2, 0))
     assert str(caught.value) == str(alone.value)
     wanted = ray.cluster_resources()["CPU"]
     for _ in range(600):  # actors end when nothing holds them, soon after
@@ -207,11 +214,11 @@ def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
 ) -> None:
     for name, value in {"is_in_process": False, "cpus": cpus, "widest": 1.0}.items():
         monkeypatch.setattr(cluster, name, lambda value=value: value)
-    assert pool_for(settings, least - 1, gpus) is None
-    crew = pool_for(settings, least, gpus)
-    assert crew is not None
-    assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
+    assert pool_for(settings, [50_000] * (least - 1), gpus) is None
+    pool = pool_for(settings, [50_000] * least, gpus)
+    assert pool is not None
+    assert (pool.actors, pool.gpus) == (actors, 1 if gpus else 0)
     if gpus:
-        assert crew.cpus == 0  # CPUs are for the tasks that feed it
+        assert pool.cpus == 0  # CPUs are for the tasks that feed it
     else:
-        assert crew.cpus == 1  # an actor takes all steps, on a CPU of its own
+        assert pool.cpus == 1  # an actor takes all steps, on a CPU of its own

@@ -15,7 +15,14 @@ from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import check_room_to_encode, crew_for, device_of, gpus_to_encode, gpus_to_make, grouped
+from dupq.stages.embeddings import (
+    check_room_to_encode,
+    device_of,
+    gpus_to_encode,
+    gpus_to_make,
+    groups_of,
+    pool_for,
+)
 from dupq.tables import EMBEDDED
 
 MADE_BY = {"torch": "2"}
@@ -66,16 +73,18 @@ def test_what_was_made_by_something_else_is_removed(run: Run) -> None:
     assert storage.exists(table.file(0))
 
 
-def pools(monkeypatch: pytest.MonkeyPatch, shards: int, settings: EncodeSettings, **of_cluster: object) -> Pool | None:
-    """The actors that encode so many empty shards."""
+def pools(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int], settings: EncodeSettings, **of_cluster: object
+) -> Pool | None:
+    """The actors that encode shards of so many questions."""
     for name, value in of_cluster.items():
         monkeypatch.setattr(cluster, name, lambda value=value: value)
-    return crew_for(settings, "cnn", [0] * shards, range(shards), 0).pool
+    return pool_for(settings, counts, 0)
 
 
 @pytest.mark.parametrize(("shards", "actors"), [(2, None), (3, 2)])
 def test_actors_encode_from_so_many_shards_on(shards: int, actors: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = pools(monkeypatch, shards, EncodeSettings(actors=2), **MIXED, cpus=2, widest=1.0)
+    pool = pools(monkeypatch, [0] * shards, EncodeSettings(actors=2), **MIXED, cpus=2, widest=1.0)
     assert (pool and pool.actors) == actors
 
 
@@ -86,14 +95,14 @@ def test_without_ray_tasks_encode_however_many_shards_there_are(
     settings = EncodeSettings(actors=actors)
     with without_ray(cpus):
         check_room_to_encode(settings, 32, str(tmp_path), NO_GPUS)
-        assert pools(monkeypatch, 32, settings) is None
+        assert pools(monkeypatch, [0] * 32 if actors else [50_000] * 32, settings) is None
 
 
-@pytest.mark.parametrize(("shards", "widest"), [(100, 1.0), (32, 0.0)])
+@pytest.mark.parametrize(("counts", "widest"), [([7_999] * 100, 1.0), ([50_000] * 32, 0.0)])
 def test_tasks_encode_many_small_shards_and_on_a_cluster_that_has_no_cpu_yet(
-    shards: int, widest: float, monkeypatch: pytest.MonkeyPatch
+    counts: list[int], widest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pools(monkeypatch, shards, EncodeSettings(), **MIXED, cpus=1, widest=widest) is None
+    assert pools(monkeypatch, counts, EncodeSettings(), **MIXED, cpus=1, widest=widest) is None
 
 
 @pytest.mark.parametrize(
@@ -104,11 +113,18 @@ def test_small_shards_are_encoded_together(
     counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embeddings, "_LARGE_SHARD", 10)
-    assert ["".join(map(str, group)) for group in grouped(counts, "word_bag")] == groups
+    assert ["".join(map(str, group)) for group in groups_of(counts, "word_bag", 0)] == groups
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (5, [2, 2, 1]), (200, [67, 67, 66])])
+def test_gpus_share_the_partitions(count: int, sizes: list[int]) -> None:
+    groups = groups_of([1] * count, "cnn", 3)
+    assert [len(group) for group in groups] == sizes
+    assert sorted(number for group in groups for number in group) == [*range(count)]
 
 
 def test_a_slow_encoder_has_small_groups_for_all_cores() -> None:
-    groups = {kind: len(grouped([430] * 46, kind)) for kind in ("word_bag", "sentence_transformers")}
+    groups = {kind: len(groups_of([430] * 46, kind, 0)) for kind in ("word_bag", "sentence_transformers")}
     assert groups == {"word_bag": 1, "sentence_transformers": 23}  # of 860 texts: 43 seconds
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from dupq import storage
 from dupq.archive import input_files
-from dupq.job.step import copy_input
 from dupq.links import known_duplicates
+from dupq.stages.inputs import copy_input
 from dupq.tables import LINKS
 from dupq.text.keys import Sites
 

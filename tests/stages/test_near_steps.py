@@ -24,7 +24,18 @@ from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.stages import near_duplicates as steps
 from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
 from dupq.stages.texts import TextTables
-from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, TEXT_HASHES, TEXTS, VERIFIED
+from dupq.tables import (
+    BAND_KEYS,
+    CONTENTS,
+    KEY_PAIRS,
+    KEYS,
+    RARITIES,
+    SHINGLE_SETS,
+    SHINGLES,
+    TEXT_HASHES,
+    TEXTS,
+    VERIFIED,
+)
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
 from dupq.text.title_intent import TitleComparer, signs_of
@@ -187,8 +198,8 @@ def test_all_but_copies_and_empty_texts_are_signed() -> None:
 
 def test_candidates_are_in_one_bucket_and_say_where_their_texts_are() -> None:
     bands = [
-        table_of(steps.BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
-        table_of(steps.BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
+        table_of(BAND_KEYS, (7, 1, 30), (8, 1, 31), (5, 1, 30)),
+        table_of(BAND_KEYS, (7, 1, 10), (5, 1, 10), (5, 2, 11)),
     ]
     found = steps.candidates_of(map(one_batch, bands))
     rows = [tuple(row.values()) for row in found.table.to_pylist()]
@@ -231,7 +242,7 @@ def test_a_pair_is_verified_if_it_is_alike_without_boilerplate_and_asks_the_same
         (5, [*range(20, 30), *range(10)], "how it is"),
     )
     candidates = table_of(KEY_PAIRS, (1, 3), (1, 2), (1, 2), (4, 5))
-    common = pa.table([pa.array(range(8), pa.uint64())], schema=steps.SHINGLES)
+    common = pa.table([pa.array(range(8), pa.uint64())], schema=SHINGLES)
     rare = table_of(RARITIES, *[(0.0,)] * 1)
     told = rare, 5, "english", SETTINGS.model_copy(update={"threshold": 0.5})
     found = steps.verify(candidates, table_of(KEY_PAIRS, (7, 8)), texts, common, *told)

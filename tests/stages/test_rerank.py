@@ -31,7 +31,8 @@ from dupq.stages.calibration import Calibration
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.pairs import ScoredPairs, score_pairs
 from dupq.stages.partition import Candidates
-from dupq.stages.rerank import Reading, rerank
+from dupq.stages.reading import Reading
+from dupq.stages.rerank import rerank
 from dupq.stages.search.blocks import SearchRequest
 from dupq.tables import CALIBRATION_PAIRS, CONTENTS, QUESTIONS, embeddings
 from dupq.text.keys import ID_BITS, Sites, key_hashes

@@ -211,8 +211,8 @@ def select(run: Run, name: str, blocks: Sequence[Questions], keys: Table[kinds.K
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     made = run.map(name, as_is, schema)(Computed(_selected_rows, (blocks, keys), len(blocks)))
-    counts = enumerate(thread_map(made.counts, range(made.partitions)))
-    spans = [(Span(made.file(number), 0, of_block["rows_out"]),) for number, of_block in counts]
+    counts = enumerate(thread_map(made.rows_of, range(made.partitions)))
+    spans = [(Span(made.file(number), 0, rows),) for number, rows in counts]
     selected = [replace(block, spans=own) for block, own in zip(blocks, spans, strict=True)]
     packed = pack(selected, max(block.size for block in blocks))
     return [replace(batch[0], spans=tuple(block.spans[0] for block in batch)) for batch in packed]

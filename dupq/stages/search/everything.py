@@ -31,7 +31,7 @@ from dupq.job import cluster
 from dupq.job.gpus import has_gpu
 from dupq.job.run import Run
 from dupq.job.step import Counts, StepResult, step, unless_finished
-from dupq.job.table import Partition, Partitions, Shuffled, Table, zipped
+from dupq.job.table import Partition, Shuffled, Streamed, Table, zipped
 from dupq.job.tasks import run_tasks
 from dupq.kinds import streamed
 from dupq.neighbours import tiles
@@ -103,7 +103,7 @@ def files_in_scope(
 ) -> list[SizedFile]:
     """Return the files of embeddings of the shards in scope. Raises SettingError for a site that does not exist."""
     searched = in_scope(shards, request.settings.sites)
-    counts = thread_map(lambda shard: embeddings.counts(shard.number)["rows_out"], searched)
+    counts = thread_map(lambda shard: embeddings.rows_of(shard.number), searched)
     return [SizedFile(shard.file, shard.site, count) for shard, count in zip(searched, counts, strict=True)]
 
 
@@ -296,8 +296,8 @@ def merge_lists(
     return NearestTables(plan, nearest, directed, embeddings, tuple(request.sites))
 
 
-def _per_task(lists: Lists) -> Partitions[kinds.Nearest]:
-    return zipped([Partitions(tuple(of_block)) for of_block in lists])
+def _per_task(lists: Lists) -> Streamed[kinds.Nearest]:
+    return zipped([Streamed(zipped(of_block)) for of_block in lists])
 
 
 def partitions_of(table: Table[kinds.Nearest]) -> list[Partition[kinds.Nearest]]:

@@ -26,7 +26,7 @@ from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import StepResult, step
-from dupq.job.table import Broadcast, Computed, Partition, Partitions, Streamed, Table
+from dupq.job.table import Broadcast, Computed, Partition, Streamed, Table, zipped
 from dupq.kinds import streamed
 from dupq.neighbours.candidates import nearest_in, nearest_table
 from dupq.stages.search import everything
@@ -76,11 +76,12 @@ def find_nearest_since(
     plan = everything.plan_search(run, everything.files_in_scope(embeddings, shards, request), request, embeddings)
     blocks, settings = blocks_of(plan, embeddings, request), request.settings
     sites = SiteLists(earlier.sites, request.sites, settings.sites)
-    now = Partitions(tuple(Partition(embeddings, shard.number) for shard in in_scope(shards, settings.sites)))
+    now = zipped([Partition(embeddings, shard.number) for shard in in_scope(shards, settings.sites)])
     there = {file.uri for file in storage.list_files(earlier.embeddings.folder)}  # what is lost counts as changed
     numbers = (number for number, uri in enumerate(earlier.embeddings.files) if uri in there)
-    then = Partitions(tuple(Partition(earlier.embeddings, number) for number in numbers))
-    changes = run.map("changes", find_changes)(now, then, Streamed(earlier.nearest), sites, settings.k)
+    then = zipped([Partition(earlier.embeddings, number) for number in numbers])
+    find = run.map("changes", find_changes)
+    changes = find(Streamed(now), Streamed(then), Streamed(earlier.nearest), sites, settings.k)
     questions = sum(block.size for block in blocks)
     if changes.rows > _LARGEST_SHARE * questions or everything.gpus_for_search(request, blocks, changes.rows):
         _log.info(f"everything is searched: {changes.rows:,} questions changed")

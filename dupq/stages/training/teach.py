@@ -19,11 +19,11 @@ import pyarrow as pa
 from dupq import kinds, storage, system
 from dupq.encoders.saved import read_description
 from dupq.job.gpus import Gpus
-from dupq.job.records import TEACHERS, TrainingFiles
+from dupq.job.records import TAUGHT_AS, TEACHERS, kept_by
 from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import Counts, StepResult, finished, step, unless_finished
-from dupq.job.table import Partition, Partitions, Streamed, Table, zipped
+from dupq.job.table import Partition, Streamed, Table, zipped
 from dupq.kinds import streamed
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
@@ -43,11 +43,11 @@ _QUESTIONS_PER_TASK = 500  # on average
 @stage("teach", version=1)
 def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table[kinds.KeyedVector]]:
     """Make a table of each teacher's embeddings of the questions to learn from, in the order of their keys."""
-    files, picked = TrainingFiles(run.uri), prepared.picked
+    picked = prepared.picked
     fingerprints = [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder]
     gpu_count = gpus_to_make(run, gpus, {TEACHERS: fingerprints})
     device, kind = (system.GPU, "gpu") if gpu_count else (system.CPU, "cpu")
-    storage.write_json(files.taught_as, {TEACHERS: fingerprints, "device": kind})  # so that the cache is kept
+    storage.write_json(run.path(TAUGHT_AS), {TEACHERS: fingerprints, "device": kind})  # so that the cache is kept
     uses = prepared.uses.read()
     batches = _batches(uses["key"].to_numpy()[uses["is_taught"].to_numpy()])
     spans = thread_map(storage.key_span, picked.files)
@@ -55,7 +55,7 @@ def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[
     tables = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
         embed = run.map(f"teacher-{number}", teacher_embeddings, gpus=gpu_count)
-        cache = files.kept_by(name, kind)
+        cache = kept_by(storage.parent(run.uri), name, kind)
         tables.append(embed(texts, zipped(batches), encoder, cache, device, settings.text))
     run.report.rows_out = sum(table.rows for table in tables)
     return tables
@@ -69,10 +69,10 @@ def _batches(keys: np.ndarray) -> list[np.ndarray]:
 
 def _overlapping(
     table: Table[kinds.Text], spans: Sequence[tuple[int, int] | None], keys: np.ndarray
-) -> Partitions[kinds.Text]:
+) -> Streamed[kinds.Text]:
     """Return the partitions whose span of keys overlaps that of `keys` (ascending)."""
     indices = [index for index, span in enumerate(spans) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
-    return Partitions(tuple(Partition(table, index) for index in indices))
+    return Streamed(zipped([Partition(table, index) for index in indices]))
 
 
 @step(streamed(TEXTS), makes=KEYED_VECTORS)
