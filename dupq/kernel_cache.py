@@ -86,7 +86,7 @@ class KernelCache(caching.FunctionCache):
         self._py_func, self._cache_path = py_func, "__pycache__"  # numba only displays it
         self._name = f"{py_func.__module__}.{py_func.__qualname__}-dupq-{source_stamp()[:16]}.{_MADE_BY}"
 
-    def _file_in(self, folder: Path) -> Any:
+    def _file_in(self, folder: Path) -> caching.IndexDataCacheFile:
         return caching.IndexDataCacheFile(str(folder), self._name, source_stamp())
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:

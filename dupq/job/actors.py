@@ -102,11 +102,11 @@ def call_on_gpu(
     return unless_finished(file_of(made, partition), make)
 
 
-def _prepare(partition: int, step: AnyStep, inputs: tuple[object, ...]) -> Deferred:
+def _prepare(partition: int, step: AnyStep, inputs: tuple[object, ...]) -> Deferred[object]:
     return step(*read_inputs(partition, inputs))
 
 
-def _finish(partition: int, prepared: Deferred, computed: object, *outputs: Destination) -> Counts:
+def _finish(partition: int, prepared: Deferred[object], computed: object, *outputs: Destination) -> Counts:
     return write_result(partition, prepared.finish(computed), *outputs)
 
 

@@ -62,15 +62,15 @@ class StepResult(NamedTuple, Generic[Made]):
         return {**self.counts, **caps, **{f"{NUMBER}{name}": count for name, count in self.numbers.items()}}
 
 
-class Deferred(ABC):
+class Deferred(ABC, Generic[Made]):
     """What a step returns if the process of the call only computes, on a GPU, and others read, prepare and write."""
 
     @abstractmethod
-    def compute(self) -> Any:
+    def compute(self) -> Made:
         """Return what the device computes."""
 
     @abstractmethod
-    def finish(self, computed: Any) -> StepResult[Any]:
+    def finish(self, computed: Made) -> StepResult[pa.Table]:
         """Return the step's result, given what was computed."""
 
 

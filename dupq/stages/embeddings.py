@@ -288,7 +288,7 @@ at_next_step(_words.cache_clear)
 
 
 @dataclass(frozen=True)
-class _Encoding(Deferred):
+class _Encoding(Deferred[Encoded]):
     """The questions of a partition that have an embedding."""
 
     keys: np.ndarray  # int64
@@ -323,7 +323,7 @@ def encode_texts(
     embedder: Embedder,
     sites: list[str],
     known: EarlierEmbeddings | None,
-) -> Deferred:
+) -> Deferred[Encoded]:
     """Return the embeddings (tables.embeddings) of the texts of a partition, but for those that others represent.
 
     `contents` are the hashes of the same questions, to find those that are unchanged since the earlier run.
