@@ -16,9 +16,7 @@ The prior is a reader's measured answers about 200 pairs with labels by people, 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import expit, logit
-from scipy.stats import beta
+from scipy.special import betaincinv, expit, logit
 
 EDGES = np.array([10, 30, 50, 70, 85, 95])  # of the bins of `same`
 CERTAIN = 0.985  # probability from which on no answer keeps a pair from being joined: nobody asks
@@ -89,6 +87,8 @@ def fit_trust(same: np.ndarray, p: np.ndarray, labels: np.ndarray, copies: np.nd
     found, false_yes = float(of_same[yes:].sum()), float(of_other[yes:].sum())
     if false_yes > _FALSE_YES:
         return _unused(f"it said yes to about {false_yes:.0%} of the pairs that are no duplicates", found, false_yes)
+    from scipy.optimize import isotonic_regression  # slow to import, and most runs have no judge
+
     # a higher answer never counts for less
     weights = np.bincount(bins, minlength=count) + _SAME_PAIRS * _SAME + _OTHER_PAIRS * _OTHER
     ratios = isotonic_regression(np.log(of_same / of_other), weights=weights).x
@@ -109,4 +109,4 @@ def least_share(right: int, pairs: int) -> float:
 
     This is the exact bound (Clopper and Pearson 1934). It holds for pairs like those that were judged.
     """
-    return float(beta.ppf(1 - _SURE, right, pairs - right + 1)) if right else 0.0
+    return float(betaincinv(right, pairs - right + 1, 1 - _SURE)) if right else 0.0

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.spatial import distance
 
 from dupq.neighbours.candidates import GROUP, NO_REST, Rest
 from dupq.neighbours.exact import MANHATTAN, Rule, Side
@@ -215,6 +214,8 @@ class Distances:
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """Return the scores (rows, width) of a block (float32); columns beyond `columns` are -inf."""
+        from scipy.spatial import distance  # slow to import, and only the papers' networks need it
+
         distances = distance.cdist(self._left[rows], self._right[columns], self._metric)
         scores = np.full((len(distances), width), -np.inf, np.float32)
         scores[:, : distances.shape[1]] = -distances
