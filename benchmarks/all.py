@@ -213,6 +213,7 @@ ELSEWHERE = {
     "modules": "counts modules, and times nothing",
     "rivals": "needs two runs and times nothing: clusters of BM25 and MiniLM beside dupq's",
     "worklists": "needs runs, and times nothing: how many pairs of their worklists are right",
+    "judge": "needs runs, and times nothing: what is joined with judges of known quality",
     "base": "makes the encoder that ships with dupq",
     "prior": "makes the prior that ships with dupq, from runs of eight sites",
     "decisions": "needs a run of a site with many known duplicates, and its work",
