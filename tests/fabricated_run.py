@@ -219,6 +219,7 @@ def metrics() -> dict[str, Any]:
         "verdicts": None,
         "judged": None,
         "judge": None,
+        "checked": None,
         "worklist": {"pairs": 0, "first": 0, "expected_right": 0.0, "factor": 1.0},
         "not_measured": {},
     }

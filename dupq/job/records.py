@@ -117,7 +117,8 @@ class Metrics(TypedDict):
     drift: Measures | None
     verdicts: Measures | None
     judged: Measures | None
-    judge: Measures | None  # what came of asking a judge
+    judge: NotRequired[Measures | None]  # what came of asking a judge; earlier versions lack these two
+    checked: NotRequired[Measures | None]  # how many of the pairs that may join people judged
     worklist: Measures
     not_measured: dict[str, str]  # reasons by measure
 

@@ -156,7 +156,7 @@ def _are(count: float) -> str:
 
 def _trust(metrics: Metrics) -> Iterator[str]:
     yield f"probabilities rest on {grounds(metrics['calibration'])}"
-    judged, sample, judge = metrics["judged"], metrics["verdicts"], metrics["judge"]
+    judged, sample, judge = metrics["judged"], metrics["verdicts"], metrics.get("judge")
     if judge:
         yield from judge_lines(judge)
     if judged:
@@ -167,6 +167,11 @@ def _trust(metrics: Metrics) -> Iterator[str]:
             counts.append(f"{judged['contradicting']} same dropped, as different wins")
         pairs = judged["same"] + judged["different"] + judged["unsure"]
         yield f"{counted(pairs, 'pair')} judged: {', '.join(counts)}"
+    checked = metrics.get("checked")
+    if checked and checked["pairs"]:
+        share_right = f"at least {checked['least']:.0%} of all such pairs, 95 times of 100, if judged ones are typical"
+        pairs = counted(checked["pairs"], "judged pair")
+        yield f"of {pairs} that are sure enough to join {checked['right']:,} are right: {share_right}"
     if sample:
         measured = {name: sample[name] for name in ("precision", "recall") if sample[name]}
         estimates = [

@@ -2,6 +2,7 @@
 
     likeliest, asked   each site's likeliest pairs that are not certain already, and those that people judged
     texts              what the judge reads of their questions
+    plan               how many answers are missing, and what they will cost
     answers            what it answered, about these and about control pairs; one task, with a few connections
     trust              what answers are worth, by site and answering model (judging/trust.py)
     judged             all pairs again, with the new probabilities
@@ -30,7 +31,7 @@ from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Shards, Table
-from dupq.judging.client import Asking, Endpoint, Spent, ask, key_from_environment, known_answers
+from dupq.judging.client import Asking, Endpoint, ask, key_from_environment, known_answers
 from dupq.judging.prompt import Answer, Asked, asked
 from dupq.judging.trust import CERTAIN, YES, Trust, fit_trust, least_share, with_answers
 from dupq.kinds import JSON, Schema, columns, streamed
@@ -81,8 +82,15 @@ def judge(
     some = run.map("likeliest", likeliest_pairs)(scored, people, judging.pairs)
     chosen = Broadcast(run.map("asked", asked_pairs)(Broadcast(some), judging.pairs))
     texts = Broadcast(run.gather("texts", texts_of)(questions, chosen, judging.code))
+    plan = run.record("plan", plan_of)(chosen, texts, judging)
+    _log.info(
+        f"judge: {judging.endpoint.model} at {judging.endpoint.url} is asked about {plan['missing']:,} pairs: about "
+        f"{plan['tokens']:,} tokens, ${plan['dollars']:.2f}; {plan['known']:,} answers are known"
+    )
     answers = run.table("answers", tables.JUDGE_ANSWERS)
     summary = run.record("asking", answers_of, answers)(chosen, texts, judging)
+    for line in summary["lines"]:
+        _log.warning(f"judge: {line}")
     trust = run.record("trust", trust_of)(Broadcast(answers), people)
     judged = run.map("judged", judged_pairs)(scored, Broadcast(answers), trust)
     run.map("judge", judge_table, publish=True)(Broadcast(answers), sites, trust)
@@ -137,33 +145,42 @@ def texts_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table, code: str) ->
     return pa.table([rows["key"], [text.title for text in read], [text.text for text in read]], schema=_TEXTS)
 
 
+@step(_ASKED, _TEXTS, makes=JSON)
+def plan_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> Measures:
+    """Return how many pairs the judge will be asked about, and about how many tokens and dollars that takes."""
+    _, read, answers = _known(pairs, texts, judging)
+    missing = [pair for pair, answer in zip(read, answers, strict=True) if answer is None]
+    estimate = judging.endpoint.estimate(missing)
+    counts = {"missing": len(missing), "known": len(read) - len(missing)}
+    return {**counts, "tokens": sum(estimate), "dollars": judging.endpoint.cost(estimate)}
+
+
 @step(_ASKED, _TEXTS, makes=JSON, second=tables.JUDGE_ANSWERS)
 def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> StepResult[Measures]:
     """Ask about the pairs and about control pairs; the second table has the answers.
 
     Raises GateError if the judge fails and is required.
     """
-    pairs = pa.concat_tables([control_pairs(pairs), pairs])
-    endpoint, keys = judging.endpoint, pairs_in(pairs)
-    by_key = {row["key"]: Asked(row["title"], row["text"]) for row in texts.to_pylist()}
-    read = [(by_key[left], by_key[right]) for left, right in keys.tolist()]
-    answers = known_answers(read, endpoint.model, judging.answers)
+    pairs, read, answers = _known(pairs, texts, judging)
     missing = [row for row, answer in enumerate(answers) if answer is None]
-    estimate = endpoint.estimate([read[row] for row in missing])
-    _log.info(
-        f"judge: {endpoint.model} at {endpoint.url} is asked about {len(missing):,} pairs: about {sum(estimate):,} "
-        f"tokens, ${endpoint.cost(estimate):.2f}; {len(read) - len(missing):,} answers are known"
-    )
-    asking = ask([read[row] for row in missing], endpoint, judging.answers) if missing else Asking([])
+    asking = ask([read[row] for row in missing], judging.endpoint, judging.answers) if missing else Asking([])
     for row, answer in zip(missing, asking.answers, strict=True):
         answers[row] = answer
-    summary = _summary(pairs, answers, len(missing), asking, estimate, endpoint)
-    for line in summary["lines"]:
-        _log.warning(f"judge: {line}")
+    summary = _summary(pairs, answers, len(missing), asking, judging.endpoint)
     if judging.required and (asking.trouble or summary["usable"] == 0 < len(pairs)):
         reason = asking.trouble or "no answer was usable"
         raise GateError(f"--judge-required: {reason}; the answers so far are kept, and the same command goes on")
     return StepResult(summary, {"rows_out": summary["answered"]}, _answers_table(pairs, answers))
+
+
+def _known(
+    pairs: pa.Table, texts: pa.Table, judging: Judging
+) -> tuple[pa.Table, list[tuple[Asked, Asked]], list[Answer | None]]:
+    """Return control pairs and pairs (_ASKED), what a judge reads of them, and the answers that are known."""
+    pairs = pa.concat_tables([control_pairs(pairs), pairs])
+    by_key = {row["key"]: Asked(row["title"], row["text"]) for row in texts.to_pylist()}
+    read = [(by_key[left], by_key[right]) for left, right in pairs_in(pairs).tolist()]
+    return pairs, read, known_answers(read, judging.endpoint.model, judging.answers)
 
 
 def control_pairs(pairs: pa.Table) -> pa.Table:
@@ -187,7 +204,7 @@ def control_pairs(pairs: pa.Table) -> pa.Table:
 
 
 def _summary(
-    pairs: pa.Table, answers: Sequence[Answer | None], missing: int, asking: Asking, estimate: Spent, endpoint: Endpoint
+    pairs: pa.Table, answers: Sequence[Answer | None], missing: int, asking: Asking, endpoint: Endpoint
 ) -> Measures:
     """Return what came of asking, as JSON, with lines for people about what went wrong."""
     given = [answer for answer in answers if answer is not None]
@@ -211,7 +228,6 @@ def _summary(
         "odd": sum(answer.odd for answer in given),
         "tokens": sum(asking.spent),
         "dollars": endpoint.cost(asking.spent),
-        "estimated_tokens": sum(estimate),
         "lines": lines,
     }
 

@@ -230,9 +230,20 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
 
 LINKS = {
     "test_links": 20,
+    "searched_links": 0,
+    "among_nearest": {},
     "in_one_cluster": 0.5,
     "in_pairs": 0.75,
-    "thresholds": [],
+    "thresholds": [
+        {
+            "threshold": 0.8,
+            "links_found": 0.2,
+            "pairs": 10,
+            "expected_precision": 0.8,
+            "lower_bound_precision": None,
+            "precision": 0.8,
+        }
+    ],
     "by_threshold": [
         {"threshold": step / 100, "links_found": (100 - step) / 100, "lower_bound_precision": step / 200 or None}
         for step in range(10, 100)

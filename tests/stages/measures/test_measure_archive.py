@@ -51,7 +51,8 @@ def archive_of(folder: Path, encoder: str | None, cuts: list[int]) -> Archive:
         some = pa.table(columns, schema=TEXTS)
         storage.write_table(str(folder / "texts" / name), some, TEXTS)
         if encoder is not None:
-            rows = encode_texts(some, None, None, Embedder(encoder, 64, gpu=False), SITES.names, None).table
+            deferred = encode_texts(some, None, None, Embedder(encoder, 64, gpu=False), SITES.names, None)
+            rows = deferred.finish(deferred.compute()).table
             storage.write_table(str(folder / "embeddings" / name), rows, rows.schema)
     made, embedded = (Table(str(folder / name), None, len(bounds) - 1) for name in ("texts", "embeddings"))
     return Archive(made, encoder and (encoder, embedded), SITES, "", are_labelled=False)
