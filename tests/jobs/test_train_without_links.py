@@ -16,13 +16,13 @@ from dupq import storage
 from dupq.encoders.encoding import learns_without_links, presets_without_links
 from dupq.encoders.saved import Description, encoder_at, read_description
 from dupq.errors import SettingError
+from dupq.evaluation import development
 from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.settings import config
 from dupq.stages.training import prepare
-from dupq.training import held_out
 from dupq.training.checkpoints import Checkpoints
 
 QUESTIONS = 600
@@ -54,7 +54,7 @@ class Kept(logging.Handler):
 def _more_titles_set_apart() -> Iterator[None]:
     """Hold out more titles than usual: the usual share of so few questions is too small to measure."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "TITLES_SHARE", 0.1)
+        patch.setattr(development, "TITLES_SHARE", 0.1)
         yield
 
 
