@@ -276,7 +276,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _await(endpoint: str) -> None:
-    for _ in range(100):
+    for _ in range(300):
         try:
             urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=1)
         except OSError:
