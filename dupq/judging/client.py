@@ -18,8 +18,18 @@ from urllib.parse import urlsplit
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.judging.prompt import ANSWER_SCHEMA, Answer, Asked, answer_name, expected_number, is_exchanged, messages
-from dupq.judging.prompt import read_answer as answer_in
+from dupq.judging.prompt import (
+    ANSWER_SCHEMA,
+    LEFT,
+    RIGHT,
+    Answer,
+    Asked,
+    answer_name,
+    expected_number,
+    is_exchanged,
+    messages,
+    read_answer,
+)
 from dupq.system import require, thread_map
 
 if TYPE_CHECKING:
@@ -134,8 +144,6 @@ def _stored(uri: str, pair: tuple[Asked, Asked]) -> Answer | None:
 
 
 def _exchanged(answer: Answer) -> Answer:
-    from dupq.judging.prompt import LEFT, RIGHT
-
     return answer._replace(covers={LEFT: RIGHT, RIGHT: LEFT}.get(answer.covers, answer.covers))
 
 
@@ -296,7 +304,7 @@ def _answer(reply: "ChatCompletion", pair: tuple[Asked, Asked], most: Spent) -> 
         return Answer(None, problem="an empty answer", model=model), spent
     if getattr(choice.message, "refusal", None) or choice.finish_reason == "content_filter":
         return Answer(None, problem=REFUSED, model=model), spent
-    answer = answer_in(choice.message.content or "", is_exchanged(*pair))
+    answer = read_answer(choice.message.content or "", is_exchanged(*pair))
     if answer.same is None and choice.finish_reason == "length":
         answer = Answer(None, problem="cut off; a higher judge.max_tokens may help")
     elif answer.same is not None and choice.logprobs and choice.logprobs.content:

@@ -169,7 +169,9 @@ def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> StepResult
     summary = _summary(pairs, answers, len(missing), asking, judging.endpoint)
     if judging.required and (asking.trouble or summary["usable"] == 0 < len(pairs)):
         reason = asking.trouble or "no answer was usable"
-        raise GateError(f"--judge-required: {reason}; the answers so far are kept, and the same command goes on")
+        raise GateError(
+            f"--judge-required: {reason}; the answers so far are kept; repeat the command to ask for the rest"
+        )
     return StepResult(summary, {"rows_out": summary["answered"]}, _answers_table(pairs, answers))
 
 
