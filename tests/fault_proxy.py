@@ -8,6 +8,7 @@
 Requests keep their Host, so a server that checks signatures accepts them. Bodies are held whole.
 """
 
+import contextlib
 import http.client
 import http.server
 import random
@@ -76,6 +77,7 @@ class FaultProxy:
         self.requests: list[Request] = []
         self._dice = random.Random(seed)
         self._lock = threading.Lock()
+        self.creating = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -146,12 +148,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         backend = self.server.proxy.backend
         connection = http.client.HTTPConnection(backend.hostname or "", backend.port, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        try:
-            connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
-        finally:
-            connection.close()
+        # moto looks whether there is such an object, and then writes: S3 does both at once.
+        conditional = "If-None-Match" in self.headers and self.command == "PUT"
+        with self.server.proxy.creating if conditional else contextlib.nullcontext():
+            try:
+                connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
+                answer = connection.getresponse()
+                return answer.status, dict(answer.getheaders()), answer.read()
+            finally:
+                connection.close()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
