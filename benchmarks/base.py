@@ -143,7 +143,7 @@ def learned(sites: list[Site], teacher: Teacher, settings: Settings) -> Start:
     vocabulary = Vocabulary(words, settings.text)
     ids = token_ids(texts, vocabulary, settings)[0]
     network = new_network(vocabulary, vectors, ids, [], settings)
-    taught = distillation_targets(texts["key"].to_numpy(), [np.concatenate([site.taught for site in sites])])
+    taught = distillation_targets(texts["key"].to_numpy(), np.concatenate([site.taught for site in sites]))
     train(network, dict(zip(texts["key"].to_pylist(), ids, strict=True)), taught, settings)
     tensors = {
         name: value.numpy() for name, value in network.state_dict().items() if name not in network.archive_weights

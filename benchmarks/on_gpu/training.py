@@ -17,7 +17,7 @@ from on_gpu.made_up import Sample, sample
 from on_gpu.parts import Figures, Scale, together
 
 PRESETS = ("dupq", "bogdanova-max", "othman-lstm")
-_LOSS = ("training.loss=softmax", "training.temperature=0.05", "training.optimizer=adam", "training.negatives=0")
+_LOSS = ("training.loss=softmax", "training.optimizer=adam", "training.negatives=0")
 _LIKE_THE_CPU = 0.02  # relative difference of the losses of the first steps, with products of bfloat16
 _STEPS_COMPARED, _BATCH_COMPARED = 3, 64  # with the CPU, which is slow
 _BATCH, _STEPS, _STEPS_OF_CPUS = 512, 128, 4

@@ -47,7 +47,7 @@ def development_map(
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
     ranker = EncoderRanker([Embeddings(pool, *encoded)], network.measure)
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
-    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
+    measured = retrieval({"encoder": ranker}, as_test, len(pool))
     return measured["retrieval"]["encoder"]["map"]
 
 

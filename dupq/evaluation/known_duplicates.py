@@ -13,11 +13,11 @@ from dupq.evaluation import measures
 from dupq.evaluation.measures import TABLES, Labelled, LinkMetrics, Ranker, Scorer
 from dupq.links import Split, split_by_seen, split_links
 from dupq.settings.config import Settings
-from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import are_among, pairs_among, sample_by_hash
 from dupq.training.pairs import Pairs, with_random_negatives
 
 RANKED = 100  # length of rankings, and the cut of MAP, which is over all known duplicates
+QUERIES = 2_000  # test questions, at most, chosen by a hash of their key: a share is known to 2 points or better
 _NEGATIVES_SEED = 5
 _WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
 _BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # other draws move the bounds for 1,000 questions by some .001
@@ -98,7 +98,7 @@ def measure_known(
     known: LinkMetrics = {"left_out": left_out}
     if "retrieval" in tables:
         rankers = {name: system for name, system in systems.items() if isinstance(system, Ranker)}
-        known |= retrieval(rankers, split, len(keys), settings.evaluation)
+        known |= retrieval(rankers, split, len(keys))
     if "pairs" in tables:
         own, tuning = {}, links
         if seen is not None and seen.pair_threshold is not None:
@@ -127,15 +127,14 @@ def split_by_use(links: np.ndarray, seen: Seen | None, settings: Settings) -> Sp
     return split_by_seen(*components(links), "test", {"development": seen.development, "train": seen.train})
 
 
-def retrieval(
-    rankers: Mapping[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
-) -> LinkMetrics:
-    """Return accuracy, recall and MAP of each system, for every test question against the whole archive.
+def retrieval(rankers: Mapping[str, Ranker], split: Split, archive_questions: int) -> LinkMetrics:
+    """Return accuracy, recall and MAP of each system, for test questions against the whole archive.
 
-    Relevant are the other questions of its set of known duplicates.
+    There are QUERIES of them at most; the metrics say how many of how many. Relevant are the other questions of its set
+    of known duplicates.
     """
     available = split.questions_of("test")
-    queries = sample_by_hash(available, settings.queries)
+    queries = sample_by_hash(available, QUERIES)
     sets = zip(queries.tolist(), split.set_of(queries), strict=True)
     relevant = [set(split.questions[split.sets == own].tolist()) - {query} for query, own in sets]
     rankings = {name: ranker.rank(queries, RANKED) for name, ranker in rankers.items() if len(queries)}

@@ -23,8 +23,6 @@ from dupq.system import Written, thread_map
 TITLE_WORDS = (0, 4, 8, 12)  # the lowest number of words in each range of title lengths
 Measures: TypeAlias = dict[str, Any]  # an entry of metrics.json, by the names that dupq/evaluation/ gives
 _ONE = "part-00000.parquet"  # the file of a table in one partition
-TAUGHT_AS = "taught_as.json"  # of a training: which teachers encoded questions, and on what
-TEACHERS = "teachers"  # the folder of `kept_by`, and in TAUGHT_AS the teachers' fingerprints
 _log = logging.getLogger(__name__)
 
 
@@ -253,14 +251,6 @@ class RunFiles:
     def path(self, *names: str) -> str:
         """Return the URI of a file or folder of the run."""
         return storage.join(self.uri, *names)
-
-
-def kept_by(trainings: str, teacher: str, device: str) -> str:
-    """Return the folder, shared by all trainings of an output, of what a teacher encoded.
-
-    It is named by the teacher's fingerprint and the kind of device in TAUGHT_AS.
-    """
-    return storage.join(trainings, TEACHERS, f"{teacher}-{device}")
 
 
 def check_output(uri: str) -> None:

@@ -31,8 +31,8 @@ FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "rera
 _TRAINING_READS = ("text", "near_duplicates", "word_vectors", "encoder", "title_body", "teacher", "training", "encode")
 NO_RERANKER = "none"
 _NOT_READ = "not read by this job"
-_FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder, which fixes how texts are read
-_BASELINES_READ = ("text", "training", "evaluation")  # training: how the questions are split
+_FREE_TO_MEASURE = ("encode",)  # with an encoder, which fixes how texts are read
+_BASELINES_READ = ("text", "training")  # training: how the questions are split
 _COLUMNS_READ = (*TEXT_COLUMNS, *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"))
 _WRITTEN = (
     *("questions/site=", "answers/site=", "links/site=", "ids/site=", "rejects/site="),
@@ -115,8 +115,8 @@ class TrainingJob:
                 f"{missing}: preset {self.preset} learns from known duplicates only; give some, or take one of the "
                 f"presets {', '.join(presets_without_links())}"
             )
-        for teacher in settings.teacher.encoder:
-            load(teacher)
+        if settings.teacher.encoder:
+            load(settings.teacher.encoder)
         return settings
 
 
@@ -131,9 +131,9 @@ def training_settings(preset: str, assignments: tuple[str, ...]) -> Settings:
     vectors, teacher = settings.word_vectors, settings.teacher
     if vectors.algorithm == "teacher" and not teacher.encoder:
         raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
-    teacher = teacher.changed(encoder=tuple(map(encoder_at, teacher.encoder)))
-    for encoder in teacher.encoder:
-        read_settings(encoder)
+    if teacher.encoder:
+        teacher = teacher.changed(encoder=encoder_at(teacher.encoder))
+        read_settings(teacher.encoder)
     if vectors.file:
         if storage.kind(vectors.file) != "file":
             raise DupqError(f"word_vectors.file={vectors.file}: no such file")

@@ -189,7 +189,7 @@ def open_training(job: TrainingJob, checked: Settings | None, stages: Sequence[S
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": None,  # the fingerprint of the encoder that training continues from
-        "teachers": [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder],
+        "teacher": read_description(teacher)["fingerprint"] if (teacher := settings.teacher.encoder) else None,
     }
     if settings.word_vectors.goes_on:
         start = settings.word_vectors.start

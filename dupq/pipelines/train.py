@@ -3,7 +3,7 @@
     questions     ──texts──▶      tokens; those of answers too, if any were ingested
     pair files    ──pairs──▶      labelled pairs, if any
     texts, links  ──prepare──▶    split by sets of known duplicates, words and their vectors, token ids
-    questions     ──teach──▶      the teachers' embeddings of a sample, if there are teachers
+    questions     ──teach──▶      the teacher's embeddings of a sample, if there is one
     pairs         ──fit──▶        the network, by Ray Train
     network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 
@@ -58,7 +58,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
                 f"{prepared.sets} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
                 "that phase is left out, and nothing tells how many duplicates the encoder finds"
             )
-        taught = teach(run, prepared, settings, gpus) if settings.teacher.encoder else []
+        taught = teach(run, prepared, settings, gpus) if settings.teacher.encoder else None
         fitted = fit(run, prepared, taught, settings, job.workers, gpus)
         encoder = save(run, prepared, fitted, sites, settings, opened.language)
         publish(encoder.uri, storage.absolute(job.output))

@@ -17,7 +17,7 @@ from dupq import storage
 from dupq.encoders.saved import encoder_at
 from dupq.errors import DupqError, StorageError
 from dupq.job.progress import Progress, is_alive, read_progress
-from dupq.job.records import TAUGHT_AS, TEACHERS, RunFiles, Success, kept_by, latest_run
+from dupq.job.records import RunFiles, Success, latest_run
 from dupq.runs.reader import built_on
 from dupq.storage import read_as, read_or_none
 
@@ -93,13 +93,6 @@ class _EncoderFile(TypedDict):
     """The entries of encoder.json that are read here."""
 
     run_id: NotRequired[str]
-
-
-class _TaughtAs(TypedDict):
-    """The entries of a training's taught_as.json that are read here."""
-
-    teachers: list[str]  # fingerprints
-    device: str
 
 
 def known_runs(output: str, now: datetime) -> list[KnownRun]:
@@ -195,28 +188,6 @@ def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     return [
         run for run in runs if run.run_id != maker and run.state is not State.RUNNING and now - run.touched >= YOUNG
     ]
-
-
-def teacher_leftovers(encoder: str, removed: Sequence[KnownRun], now: datetime) -> dict[str, int]:
-    """Return the folders of teachers' outputs that only the trainings `removed`, or none, read; with their bytes.
-
-    Folders changed within a day are left out. Trainings have copies of their own.
-    """
-    work = storage.join(encoder, "work")
-    gone = {run.run_id for run in removed}
-    read = set()
-    for run in known_runs(work, now):
-        taught_as = read_or_none(storage.join(work, run.run_id, TAUGHT_AS), _TaughtAs)
-        if taught_as is not None and run.run_id not in gone:
-            read |= {kept_by(work, teacher, taught_as["device"]) for teacher in taught_as["teachers"]}
-    folders: dict[str, list[pafs.FileInfo]] = defaultdict(list)
-    for path, info in _files(storage.join(work, TEACHERS)):
-        folders[storage.join(work, TEACHERS, path.partition("/")[0])].append(info)
-    return {
-        uri: sum(info.size for info in infos)
-        for uri, infos in folders.items()
-        if uri not in read and now - max(info.mtime for info in infos) >= YOUNG
-    }
 
 
 def lines(output: str) -> list[str]:
@@ -329,11 +300,6 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
             if is_dry or _remove(storage.join(encoder, "work"), training, now):
                 freed += training.size
                 yield f"{verb}  {line_of(training, now)}  a training for {encoder}"
-        for folder, size in teacher_leftovers(encoder, trainings, now).items():
-            if not is_dry:
-                storage.delete_folder(folder)
-            freed += size
-            yield f"{verb}  {size_of(size)} that a teacher encoded for {encoder}"
     yield f"{verb}  {size_of(freed)} in all; {len(runs) - len(going)} of {len(runs)} runs are kept"
 
 

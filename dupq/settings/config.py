@@ -31,7 +31,6 @@ class Settings(Section):
     reranker: sections.RerankerSettings = sections.RerankerSettings()
     judge: sections.JudgeSettings = sections.JudgeSettings()
     clusters: sections.ClusterSettings = sections.ClusterSettings()
-    evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     run: sections.RunSettings = sections.RunSettings()
     ingest: sections.IngestSettings = sections.IngestSettings()
 

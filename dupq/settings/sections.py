@@ -28,6 +28,11 @@ def _split(value: object) -> object:
     return tuple(name for name in value.split(",") if name) if isinstance(value, str) else value
 
 
+def _first(value: object) -> object:
+    """Return the first of several teachers, which encoders of earlier versions had; "" if there is none."""
+    return next(iter(value), "") if isinstance(value, list | tuple) else value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Widths = Annotated[tuple[Words, ...], BeforeValidator(_split), Field(min_length=1, max_length=100)]
 
@@ -187,17 +192,12 @@ class TitleBodySettings(Section):
 
 
 class TeacherSettings(Section):
-    """The second training phase, on titles and bodies: the network learns the scores of better, slower encoders."""
+    """The second training phase, on titles and bodies: the network learns the scores of a better, slower encoder."""
 
-    encoder: Annotated[Names, BY_CONTENT] = Field(
-        (),
-        description="URIs of saved encoders that teach together, by their mean cosine; word vectors are the first "
-        "one's; none: no such phase.",
+    encoder: Annotated[str, BeforeValidator(_first), BY_CONTENT] = Field(
+        "", description="URI of the saved encoder that teaches; none: no such phase."
     )
-    questions: Count = Field(20_000, description="Questions that they encode, at most, chosen by a hash of their key.")
-    held_out: bool = Field(
-        False, description="Whether they read the texts of the development and test parts too, not their duplicates."
-    )
+    questions: Count = Field(20_000, description="Questions that it encodes, at most, chosen by a hash of their key.")
     epochs: PassesOrNone = Field(12, description="Passes over the questions.")
     learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
 
@@ -206,11 +206,7 @@ class TrainingSettings(Section):
     """Training on known duplicates: which pairs, and gradient descent with Adam on the softmax over a batch."""
 
     epochs: Passes = Field(10, description="Passes over the positive pairs.")
-    patience: PassesOrNone = Field(
-        0, description="Epochs without a better development measure after which training stops; 0: it never does."
-    )
     batch_size: Batch = Field(16, description="Positive pairs per batch, of all workers together.")
-    temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
     learning_rate: MoreThanZero = Field(0.005, description="Of Adam.")
     decay: Literal["none", "linear"] = Field("none", description="linear: the rate falls to 0 at the last step.")
     positives: Literal["closed", "links"] = Field("closed", description="closed: every pair of a set of duplicates.")
@@ -313,15 +309,6 @@ class ClusterSettings(Section):
     worklist: CountOrZero = Field(300, description="Pairs of the worklist, at most: the likeliest that are not joined.")
     known_links: Literal["use", "ignore", "check"] = Field(
         "check", description="use: they join; check: for calibration and measures only; ignore: as if there were none."
-    )
-
-
-class EvaluationSettings(Section):
-    """Measures on known duplicates."""
-
-    queries: Count = Field(
-        2_000,
-        description="Test questions, at most, chosen by a hash of their key; the metrics say how many of how many.",
     )
 
 

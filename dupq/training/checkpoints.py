@@ -52,12 +52,6 @@ def best_epoch(curve: list[Epoch]) -> int:
     return max(curve, key=lambda row: quality(row)[1] or 0.0)["epoch"]
 
 
-def is_over(curve: list[Epoch], epochs: int, patience: int, least: int = 0) -> bool:
-    """Return whether all epochs are done, or `patience` (if not 0) epochs after `least` brought nothing better."""
-    waited = len(curve) - max(best_epoch(curve), least)
-    return len(curve) >= epochs or (patience > 0 and waited >= patience)
-
-
 class Checkpoints:
     """The newest checkpoint of one training. Memory: the trained tensors of the network after the best epoch."""
 

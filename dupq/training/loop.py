@@ -146,7 +146,7 @@ def train_epoch(
         if isinstance(examples, DistillationTargets):
             loss = _distillation_loss(network, texts_of, examples, share)
         elif isinstance(examples, Rankings):
-            loss = _softmax_loss(network, texts_of, examples, share, settings.temperature)
+            loss = _softmax_loss(network, texts_of, examples, share)
         else:
             loss = examples.loss(network, texts_of, share.rows)
         loss = loss * float(len(share.indices) > 0)
@@ -162,18 +162,16 @@ def train_epoch(
 
 
 def _distillation_loss(network: Encoder, texts_of: Texts, examples: DistillationTargets, share: Share) -> torch.Tensor:
-    """Return the sum of the losses of a worker's texts: each is compared with the whole batch, as the teachers do."""
+    """Return the sum of the losses of a worker's texts: each is compared with the whole batch, as the teacher does."""
     own = embed(network, texts_of, examples.left[share.rows])
     device = own.dense.device
     vectors = moved(examples.vectors[share.start : share.start + share.size], device).to(own.dense)
     columns = moved(share.rows - share.start, device)
     scores = network.score_matrix(own, optimisation.whole_batch(own, share.indices, share.size))
-    return optimisation.distillation(scores, vectors[columns] @ vectors.T, columns, optimisation.TEMPERATURE)
+    return optimisation.distillation(scores, vectors[columns] @ vectors.T, columns)
 
 
-def _softmax_loss(
-    network: Encoder, texts_of: Texts, examples: Rankings, share: Share, temperature: float
-) -> torch.Tensor:
+def _softmax_loss(network: Encoder, texts_of: Texts, examples: Rankings, share: Share) -> torch.Tensor:
     """Compare each left question with the right ones of the whole batch and with its own negatives.
 
     The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
@@ -192,7 +190,7 @@ def _softmax_loss(
     anchors = torch.arange(count, device=scores.device).repeat_interleave(each)
     negatives = network.score(left.take(anchors), embeddings.rows(2 * count, (2 + each) * count))
     candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
-    return nn.functional.cross_entropy(candidates / temperature, right, reduction="sum")
+    return nn.functional.cross_entropy(candidates / optimisation.TEMPERATURE, right, reduction="sum")
 
 
 def embed(network: Encoder, texts_of: Texts, keys: np.ndarray) -> Embedding:

@@ -13,7 +13,7 @@ from dupq.encoders.protocol import Embedding
 from dupq.settings.sections import TrainingSettings
 from dupq.system import papers
 
-TEMPERATURE = 0.05  # divides scores in the phases before known duplicates
+TEMPERATURE = 0.05  # divides cosines before a softmax over the batch, as in SimCSE (Gao et al. 2021)
 
 
 def seed_dropout(seed: int, epoch: int, rank: int = 0) -> None:
@@ -33,21 +33,19 @@ def decay(epoch: int, training: TrainingSettings) -> tuple[float, float]:
 
 def phase_settings(training: TrainingSettings, batch_size: int, learning_rate: float) -> TrainingSettings:
     """Return the training settings of a phase before known duplicates."""
-    return training.changed(batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)
+    return training.changed(batch_size=batch_size, learning_rate=learning_rate)
 
 
-def distillation(
-    scores: torch.Tensor, teacher_scores: torch.Tensor, columns: torch.Tensor, temperature: float
-) -> torch.Tensor:
+def distillation(scores: torch.Tensor, teacher_scores: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """Return the sum over n texts of KL(teacher || network), distributions over the other texts of the batch.
 
-    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is at `columns` (n,). So
+    Both are softmaxes of scores (n, B) over TEMPERATURE, without the text itself, which is at `columns` (n,). So
     the teacher passes on which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
     distributions of Fang et al. 2021, SEED, section 3.2).
     """
 
     def log_shares(matrix: torch.Tensor) -> torch.Tensor:
-        others = (matrix / temperature).scatter(1, columns[:, None], -1e4)
+        others = (matrix / TEMPERATURE).scatter(1, columns[:, None], -1e4)
         return torch.nn.functional.log_softmax(others, dim=1)
 
     return torch.nn.functional.kl_div(log_shares(scores), log_shares(teacher_scores), log_target=True, reduction="sum")

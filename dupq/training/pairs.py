@@ -1,10 +1,10 @@
 """Training examples and their order in an epoch.
 
 Known duplicates are positives; negatives are random, mined, or labelled as no duplicates. Phases before them train on
-teachers' embeddings and on titles with their bodies.
+a teacher's embeddings and on titles with their bodies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -188,25 +188,21 @@ def site_batches(sites: np.ndarray, size: int, generator: np.random.Generator) -
 
 
 class DistillationTargets(NamedTuple):
-    """Questions and the teachers' embeddings of them."""
+    """Questions and the teacher's embeddings of them."""
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
 
 
-def distillation_targets(keys: np.ndarray, embeddings: Sequence[np.ndarray]) -> DistillationTargets:
-    """Join the embeddings of all teachers (float32, one row per key), centred by site and scaled to length 1.
+def distillation_targets(keys: np.ndarray, embeddings: np.ndarray) -> DistillationTargets:
+    """Return the targets for a teacher's embeddings (float32, one row per key): centred by site, of length 1.
 
-    They are centred because what all questions of a site have in common does not tell them apart. The cosine of two
-    questions is the mean of the teachers' cosines.
+    They are centred because what all questions of a site have in common does not tell them apart.
     """
-    sites, units = keys >> ID_BITS, []
-    for each in embeddings:
-        vectors = each.copy()
-        for site in np.unique(sites):
-            vectors[sites == site] -= vectors[sites == site].mean(axis=0)
-        units.append(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9))
-    return DistillationTargets(keys, np.concatenate(units, axis=1) / np.float32(np.sqrt(len(units))))
+    sites, vectors = keys >> ID_BITS, embeddings.copy()
+    for site in np.unique(sites):
+        vectors[sites == site] -= vectors[sites == site].mean(axis=0)
+    return DistillationTargets(keys, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9))
 
 
 def targets_in_order(

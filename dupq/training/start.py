@@ -155,7 +155,7 @@ def copy_weights(start: Start, network: "Encoder", vocabulary: Vocabulary) -> No
                 tensor.copy_(weights)
 
 
-# Teachers: saved encoders, from whose embeddings of questions and of single words another encoder learns.
+# A teacher: a saved encoder, from whose embeddings of questions and of single words another one learns.
 
 _ROWS = 32  # of a batch
 _teacher = functools.lru_cache(maxsize=1)(load)  # once per worker: each opening costs some 40 MB (with MiniLM)

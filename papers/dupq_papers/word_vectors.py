@@ -48,7 +48,7 @@ def vectors_of(
     spelt = spellings(words, written[1], written[0]) if written else spellings(words, {}, Settings())
     if not settings.file:
         assert written is not None
-        return _standardised(teacher_word_vectors(written[0].teacher.encoder[0], spelt, len(words))), {}
+        return _standardised(teacher_word_vectors(written[0].teacher.encoder, spelt, len(words))), {}
     if settings.file_words == "written":
         vectors, is_found = read_spelt_vectors(settings.file, words, spelt, settings.dimensions)
     else:

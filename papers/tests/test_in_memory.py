@@ -71,13 +71,6 @@ def test_if_no_epoch_is_better_the_start_is_kept(epochs: int) -> None:
     assert np.array_equal(kept, other)
 
 
-def test_training_stops_after_its_patience_and_keeps_the_best_epoch() -> None:
-    best, curve = embeddings(9, [0.1, 0.9, 0.3, 0.9, 0.5], "training.patience=2")
-    ended, _ = embeddings(1, [0.1, 0.9, 0.0], "training.patience=2")
-    assert [row["epoch"] for row in curve] == [0, 1, 2, 3]
-    assert np.array_equal(best, ended)
-
-
 def test_dropout_is_drawn_anew_for_each_seed_and_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = []
 

@@ -26,7 +26,7 @@ from dupq.stages.embeddings import embeddings_table
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
-from dupq.training.optimisation import distillation
+from dupq.training.optimisation import TEMPERATURE, distillation
 
 Twin = Callable[[twins.Weights, list[int]], np.ndarray]
 WORDS, DIMENSIONS = 20, 6
@@ -136,10 +136,10 @@ def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
     scores, targets, own = generator.normal(size=(3, 6)), generator.normal(size=(3, 6)), np.array([1, 4, 5])
     expected = 0.0
     for row in range(3):
-        sides = [np.delete(np.exp(side[row] / 0.3), own[row]) for side in (targets, scores)]
+        sides = [np.delete(np.exp(side[row] / TEMPERATURE), own[row]) for side in (targets, scores)]
         teachers, students = (side / side.sum() for side in sides)
         expected += (teachers * np.log(teachers / students)).sum()
-    actual = distillation(*(torch.from_numpy(part) for part in (scores, targets, own)), temperature=0.3)
+    actual = distillation(*(torch.from_numpy(part) for part in (scores, targets, own)))
     assert float(actual) == pytest.approx(expected)
 
 

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dupq.evaluation import known_duplicates
 from dupq.evaluation.known_duplicates import (
     Seen,
     balanced_pairs,
@@ -20,7 +21,6 @@ from dupq.evaluation.measures import (
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings import config
-from dupq.settings.sections import EvaluationSettings
 from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs
 
@@ -107,10 +107,15 @@ class Oracle:
         return -np.abs(left - right).astype(float)
 
 
-def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
+def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_duplicates, "QUERIES", 6)
     links = np.array([(2 * i, 2 * i + 1) for i in range(10)])
     split = split_by_use(links, Seen(np.array([0]), np.array([2, 4]), links, None), config.load())
-    known = retrieval({"oracle": Oracle()}, split, 20, EvaluationSettings(queries=6))
+    known = retrieval(
+        {"oracle": Oracle()},
+        split,
+        20,
+    )
     assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
     assert known["retrieval"]["oracle"]["map"] > 0.7
     systems = {"oracle": Oracle(), "given": Oracle()}

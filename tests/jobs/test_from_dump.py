@@ -54,7 +54,7 @@ def test_a_setting_that_training_and_dedup_read_goes_to_both(assignment: str) ->
     assert found == {"ingest": (), "train": (assignment,), "dedup": (assignment,)}
 
 
-@pytest.mark.parametrize("assignment", ["clusters.worklist=7", "evaluation.queries=5"])
+@pytest.mark.parametrize("assignment", ["clusters.worklist=7", "ingest.shard_rows=5"])
 def test_training_refuses_settings_that_it_does_not_read(assignment: str) -> None:
     with pytest.raises(SettingError, match="not read by this job"):
         training_settings("dupq", (assignment,))

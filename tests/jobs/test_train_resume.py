@@ -251,9 +251,7 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
     assert saved.stat().st_mtime_ns == before
 
 
-def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stops_early(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives(archive: Archive, tmp_path: Path) -> None:
     from dupq.archive import question_shards
     from dupq.links import known_duplicates
 
@@ -264,8 +262,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     settings = (
         *SETTINGS[4:],
-        "training.epochs=40",
-        "training.patience=1",
+        "training.epochs=3",
         "training.pairs=20",
         "training.loss=softmax",
         "training.negatives=0",
@@ -277,9 +274,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
     )
     run = train(job)
     curve = load(str(tmp_path / "encoder")).metrics["learning_curve"]
-    maps = [row["development_map"] for row in curve]
-    assert len(maps) - 1 - int(np.argmax(maps)) == 1
-    assert len(maps) < 40
+    assert len(curve) == 3
     assert {row["examples"] for row in curve} == {20}
     prepared = next(record for record in run.records if record["name"] == "prepare")
     assert prepared["counts"]["pairs of files not in the archive"] == 1

@@ -277,24 +277,6 @@ def test_of_trainings_only_the_work_of_those_that_did_not_make_the_encoder_is_le
     assert {run.run_id for run in known_runs(f"{encoder}/work", NOW)} == {f"{2:016x}", f"{3:016x}"}
 
 
-def test_of_what_teachers_encoded_only_what_no_training_that_stays_has_read_is_left_over(tmp_path: Path) -> None:
-    encoder = f"{tmp_path}/encoder"
-    for number, teachers in ((1, ["gone", "both"]), (2, ["both", "read"])):
-        run = write_run(f"{encoder}/work", number)
-        storage.write_json(f"{run}/taught_as.json", {"teachers": teachers, "device": "cpu"})
-        age(run, 5 * DAY)
-    kept = f"{encoder}/work/teachers"
-    for name in ("gone-cpu", "gone-gpu", "both-cpu", "both-gpu", "read-cpu", "young-cpu"):
-        storage.write_bytes(f"{kept}/{name}/part.parquet", b"1234")
-        age(f"{kept}/{name}", (0 if name == "young-cpu" else 5) * DAY)
-    storage.write_json(f"{encoder}/encoder.json", {"run_id": f"{2:016x}"})
-    write_run(f"{tmp_path}/runs", 9)
-    for is_dry in (True, False):
-        lines = list(prune(f"{tmp_path}/runs", [encoder], Keep(1, 0), NOW, is_dry))
-        assert sum("4 B that a teacher encoded" in line for line in lines) == 3
-    assert sorted(path.name for path in Path(kept).iterdir()) == ["both-cpu", "read-cpu", "young-cpu"]
-
-
 def test_status_tells_the_stage_the_pieces_and_since_when(tmp_path: Path) -> None:
     run = f"{tmp_path}/{1:016x}"
     with progress.of_stage(run, "encode", {}):

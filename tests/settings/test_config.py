@@ -24,7 +24,7 @@ def test_every_preset_parses(preset: str) -> None:
 
 def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read() -> None:
     saved = config.to_dict(Settings())
-    saved["evaluation"]["bm25_limit"] = 500_000
+    saved["clusters"]["scored_size"] = 500_000
     saved["encoder"]["dropout"], saved["gone"] = 0.5, {"gpu": "always"}
     assert config.known_in(saved) == Settings(encoder=EncoderSettings(dropout=0.5))
     with pytest.raises(SettingError, match="there is no such setting"):
@@ -72,10 +72,10 @@ def test_an_unknown_preset_is_named_with_those_there_are() -> None:
 
 
 def test_assignments_are_read_by_the_types_of_their_settings() -> None:
-    settings = config.load("dupq", ["neighbours.sites=a.com,b.com", "training.temperature=3", "teacher.held_out=true"])
+    settings = config.load("dupq", ["neighbours.sites=a.com,b.com", "training.learning_rate=3", "run.keep_work=true"])
     assert settings.neighbours.sites == ("a.com", "b.com")
-    assert settings.training.temperature == 3.0
-    assert settings.teacher.held_out is True
+    assert settings.training.learning_rate == 3.0
+    assert settings.run.keep_work is True
 
 
 def test_of_two_assignments_of_one_setting_the_last_counts() -> None:

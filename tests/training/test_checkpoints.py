@@ -21,7 +21,7 @@ from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.fit import shown
-from dupq.training.checkpoints import Checkpoints, Epoch, best_epoch, is_over, quality
+from dupq.training.checkpoints import Checkpoints, Epoch, best_epoch, quality
 from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimisation import optimizer_for
 
@@ -141,20 +141,15 @@ def test_a_checkpoint_that_is_gone_starts_anew_and_one_that_is_damaged_is_an_err
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 3))
-def test_patience_ends_a_training_that_gets_no_better(maps: list[int], patience: int) -> None:
+@given(st.lists(st.integers(0, 3), max_size=12))
+def test_the_best_epoch_is_the_first_of_the_highest_quality(maps: list[int]) -> None:
     curve = [{"epoch": epoch, "development_map": value / 3} for epoch, value in enumerate(maps, 1)]
-    since_best = len(maps) - 1 - maps.index(max(maps)) if maps else 0
-    assert is_over(curve, 100, patience) == (patience > 0 and since_best >= patience)
-    assert is_over(curve, len(maps), patience)
     assert best_epoch(curve) == (maps.index(max(maps)) + 1 if maps else 0)
 
 
-def test_where_nothing_is_measured_the_last_epoch_is_the_best_and_all_are_done() -> None:
+def test_where_nothing_is_measured_the_last_epoch_is_the_best() -> None:
     curve = [{"epoch": epoch, "development_map": None} for epoch in (1, 2, 3)]
     assert best_epoch(curve) == 3
-    assert not is_over(curve, 4, patience=1)
-    assert is_over(curve, 3, patience=1)
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
@@ -195,7 +190,6 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
         for epoch, value in enumerate(values, 1)
     ]
     assert best_epoch(curve) == 2
-    assert is_over(curve, 9, patience=1)
     assert [quality(row)[1] for row in curve] == values
     assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
 

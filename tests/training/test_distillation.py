@@ -1,4 +1,4 @@
-"""Teachers' embeddings, site by site and as one, and how far a student is from them."""
+"""A teacher's embeddings, site by site, and how far a student is from them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_targets_are_of_length_1_and_their_sites_have_nothing_in_common() -> Non
     keys, generator = keys_of([50, 1, 30]), np.random.default_rng(2)
     embeddings = (generator.normal(size=(81, 5)) + 3 * (keys >> ID_BITS)[:, None]).astype(np.float32)
     before = embeddings.copy()
-    actual = distillation_targets(keys, [embeddings])
+    actual = distillation_targets(keys, embeddings)
     assert np.array_equal(embeddings, before)
     for site, size in ((0, 50), (2, 30)):
         of_site = keys >> ID_BITS == site
@@ -38,7 +38,7 @@ def test_targets_are_of_length_1_and_their_sites_have_nothing_in_common() -> Non
 
 def test_batches_are_of_one_site_and_the_rest_is_mixed() -> None:
     keys = keys_of([230, 70, 260])
-    targets = distillation_targets(keys, [np.random.default_rng(2).normal(size=(560, 4)).astype(np.float32)])
+    targets = distillation_targets(keys, np.random.default_rng(2).normal(size=(560, 4)).astype(np.float32))
     for epoch in (1, 2):
         order = targets_in_order(targets, 1, epoch, 100).left
         assert len(order) == len(set(order.tolist()))
@@ -47,17 +47,6 @@ def test_batches_are_of_one_site_and_the_rest_is_mixed() -> None:
         assert sites[4] == {0, 1, 2}
         assert set(keys.tolist()) >= set(order.tolist())
         assert len(order) == 500  # a last batch of 60 waits
-
-
-def test_of_several_teachers_the_mean_of_their_cosines_counts() -> None:
-    keys, generator = keys_of([40, 30]), np.random.default_rng(2)
-    each = [scale * generator.normal(size=(70, length)).astype(np.float32) for scale, length in ((1, 5), (9, 3))]
-    together = distillation_targets(keys, each).vectors
-    apart = [distillation_targets(keys, [own]).vectors for own in each]
-    expected = np.mean([vectors @ vectors.T for vectors in apart], axis=0)
-    assert together.shape == (70, 8)
-    assert together @ together.T == pytest.approx(expected, abs=1e-5)
-    assert np.linalg.norm(together, axis=1) == pytest.approx(1, abs=1e-5)
 
 
 def student() -> tuple[Settings, Encoder]:
@@ -71,7 +60,7 @@ def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
     """Distil until there are `epochs`, from the newest checkpoint on."""
     chosen, network = student()
     sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
-    targets = distillation_targets(np.arange(40), [np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32)])
+    targets = distillation_targets(np.arange(40), np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32))
     optimizer = optimizer_for(network, chosen.training)
     checkpoints = Checkpoints(str(folder))
     curve = checkpoints.resume(network, optimizer)

@@ -63,8 +63,7 @@ def test_negatives_are_never_duplicates_and_as_many_as_wanted(negatives: int) ->
     ("assignment", "rule"),
     [
         ("training.negatives=-1", "at least 0 expected"),
-        ("training.temperature=0", "more than 0 expected"),
-        ("training.patience=-1", "at least 0 expected"),
+        ("training.learning_rate=0", "more than 0 expected"),
     ],
 )
 def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:

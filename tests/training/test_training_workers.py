@@ -25,7 +25,7 @@ from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.optimizer=adam")
-SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
+SOFTMAX = ("training.loss=softmax",)
 
 
 def start(preset: str, assignments: tuple[str, ...]) -> tuple[Settings, Encoder, dict[int, np.ndarray]]:

@@ -36,7 +36,7 @@ from dupq.stages.training.teach import targets_of
 from dupq.stages.training.words import sequences_in, titles_in, vocabulary_of
 from dupq.system import repeating
 from dupq.training import optimisation
-from dupq.training.checkpoints import Checkpoints, Epoch, is_over, quality
+from dupq.training.checkpoints import Checkpoints, Epoch, quality
 from dupq.training.loop import LEARNING_RATE, Examples, Losses, epoch_examples, mine_negatives, train_epoch
 from dupq.training.pairs import BATCH_SIZE, Sequences, positives, targets_in_order, title_body_examples
 
@@ -61,7 +61,7 @@ class _Job(NamedTuple):
 
     run: str  # URI
     prepared: Prepared
-    taught: list[Table[kinds.KeyedVector]]  # embeddings of each teacher
+    taught: Table[kinds.KeyedVector] | None  # the teacher's embeddings
     settings: Settings
     use_gpu: bool
 
@@ -74,7 +74,7 @@ class _Job(NamedTuple):
 def fit(
     run: Run,
     prepared: Prepared,
-    taught: list[Table[kinds.KeyedVector]],
+    taught: Table[kinds.KeyedVector] | None,
     settings: Settings,
     workers: int,
     gpus: Gpus,
@@ -184,7 +184,7 @@ def _train(job: _Job, share: tuple[int, int], device_name: str) -> bytes:
     optimisation.wait_for_workers()  # so that all resume at the same checkpoint
     if worker.is_first:
         storage.write_json(job.path(_CURVE), curve)  # an attempt that died may have left a longer one
-    while not is_over(curve, worker.epochs, training.patience, worker.epochs_before):
+    while len(curve) < worker.epochs:
         worker.train_epoch()
         if worker.is_first:
             checkpoints.save(worker.network, worker.optimizer, curve)

@@ -6,7 +6,7 @@
     vocabulary   the words that get vectors
     ids          token ids; titles and bodies (words.py)
     examples     the token ids of the questions that are trained on
-    picked       the texts of the questions that the encoder is measured on, or that teachers read
+    picked       the texts of the questions that the encoder is measured on, or that a teacher reads
     start        word vectors, and the network over them
 
 A task holds a shard's texts; `uses` 8 bytes per question, three times while some are chosen; `start` the word vectors,
@@ -267,11 +267,10 @@ def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
 
 
 def _uses(keys: np.ndarray, known: KnownDuplicates, settings: Settings) -> pa.Table:
-    """Return USES: the questions that are trained on, that the encoder is measured on, and that teachers read."""
+    """Return USES: the questions that are trained on, that the encoder is measured on, and that a teacher reads."""
     split = known.split
     taught = sample_by_hash(keys, settings.teacher.questions if settings.teacher.encoder else 0)
-    if not settings.teacher.held_out:
-        taught = without(taught, split.questions_of("development", "test"))
+    taught = without(taught, split.questions_of("development", "test"))
     examples = distinct(np.concatenate([split.questions, negative_pool(keys, split), known.wrong.ravel()]))
     examples = distinct(np.concatenate([without(examples, split.questions_of("test")), taught]))
     most = max(settings.training.development_pool, FITNESS_QUESTIONS)

@@ -1,115 +1,69 @@
-"""questions → the teachers' embeddings of a sample of them; a teacher is a saved encoder.
+"""questions → the teacher's embeddings of a sample of them; a teacher is a saved encoder.
 
-There are many tasks of a few hundred questions each, because a teacher may take a tenth of a second for one. `prepare`
-chose the questions; a task reads the partitions that may have its own.
+    texts        the texts of the questions that `prepare` chose, in batches by a hash of the key
+    embeddings   a task per batch
 
-The embeddings are also cached for later trainings of the same output, with marks, as a later run trusts no file that
-has changed. A file's name is a hash of all that determines its content: the teacher, the kind of device, and the
-questions with their texts.
-
-    OUTPUT/work/teachers/FINGERPRINT-cpu/CONTENT.parquet
+There are many tasks of a few hundred questions each, because a teacher may take a tenth of a second for one.
 """
-
-import hashlib
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from dupq import kinds, storage, system
-from dupq.encoders.saved import read_description
+from dupq import kinds, system
 from dupq.job.gpus import Gpus
-from dupq.job.records import TAUGHT_AS, TEACHERS, kept_by
 from dupq.job.run import Run
 from dupq.job.stage import stage
-from dupq.job.step import Counts, StepResult, finished, step, unless_finished
-from dupq.job.table import Partition, Streamed, Table, zipped
-from dupq.kinds import streamed
+from dupq.job.step import step
+from dupq.job.table import Broadcast, Table
+from dupq.kinds import ANY
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.stages.embeddings import gpus_to_make
 from dupq.stages.training.prepare import Prepared
-from dupq.stages.training.words import texts_among
-from dupq.system import forget, thread_map
+from dupq.stages.training.words import rows_with_uses
 from dupq.tables import KEYED_VECTORS, TEXTS
 from dupq.text.keys import key_hashes
 from dupq.training.pairs import DistillationTargets, distillation_targets
 from dupq.training.start import embeddings_by
 
-FROM_EARLIER = "teacher embeddings from an earlier training"
 _QUESTIONS_PER_TASK = 500  # on average
 
 
-@stage("teach", version=1)
-def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> list[Table[kinds.KeyedVector]]:
-    """Make a table of each teacher's embeddings of the questions to learn from, in the order of their keys."""
-    picked = prepared.picked
-    fingerprints = [read_description(encoder)["fingerprint"] for encoder in settings.teacher.encoder]
-    gpu_count = gpus_to_make(run, gpus, {TEACHERS: fingerprints})
-    device, kind = (system.GPU, "gpu") if gpu_count else (system.CPU, "cpu")
-    storage.write_json(run.path(TAUGHT_AS), {TEACHERS: fingerprints, "device": kind})  # so that the cache is kept
-    uses = prepared.uses.read()
-    batches = _batches(uses["key"].to_numpy()[uses["is_taught"].to_numpy()])
-    spans = thread_map(storage.key_span, picked.files)
-    texts = zipped([_overlapping(picked, spans, own) for own in batches])
-    tables = []
-    for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
-        embed = run.map(f"teacher-{number}", teacher_embeddings, gpus=gpu_count)
-        cache = kept_by(storage.parent(run.uri), name, kind)
-        tables.append(embed(texts, zipped(batches), encoder, cache, device, settings.text))
-    run.report.rows_out = sum(table.rows for table in tables)
-    return tables
+@stage("teach", version=2)
+def teach(run: Run, prepared: Prepared, settings: Settings, gpus: Gpus) -> Table[kinds.KeyedVector]:
+    """Make the table of the teacher's embeddings of the questions to learn from."""
+    gpu_count = gpus_to_make(run, gpus, {})
+    batches = -(-min(settings.teacher.questions, prepared.questions) // _QUESTIONS_PER_TASK)
+    uses = Broadcast(prepared.uses.only("key", "is_taught"))
+    texts = run.shuffle("texts", texts_in_batches, batches, to="batch")(prepared.picked, uses, batches)
+    embed = run.map("embeddings", teacher_embeddings, gpus=gpu_count)
+    device = system.GPU if gpu_count else system.CPU
+    taught = embed(texts, settings.teacher.encoder, device, settings.text)
+    run.report.rows_out = taught.rows
+    return taught
 
 
-def _batches(keys: np.ndarray) -> list[np.ndarray]:
-    """Return the questions of each task, split at hashes of keys: a new question changes its own batch only."""
-    ends = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
-    return np.split(keys, ends[ends > 0])
+@step(TEXTS, ANY, makes=TEXTS)
+def texts_in_batches(texts: pa.Table, uses: pa.Table, batches: int) -> pa.Table:
+    """Return the texts of the questions to learn from, with the number of the batch of each."""
+    taught = rows_with_uses(texts, uses)
+    hashes = key_hashes(taught["key"].to_numpy())
+    return taught.append_column("batch", pa.array((hashes % np.uint64(batches)).astype(np.int64)))
 
 
-def _overlapping(
-    table: Table[kinds.Text], spans: Sequence[tuple[int, int] | None], keys: np.ndarray
-) -> Streamed[kinds.Text]:
-    """Return the partitions whose span of keys overlaps that of `keys` (ascending)."""
-    indices = [index for index, span in enumerate(spans) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
-    return Streamed(zipped([Partition(table, index) for index in indices]))
+@step(TEXTS, makes=KEYED_VECTORS)
+def teacher_embeddings(texts: pa.Table, encoder: str, device: str, settings: TextSettings) -> pa.Table:
+    """Return the teacher's embeddings of a batch, in the order of its keys."""
+    texts = texts.sort_by("key").combine_chunks()
+    vectors = embeddings_by(encoder, texts, settings, device)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    return pa.table({"key": texts["key"], "vector": lists})
 
 
-@step(streamed(TEXTS), makes=KEYED_VECTORS)
-def teacher_embeddings(
-    texts: Iterable[pa.Table], keys: np.ndarray, encoder: str, cache: str, device: str, settings: TextSettings
-) -> StepResult[pa.Table]:
-    """Return the teacher's embeddings of the questions `keys`; `texts` (TEXTS) include theirs."""
-    table = texts_among(texts, keys)
-    path = storage.join(cache, f"{_content(table)}.parquet")
-    is_cached = finished(path) is not None
-
-    def encode() -> Counts:
-        vectors = embeddings_by(encoder, table, settings, device)
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        embeddings = pa.table({"key": table["key"].combine_chunks(), "vector": lists})
-        storage.write_table(path, embeddings, embeddings.schema)
-        return {}
-
-    unless_finished(path, encode)
-    forget(path)  # this training reads its copy only, so the cache may be deleted
-    return StepResult(storage.read_table(path), {"rows_in": len(table), FROM_EARLIER: len(table) if is_cached else 0})
-
-
-def _content(table: pa.Table) -> str:
-    """Return a hash of the texts and of the stage's version."""
-    digest = hashlib.sha256(str(teach.version).encode())
-    for row in table.select(["key", "title", "text"]).to_pylist():
-        digest.update(storage.json_bytes(row))
-    return digest.hexdigest()[:32]
-
-
-def targets_of(tables: Sequence[Table[kinds.KeyedVector]]) -> DistillationTargets:
-    """Return the targets of distillation, sorted by key; `tables` has one per teacher, all of the same questions."""
-    keys, embeddings = np.zeros(0, np.int64), []
-    for teacher in tables:
-        table = pa.concat_tables(Streamed(teacher)).combine_chunks()
-        values = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
-        keys = table["key"].to_numpy()
-        embeddings.append(values.reshape(len(table), -1).astype(np.float32))
-    return distillation_targets(keys, embeddings)
+def targets_of(taught: Table[kinds.KeyedVector]) -> DistillationTargets:
+    """Return the targets of distillation, sorted by key."""
+    table = Broadcast(taught).read().combine_chunks()
+    values = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
+    keys, embeddings = table["key"].to_numpy(), values.reshape(len(table), -1).astype(np.float32)
+    order = np.argsort(keys)
+    return distillation_targets(keys[order], embeddings[order])

@@ -89,8 +89,6 @@ def _train_pairs(
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})
         if curve[-1][QUALITY] > curve[best_epoch][QUALITY]:
             best, best_epoch = _weights(network), epoch
-        elif 0 < training.patience <= epoch - best_epoch:
-            break
     network.load_state_dict(best)
     return curve
 
