@@ -29,8 +29,9 @@ from dupq.evaluation.verdicts import Verdict, format_verdicts, last_verdicts
 from dupq.job import cluster
 from dupq.judging.prompt import asked
 from dupq.links import known_duplicates
-from dupq.pipelines.arguments import Gates, with_judge
+from dupq.pipelines.arguments import with_judge
 from dupq.pipelines.dedup import dedup
+from dupq.pipelines.gates import Gates
 from dupq.runs.queries import disputed
 from dupq.runs.reader import Run, open_run
 from dupq.text.keys import Sites, are_pairs_among

@@ -32,7 +32,7 @@ from scipy.stats import rankdata
 from titles import SHARED
 
 import dupq
-from dupq.api.duplicates import Duplicates
+from dupq.api.result import Duplicates
 
 FAQ = Path(__file__).parent / "faq"
 _FIRST = (50, 300)

@@ -79,7 +79,8 @@ def train(arguments: argparse.Namespace) -> None:
 
 def dedup(arguments: argparse.Namespace) -> None:
     """Find the duplicate questions of an archive."""
-    from dupq.pipelines.arguments import DedupJob, Gates
+    from dupq.pipelines.arguments import DedupJob
+    from dupq.pipelines.gates import Gates
 
     own = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
     settings = (*own, *_judge_settings(arguments))
@@ -105,7 +106,8 @@ def _judge_settings(arguments: argparse.Namespace) -> tuple[str, ...]:
 def judge(arguments: argparse.Namespace) -> None:
     """Let a language model read the likeliest pairs of a finished run: makes a new run that builds on it."""
     from dupq import storage
-    from dupq.pipelines.arguments import Gates, with_judge
+    from dupq.pipelines.arguments import with_judge
+    from dupq.pipelines.gates import Gates
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)

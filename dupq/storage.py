@@ -32,7 +32,6 @@ from dupq.tables import conform
 Shape = TypeVar("Shape")
 _MARGIN = timedelta(days=366)  # from the first and last year, so that adding a duration to a time cannot overflow
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
-_COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
 CHANGED = f"has changed {_SINCE}"
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
@@ -394,14 +393,13 @@ def read_batches(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> 
             yield from conform(pa.table(batch), expected, uri).to_batches()
 
 
-def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
+def write_table(uri: str, table: pa.Table, schema: pa.Schema) -> None:
     """Write a Parquet file (zstd) of exactly `schema`, atomically.
 
-    The same rows give the same bytes. `counts` are stored in its footer (`read_counts`). Lists of floats are written as
-    byte streams, without a dictionary or statistics: embeddings become a tenth smaller and are read four times as fast.
+    The same rows give the same bytes. Lists of floats are written as byte streams, without a dictionary or statistics:
+    embeddings become a tenth smaller and are read four times as fast.
     """
-    checked = conform(table, schema, uri).combine_chunks()
-    checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts, sort_keys=True)} if counts else None)
+    checked = conform(table, schema, uri).combine_chunks().replace_schema_metadata(None)
     floats = [_leaf(field) for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
     others = [leaf for leaf in map(_leaf, schema) if leaf not in floats]
     with open_output(uri, rows=len(checked)) as sink:
@@ -462,13 +460,6 @@ def _leaf(field: pa.Field) -> str:
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def read_counts(uri: str) -> dict[str, int]:
-    """Return the counts that `write_table` stored in a file, and its number of rows as `rows_out`."""
-    footer = read_footer(uri)
-    counts = (footer.metadata or {}).get(_COUNTS, b"{}")
-    return {**json.loads(counts), "rows_out": footer.num_rows}
 
 
 def is_unchanged(uri: str, written: Written) -> bool:

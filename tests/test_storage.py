@@ -158,22 +158,20 @@ def test_files_are_listed_by_path_and_hidden_ones_left_out(folder: str) -> None:
     assert storage.list_files(storage.join(folder, "nowhere")) == []
 
 
-def test_the_same_table_gives_the_same_bytes_and_keeps_its_counts(folder: str) -> None:
+def test_the_same_table_gives_the_same_bytes(folder: str) -> None:
     table = pa.table({"left": [1, 2], "right": [3, 4]})
     places = [storage.join(folder, name) for name in ("x.parquet", "y.parquet")]
     for place in places:
-        storage.write_table(place, table, SCHEMA, {"rows_in": 7})
+        storage.write_table(place, table, SCHEMA)
     assert storage.read_bytes(places[0]) == storage.read_bytes(places[1])
-    assert storage.read_counts(places[0]) == {"rows_in": 7, "rows_out": 2}
     assert storage.read_table(places[0], SCHEMA).to_pydict() == table.to_pydict()
 
 
-def test_a_table_without_counts_has_none_in_its_footer(folder: str) -> None:
+def test_a_table_has_no_metadata_in_its_footer(folder: str) -> None:
     place = storage.join(folder, "x.parquet")
     table = pa.table({name: pa.array([], SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
     storage.write_table(place, table, SCHEMA)
     assert storage.read_schema(place).metadata is None
-    assert storage.read_counts(place) == {"rows_out": 0}
 
 
 @pytest.mark.parametrize("folder", ["local", "s3"], indirect=True)  # elsewhere an ETag is not of the content

@@ -40,7 +40,8 @@ from dupq.job.step import Counts
 from dupq.job.table import Shards
 from dupq.job.tasks import run_tasks
 from dupq.judging.trust import LEAST_SURE
-from dupq.pipelines.arguments import DedupJob, check_gates, check_rows
+from dupq.pipelines.arguments import DedupJob
+from dupq.pipelines.gates import check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
 from dupq.runs import inventory
 from dupq.runs.reader import read_metrics

@@ -12,7 +12,8 @@ import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
-from dupq.api.duplicates import Duplicates, compare
+from dupq.api.duplicates import compare
+from dupq.api.result import Duplicates
 from dupq.clusters import reranking
 from dupq.clusters.calibration import features_of, read_prior
 from dupq.clusters.decision import scored_table

@@ -15,7 +15,7 @@ from fabricated_run import CS, TITLES
 
 import dupq
 from dupq import DupqError
-from dupq.api.duplicates import Duplicates
+from dupq.api.result import Duplicates
 from dupq.api.runs import Run
 from dupq.runs.views import in_memory
 from dupq.tables import LINKS

@@ -14,7 +14,7 @@ import pytest
 
 from dupq.errors import SettingError
 from dupq.options import Parser
-from dupq.pipelines.arguments import Gates
+from dupq.pipelines.gates import Gates
 from dupq.settings import config
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"

@@ -21,9 +21,9 @@ from dupq.archive import Shard, question_shards
 from dupq.errors import DupqError, GateError, LeaseError, SettingError
 from dupq.job import lease
 from dupq.job.run import Run
-from dupq.pipelines.arguments import Gates
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.settings.sections import CalibrationSettings

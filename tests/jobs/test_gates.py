@@ -8,7 +8,7 @@ import pytest
 
 from dupq import storage
 from dupq.errors import DupqError, GateError, SettingError
-from dupq.pipelines.arguments import Gates, check_gates, check_rows
+from dupq.pipelines.gates import Gates, check_gates, check_rows
 
 METRICS: dict[str, Any] = {
     "links": {"in_one_cluster": 0.625},

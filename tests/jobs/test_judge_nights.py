@@ -17,8 +17,9 @@ from dupq.api.runs import Run
 from dupq.cli import main
 from dupq.errors import GateError, SettingError
 from dupq.evaluation.verdicts import planted_keys
-from dupq.pipelines.arguments import Gates, with_judge
+from dupq.pipelines.arguments import with_judge
 from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.text.keys import Sites

@@ -3,7 +3,7 @@
 import pytest
 
 import dupq
-from dupq.api.duplicates import Duplicates
+from dupq.api.result import Duplicates
 from dupq.errors import DupqError
 from dupq.judging.prompt import Asked
 

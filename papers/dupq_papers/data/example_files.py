@@ -14,32 +14,31 @@ from dupq_papers.data.examples import Experiment, Queries
 from dupq_papers.schemas import EXAMPLE_PAIRS, EXAMPLE_QUERIES
 from dupq_papers.systems.collection import Examples
 
-_ROWS_OUT = "rows_out"  # what `read_counts` adds
 _TRAIN, _DEVELOPMENT, _TEST = PARTS
 
 
 def write_experiment(folder: str, found: Experiment) -> None:
-    """Write `pairs.parquet` and `queries.parquet` into `folder`; the same experiment gives the same bytes."""
+    """Write `pairs.parquet`, `queries.parquet` and `counts.json` into `folder`, the same bytes each time."""
     examples = found.examples
     parts = {_TRAIN: examples.training, _DEVELOPMENT: examples.development, _TEST: found.test}
     pairs = pa.concat_tables([_pairs_table(part, pairs) for part, pairs in parts.items()])
     queries = {_DEVELOPMENT: examples.development_queries, _TEST: found.test_queries}
     rows = [row for part, asked in queries.items() for row in _query_rows(part, asked)]
-    storage.write_table(storage.join(folder, "pairs.parquet"), pairs, EXAMPLE_PAIRS, found.counts)
+    storage.write_table(storage.join(folder, "pairs.parquet"), pairs, EXAMPLE_PAIRS)
     storage.write_table(
         storage.join(folder, "queries.parquet"), pa.Table.from_pylist(rows, EXAMPLE_QUERIES), EXAMPLE_QUERIES
     )
+    storage.write_json(storage.join(folder, "counts.json"), found.counts)
 
 
 def read_experiment(folder: str) -> Experiment:
     """What `write_experiment` wrote. Raises DupqError for a file that is missing, damaged or of another form."""
-    place = storage.join(folder, "pairs.parquet")
-    pairs = storage.read_table(place, EXAMPLE_PAIRS)
+    pairs = storage.read_table(storage.join(folder, "pairs.parquet"), EXAMPLE_PAIRS)
     queries = storage.read_table(storage.join(folder, "queries.parquet"), EXAMPLE_QUERIES)
     strange = set(pc.unique(pairs["part"]).to_pylist() + pc.unique(queries["part"]).to_pylist()) - set(PARTS)
     if strange:
         raise DupqError(f"{folder}: part '{min(strange)[:50]}'; {', '.join(PARTS)} expected")
-    counts = {name: count for name, count in storage.read_counts(place).items() if name != _ROWS_OUT}
+    counts = storage.read_as(storage.join(folder, "counts.json"), dict[str, int], "write the examples again")
     train, development, test = (_pairs(pairs, part) for part in PARTS)
     return Experiment(
         Examples(train, development, _queries(queries, _DEVELOPMENT)), test, _queries(queries, _TEST), counts

@@ -8,7 +8,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.saved import encoder_at, load
+from dupq.encoders.saved import encoder_at, load, settings_of
 from dupq.errors import DupqError, SettingError
 from dupq.job.run import Run
 from dupq.job.table import Table
@@ -113,9 +113,12 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
 
 
 def test_an_encoder_of_an_earlier_version_that_had_several_teachers_is_read() -> None:
-    earlier = {"teacher": {"encoder": ["one", "two"], "held_out": True}, "title_body": {"epochs": 2}}
-    assert config.known_in(earlier).teacher.encoder == "one"
-    assert config.known_in({"teacher": {"encoder": []}}).teacher.encoder == ""
+    training = {"patience": 3, "temperature": 0.1, "epochs": 7}
+    earlier = {"teacher": {"encoder": ["one", "two"], "held_out": True}, "training": training, "evaluation": {"a": 1}}
+    found = settings_of({"settings": earlier}, "here")
+    assert (found.teacher.encoder, found.training.epochs) == ("one", 7)
+    assert config.known_in(earlier) == found
+    assert settings_of({"settings": {"teacher": {"encoder": []}}}, "here") == Settings()
 
 
 def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
