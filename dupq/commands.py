@@ -32,8 +32,15 @@ _DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 def _job_of(kind: Callable[..., Job], arguments: argparse.Namespace, **more: object) -> Job:
     """Return a job or a part of one (pipelines/arguments.py) with the options, and `more`, that are its fields."""
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
+    options["assignments"] = _assignments(arguments)
     names = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in {**options, **more}.items() if name in names})
+
+
+def _assignments(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the settings that options change, which have their names, and then those of --set."""
+    settings = (f"{name}={value}" for name, value in vars(arguments).items() if "." in name and value is not None)
+    return (*settings, *getattr(arguments, "assignments", ()))
 
 
 def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
@@ -66,8 +73,7 @@ def ingest(arguments: argparse.Namespace) -> None:
     """Turn Stack Exchange dumps, or other tables of questions, into the tables of an archive."""
     from dupq.pipelines.arguments import IngestJob
 
-    settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _run_on_ray(_job_of(IngestJob, arguments, assignments=settings, **_dumps_of(arguments)), arguments)
+    _run_on_ray(_job_of(IngestJob, arguments, **_dumps_of(arguments)), arguments)
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -82,25 +88,14 @@ def dedup(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import DedupJob
     from dupq.pipelines.gates import Gates
 
-    own = f"calibration.precision={arguments.precision}", f"clusters.known_links={arguments.known_links}"
-    settings = (*own, *_judge_settings(arguments))
     below = f"{arguments.questions.rstrip('/')}/"
     job = _job_of(
         DedupJob,
         arguments,
-        assignments=(*settings, *arguments.assignments),
         gates=_job_of(Gates, arguments, judge=arguments.judge_required),
         skipped=tuple(sorted({path.removeprefix(below) for path in arguments.skipped})),
     )
     _run_on_ray(job, arguments)
-
-
-def _judge_settings(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the options of a judge as assignments of settings."""
-    names = {"judge": "url", "judge_model": "model", "judge_pairs": "pairs"}
-    names |= {"judge_budget": "dollars", "judge_tokens": "tokens"}
-    chosen = {name: getattr(arguments, option) for option, name in names.items()}
-    return tuple(f"judge.{name}={value}" for name, value in chosen.items() if value is not None)
 
 
 def judge(arguments: argparse.Namespace) -> None:
@@ -111,8 +106,8 @@ def judge(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    settings = (*_judge_settings(arguments), *arguments.assignments)
-    job = with_judge(run, storage.parent(run.uri), settings, Gates(judge=arguments.judge_required), arguments.gpus)
+    gates = Gates(judge=arguments.judge_required)
+    job = with_judge(run, storage.parent(run.uri), _assignments(arguments), gates, arguments.gpus)
     if not job.settings().judge.url:
         raise SettingError(f"{run.uri}: which judge? Name its endpoint with --judge and its model with --judge-model")
     _run_on_ray(job, arguments)
@@ -236,8 +231,7 @@ def from_dump(arguments: argparse.Namespace) -> None:
 
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
-    settings = (*_judge_settings(arguments), *arguments.assignments)
-    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, assignments=settings, **dumps), arguments)
+    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
 
 
 def _named_after(dump: str) -> str:

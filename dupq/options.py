@@ -55,9 +55,10 @@ class Parser(argparse.ArgumentParser):
         kind: Callable[[str], object] = str,
         default: object = None,
         required: bool = False,
+        dest: str | None = None,
     ) -> None:
-        """Add an option with a value, which `kind` parses."""
-        self.add_argument(name, metavar=metavar, help=about, type=kind, default=default, required=required)
+        """Add an option with a value, which `kind` parses. If it changes a setting, `dest` is the setting's name."""
+        self.add_argument(name, metavar=metavar, help=about, type=kind, default=default, required=required, dest=dest)
 
     def add_uri(self, name: str, about: str, required: bool = False) -> None:
         """Add an option that names a file or folder."""
@@ -82,7 +83,8 @@ def ingest(parser: Parser) -> None:
     _add_dumps(parser)
     parser.add_uri("--output", "where the tables go", required=True)
     parser.add_flag("--answers", "write an answers table too")
-    parser.add("--max-reject-share", "SHARE", about, float, default=IngestSettings().maximum_reject_share)
+    default = IngestSettings().maximum_reject_share
+    parser.add("--max-reject-share", "SHARE", about, float, default, dest="ingest.maximum_reject_share")
     add_shared(parser)
 
 
@@ -118,13 +120,15 @@ def dedup(parser: Parser) -> None:
         "an earlier run, or the folder of runs for the latest: only new questions are searched, clusters that live on "
         "keep their ids, and changes/ says what became of the others",
     )
-    parser.add("--precision", "P", "the share of the joined pairs that should be duplicates", float, default=precision)
+    about = "the share of the joined pairs that should be duplicates"
+    parser.add("--precision", "P", about, float, precision, dest="calibration.precision")
     parser.add_argument(
         "--known-links",
         choices=("use", "ignore", "check"),
         help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
         "as if there were none",
         default=known_links,
+        dest="clusters.known_links",
     )
     parser.add_uri(
         "--verdicts",
@@ -331,17 +335,19 @@ def _add_reranker(parser: Parser) -> None:
 
 
 def _add_judge(parser: Parser) -> None:
-    """Add the options of a judge; each is a setting of its section (commands.judge_settings)."""
+    """Add the options of a judge."""
     about = (
         "a language model reads the likeliest pairs: the address of an OpenAI-compatible endpoint, like "
         "http://localhost:11434/v1; titles and 80 words of the texts are sent there, and nothing without this option"
     )
     budget = "dollars that calls may cost, by the settings judge.price_in and judge.price_out"
-    parser.add("--judge", "URL", about)
-    parser.add("--judge-model", "NAME", "the model that is asked, by its name there")
-    parser.add("--judge-pairs", "N", "pairs of each site that it reads, at most; default: 500", _whole(1))
-    parser.add("--judge-budget", "DOLLARS", budget, float)
-    parser.add("--judge-tokens", "N", "tokens that calls may take, read and written", _whole(1))
+    pairs = "pairs of each site that it reads, at most; default: 500"
+    parser.add("--judge", "URL", about, dest="judge.url")
+    parser.add("--judge-model", "NAME", "the model that is asked, by its name there", dest="judge.model")
+    parser.add("--judge-pairs", "N", pairs, _whole(1), dest="judge.pairs")
+    parser.add("--judge-budget", "DOLLARS", budget, float, dest="judge.dollars")
+    tokens = "tokens that calls may take, read and written"
+    parser.add("--judge-tokens", "N", tokens, _whole(1), dest="judge.tokens")
 
 
 def uri(text: str) -> str:
