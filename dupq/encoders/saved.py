@@ -58,8 +58,6 @@ SPLIT = pa.schema(
 )
 
 _REMEDY = "train or copy the encoder anew"
-# settings that versions before 2026-11-30 wrote, next to those of a section "evaluation"
-_GONE = {"teacher": ("held_out",), "training": ("patience", "temperature")}
 FEWEST_TITLES = 50  # with bodies: fewer measure nothing
 # of types, in a file's order
 _NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16", "uint8": "U8"}
@@ -132,11 +130,8 @@ def read_settings(uri: str) -> Settings:
 
 def settings_of(description: Description, uri: str) -> Settings:
     """Return the settings in the description of the encoder at `uri`. Raises DupqError if they are not valid."""
-    sections = {name: entries for name, entries in description["settings"].items() if name != "evaluation"}
-    for name, gone in _GONE.items():
-        sections |= {name: {key: value for key, value in sections.get(name, {}).items() if key not in gone}}
     try:
-        return Settings.parse(sections)
+        return Settings.parse(description["settings"])
     except SettingError as error:
         raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; {_REMEDY}") from error
 

@@ -28,11 +28,6 @@ def _split(value: object) -> object:
     return tuple(name for name in value.split(",") if name) if isinstance(value, str) else value
 
 
-def _first(value: object) -> object:
-    """Return the first of several teachers, which encoders of earlier versions had; "" if there is none."""
-    return next(iter(value), "") if isinstance(value, list | tuple) else value
-
-
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Widths = Annotated[tuple[Words, ...], BeforeValidator(_split), Field(min_length=1, max_length=100)]
 
@@ -194,7 +189,7 @@ class TitleBodySettings(Section):
 class TeacherSettings(Section):
     """The second training phase, on titles and bodies: the network learns the scores of a better, slower encoder."""
 
-    encoder: Annotated[str, BeforeValidator(_first), BY_CONTENT] = Field(
+    encoder: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of the saved encoder that teaches; none: no such phase."
     )
     questions: Count = Field(20_000, description="Questions that it encodes, at most, chosen by a hash of their key.")
