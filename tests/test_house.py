@@ -82,7 +82,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 TABLE = {"--title", "--text", "--id", "--tags", "--date", "--format"}
-JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens"}
+JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens", "--judge-required"}
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", *TABLE},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers", "--gpus"},
@@ -98,7 +98,6 @@ INTERFACE = {
         "--skip-shard",
         "--reranker",
         "--gpus",
-        "--judge-required",
         *JUDGE,
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},

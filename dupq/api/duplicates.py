@@ -41,7 +41,7 @@ from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.judging.prompt import Asked, asked
-from dupq.judging.trust import CERTAIN, LEAST_SURE, fit_trust, with_answers
+from dupq.judging.trust import LEAST_SURE, fit_trust, to_ask, with_answers
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
@@ -137,8 +137,7 @@ def _judged(
 ) -> tuple[pa.Table, bool]:
     """Return SCORED after a judge's answers about the likeliest pairs, and whether they are used."""
     keys, p = pairs_in(scored), scored["probability"].to_numpy().copy()
-    rows = np.argsort(-p, kind="stable")
-    rows = rows[p[rows] < CERTAIN][:_JUDGED]
+    rows = to_ask(keys, p, np.zeros(len(p), bool), _JUDGED)
     read = {row: asked(titles[row], bodies[row] if bodies else "", code) for row in np.unique(keys[rows]).tolist()}
     same = np.array([judge(read[left], read[right]) for left, right in keys[rows].tolist()], np.float64)
     if ((same < 0) | (same > 100)).any():

@@ -2,13 +2,14 @@
 counts.
 
 The budget is hard: before a call its most expensive outcome is reserved, and afterwards replaced by what the server
-says that it used. An answer is stored under its name (prompt.py) as soon as it is there, so that a job that is killed
-pays at most the calls in flight twice, and the next night asks only about new pairs.
+says that it used. The run's ledger has both, so that a job that is killed and repeated goes on with what is left. An
+answer is stored under its name (prompt.py) as soon as it is there, so that such a job pays at most the calls in flight
+twice, and the next night asks only about new pairs.
 """
 
 import asyncio
 import ipaddress
-import logging
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -36,13 +37,12 @@ if TYPE_CHECKING:
     import openai
     from openai.types.chat import ChatCompletion
 
-_log = logging.getLogger(__name__)
 KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
 ONE_MILLION = 1_000_000
-_OVERHEAD = 64  # tokens of a call beside its texts: roles, and the schema where a server writes it into the prompt
+_OVERHEAD = 64  # tokens of a call beside its texts, at most: roles, and names around the schema
 _BYTES_PER_TOKEN = 4  # of English, for the estimate; no token is shorter than a byte, for the reserve
 _ANSWER_TOKENS = 65  # of a usual answer, for the estimate
-_RETRIES, _SECONDS = 4, 60.0  # of a call
+_RETRIES, _SECONDS = 4, 180.0  # of a call
 _NO_USE = 20  # calls after which a server without one usable answer is given up
 _TOP = 10  # tokens whose probability is asked for
 REFUSED = "refused"
@@ -82,7 +82,7 @@ class Endpoint:
 
     def estimate(self, pairs: Sequence[tuple[Asked, Asked]]) -> Spent:
         """Return the tokens that pairs will take, about."""
-        read = sum(_bytes(pair) // _BYTES_PER_TOKEN + _OVERHEAD for pair in pairs)
+        read = sum(_bytes(pair) // _BYTES_PER_TOKEN for pair in pairs)
         return Spent(read, _ANSWER_TOKENS * len(pairs))
 
     def most(self, pair: tuple[Asked, Asked]) -> Spent:
@@ -105,22 +105,18 @@ def is_loopback(url: str) -> bool:
 
 
 def _bytes(pair: tuple[Asked, Asked]) -> int:
-    return sum(len(message["content"].encode()) for message in messages(*pair))
+    """Return the bytes that a call sends, with the schema: many servers write it into the prompt."""
+    return sum(len(message["content"].encode()) for message in messages(*pair)) + len(json.dumps(ANSWER_SCHEMA))
 
 
 @dataclass
 class Asking:
-    """What came of asking: answers in the order of the pairs, None where there was no call, and what was paid."""
+    """What came of asking: answers in the order of the pairs, None where there was no call."""
 
     answers: list[Answer | None]
-    paid: list[Spent] = field(default_factory=list)  # of each call
+    spent: Spent  # with earlier attempts
     trouble: str = ""  # why it ended early
     over_budget: bool = False
-
-    @property
-    def spent(self) -> Spent:
-        """All tokens of calls."""
-        return Spent(sum(spent.read for spent in self.paid), sum(spent.written for spent in self.paid))
 
 
 def known_answers(pairs: Sequence[tuple[Asked, Asked]], model: str, folder: str) -> list[Answer | None]:
@@ -152,26 +148,28 @@ def _store(folder: str, pair: tuple[Asked, Asked], model: str, answer: Answer) -
     storage.write_json(answer_uri(folder, answer_name(*pair, model)), answer._asdict())
 
 
-def ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -> Asking:
+def ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str, ledger: str) -> Asking:
     """Ask about pairs, the first ones first, and store each answer below `folder`.
 
     Ends early, and says why, at the budget or when the server fails for good: what was answered until then is kept.
+    `ledger` is a file with what earlier attempts of the run have spent, which counts.
     """
     require("openai", "judge.url")
-    return asyncio.run(_ask(pairs, endpoint, folder))
+    return asyncio.run(_ask(pairs, endpoint, folder, ledger))
 
 
-async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str) -> Asking:
+async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder: str, ledger: str) -> Asking:
     import openai
 
-    if not endpoint.key and not endpoint.is_here:
-        return Asking([None] * len(pairs), trouble=f"no key: set {KEYS[0]} or {KEYS[1]}")
+    budget = _Budget(endpoint, ledger)
+    asking = Asking([None] * len(pairs), budget.held)
+    if pairs and not endpoint.key and not endpoint.is_here:
+        asking.trouble = f"no key: set {KEYS[0]} or {KEYS[1]}"
     http = openai.DefaultAsyncHttpxClient(trust_env=not endpoint.is_here)  # no proxy on the way to this machine
     client = openai.AsyncOpenAI(
         base_url=endpoint.url, api_key=endpoint.key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
     )
-    asking, calls, budget = Asking([None] * len(pairs)), _Calls(client, endpoint), _Budget(endpoint)
-    queue, turn = iter(range(len(pairs))), asyncio.Lock()
+    calls, queue, turn = _Calls(client, endpoint), iter(range(len(pairs))), asyncio.Lock()
 
     async def next_pair() -> int | None:
         """Return the next pair, whose tokens are reserved; None at the end. By turns: the first ones come first."""
@@ -201,7 +199,6 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
             except openai.OpenAIError as error:
                 asking.trouble = asking.trouble or f"not an answer of a chat endpoint ({_short(error, endpoint.key)})"
             finally:
-                asking.paid.append(spent)
                 await budget.settle(reserved, spent)
             given = [answer for answer in asking.answers if answer is not None]
             if len(given) >= _NO_USE and all(answer.same is None for answer in given):
@@ -209,33 +206,38 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
 
     async with client:
         await asyncio.gather(*(work() for _ in range(min(endpoint.connections, len(pairs)))))
+    asking.spent = budget.held
     return asking
 
 
 class _Budget:
-    """What may still be spent. Who waits for the reserve of others gets it when they settle."""
+    """What is spent or reserved, also in the ledger. Who waits for the reserve of others gets it when they settle."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint, self._held, self._calls = endpoint, Spent(), 0
+    def __init__(self, endpoint: Endpoint, ledger: str) -> None:
+        self._endpoint, self._ledger, self._calls = endpoint, ledger, 0
+        self.held = Spent(**storage.read_json(ledger)) if storage.exists(ledger) else Spent()
         self._changed = asyncio.Condition()
 
     async def reserve(self, most: Spent) -> bool:
         """Hold the tokens of a call; False if they are more than what is left, and no call in flight can give some."""
         async with self._changed:
-            while not self._fits(Spent(self._held.read + most.read, self._held.written + most.written)):
+            while not self._fits(Spent(self.held.read + most.read, self.held.written + most.written)):
                 if not self._calls:
                     return False
                 await self._changed.wait()
-            self._held = Spent(self._held.read + most.read, self._held.written + most.written)
-            self._calls += 1
+            await self._hold(most, Spent(), 1)
             return True
 
     async def settle(self, reserved: Spent, spent: Spent) -> None:
         """Replace what a call held by what it took."""
         async with self._changed:
-            read, written = (held - most + took for held, most, took in zip(self._held, reserved, spent, strict=True))
-            self._held, self._calls = Spent(read, written), self._calls - 1
+            await self._hold(spent, reserved, -1)
             self._changed.notify_all()
+
+    async def _hold(self, more: Spent, less: Spent, calls: int) -> None:
+        read, written = (held + added - gone for held, added, gone in zip(self.held, more, less, strict=True))
+        self.held, self._calls = Spent(read, written), self._calls + calls
+        await asyncio.to_thread(storage.write_json, self._ledger, self.held._asdict())
 
     def _fits(self, held: Spent) -> bool:
         limits = self._endpoint
@@ -301,7 +303,7 @@ def _answer(reply: "ChatCompletion", pair: tuple[Asked, Asked], most: Spent) -> 
     choice = reply.choices[0] if getattr(reply, "choices", None) else None
     model = str(getattr(reply, "model", "") or "")
     if choice is None or getattr(choice, "message", None) is None:
-        return Answer(None, problem="an empty answer", model=model), spent
+        return Answer(None, problem="not an answer of a chat endpoint", model=model), spent
     if getattr(choice.message, "refusal", None) or choice.finish_reason == "content_filter":
         return Answer(None, problem=REFUSED, model=model), spent
     answer = read_answer(choice.message.content or "", is_exchanged(*pair))
@@ -319,7 +321,7 @@ def _said(error: "openai.APIStatusError", key: str) -> str:
     means = {
         401: "the key is not accepted",
         403: "the key may not use this model",
-        404: "no such address or model",
+        404: "no such address or model; most addresses end in /v1",
         410: "the endpoint is gone",
         429: f"too many requests, or no credit left, after {_RETRIES} retries",
     }

@@ -1,4 +1,4 @@
-"""How far a judge is trusted: from what it answered to the log-odds that this adds to a pair's.
+"""Which pairs a judge is asked about, and how far it is trusted: from its answers to what they add to the log-odds.
 
 A judge's yes is evidence, not a verdict: where one candidate in ten is a duplicate, a reader that says yes to 8 % of
 the others is right about half the time. So an answer counts by its likelihood ratio, how often duplicates get such an
@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv, expit, logit
+
+from dupq.text.keys import ID_BITS
 
 EDGES = np.array([10, 30, 50, 70, 85, 95])  # of the bins of `same`
 CERTAIN = 0.985  # probability from which on no answer keeps a pair from being joined: nobody asks
@@ -55,6 +57,22 @@ def _bins(same: np.ndarray) -> np.ndarray:
     return np.searchsorted(EDGES, same, side="right")
 
 
+def to_ask(pairs: np.ndarray, p: np.ndarray, is_judged: np.ndarray, most: int) -> np.ndarray:
+    """Return the rows of pairs (int64, (m, 2)) that a judge is asked about, in the order of asking.
+
+    They are `most` that people judged, then the `most` likeliest of each site that are not certain, sites by turns.
+    """
+    rows = np.flatnonzero((p < CERTAIN) | is_judged)
+    rows = rows[np.lexsort((pairs[rows, 1], pairs[rows, 0], -p[rows], ~is_judged[rows]))]
+    groups = np.where(is_judged[rows], -1, pairs[rows, 0] >> ID_BITS)
+    ranks = np.zeros(len(rows), np.int64)
+    for group in np.unique(groups):
+        own = groups == group
+        ranks[own] = np.arange(own.sum())
+    kept = np.flatnonzero(ranks < most)
+    return np.asarray(rows[kept][np.lexsort((groups[kept], ranks[kept], groups[kept] >= 0))])
+
+
 def fit_trust(same: np.ndarray, p: np.ndarray, labels: np.ndarray, copies: np.ndarray, different: np.ndarray) -> Trust:
     """Fit what answers are worth.
 
@@ -65,6 +83,8 @@ def fit_trust(same: np.ndarray, p: np.ndarray, labels: np.ndarray, copies: np.nd
     known = np.isfinite(same)
     same, p, labels = same[known], np.clip(p[known], 1e-6, 1 - 1e-6), labels[known]
     copies, different = (values[np.isfinite(values)] for values in (copies, different))
+    if not len(same):
+        return _unused("none can be used")
     if len(same) + len(copies) + len(different) >= _FEWEST and np.ptp(np.concatenate([same, copies, different])) < 1:
         return _unused("it gave one answer to all pairs")
     said = {"a question and itself are different": copies < YES, "unrelated questions are the same": different >= YES}
@@ -86,7 +106,8 @@ def fit_trust(same: np.ndarray, p: np.ndarray, labels: np.ndarray, copies: np.nd
     yes = np.searchsorted(EDGES, YES, side="right")
     found, false_yes = float(of_same[yes:].sum()), float(of_other[yes:].sum())
     if false_yes > _FALSE_YES:
-        return _unused(f"it said yes to about {false_yes:.0%} of the pairs that are no duplicates", found, false_yes)
+        why = f"it says yes to about {false_yes:.0%} of the wrong pairs, by {len(same)} answers"
+        return _unused(why, found, false_yes)
     from scipy.optimize import isotonic_regression  # slow to import, and most runs have no judge
 
     # a higher answer never counts for less

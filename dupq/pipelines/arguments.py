@@ -11,7 +11,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.evaluation.measures import TABLES
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts, planted_keys, read_truth
 from dupq.job.records import check_output
-from dupq.judging.client import is_loopback
+from dupq.judging.client import KEYS, is_loopback, key_from_environment
 from dupq.links import check_pairs
 from dupq.pipelines.gates import NO_GATES, Gates
 from dupq.runs.reader import Run as FinishedRun
@@ -226,7 +226,7 @@ def check_reranker(name: str | None) -> None:
         reranker_at(str(name), "--reranker ")
 
 
-def check_judge(judge: JudgeSettings, is_required: bool = False) -> None:
+def check_judge(judge: JudgeSettings, is_required: bool) -> None:
     """Raise DupqError for a judge that cannot be asked, or that might cost more than anybody has agreed to."""
     if not judge.url:
         if judge.model or is_required:
@@ -248,6 +248,8 @@ def check_judge(judge: JudgeSettings, is_required: bool = False) -> None:
                 f"--judge {judge.url}: every call there may cost money; limit it by --judge-tokens, or by "
                 "--judge-budget with judge.price_in and judge.price_out"
             )
+        if is_required and not key_from_environment():
+            raise SettingError(f"--judge-required: no key for {judge.url}; set {KEYS[0]} or {KEYS[1]}")
     require("openai", "--judge")
 
 
@@ -333,6 +335,7 @@ class FromDumpJob:
     reranker: str | None = None  # of dedup
     site: str | None = None
     columns: Columns = BY_NAME  # of tables from elsewhere
+    gates: Gates = NO_GATES  # of dedup
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
@@ -341,7 +344,7 @@ class FromDumpJob:
         if self.truth is not None:
             read_truth(self.truth)  # raises for a wrong line
         check_reranker(self.reranker)
-        check_judge(settings.judge)
+        check_judge(settings.judge, self.gates.judge)
         checked = self.ingest_job().check()
         known = {site.site for site in checked.dumps.sites} | all_counts(storage.absolute(self.output)).keys()
         check_sites(settings.neighbours.sites, known)

@@ -20,6 +20,7 @@ from dupq import storage
 from dupq.clusters.decision import Titled, Wording
 from dupq.errors import DupqError
 from dupq.job.records import RunFiles
+from dupq.judging.prompt import in_words
 from dupq.runs import queries
 from dupq.runs.queries import Queries, open_queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
@@ -101,11 +102,16 @@ class Evidence:
         if storage.exists(uri):
             rarities = storage.read_table(uri, RARITIES)["rarity"].to_numpy()
         self._wording = Wording(settings.text.language, rarities, questions, settings.neighbours.k)
+        answers = queries.usable_answers(run).to_pylist() if run.metrics.get("judge") else []
+        self._judged = {ends_of(row): in_words(row) for row in answers}
 
     def of(self, row: TableRow, texts: Mapping[Key, Text]) -> str:
-        """Return the evidence for a row of `pairs`; "" if one of its questions is gone."""
+        """Return the evidence for a row of `pairs`, a judge's answer first; "" if one of its questions is gone."""
         sides = [Titled(texts[key].title, texts[key].tags) for key in ends_of(row) if key in texts]
-        return self._wording.evidence(row, *sides) if len(sides) == 2 else ""
+        if len(sides) < 2:
+            return ""
+        said = [self._judged[ends_of(row)]] if ends_of(row) in self._judged else []
+        return "; ".join([*said, self._wording.evidence(row, *sides)])
 
 
 def in_turn(orders: Collection[str]) -> str:

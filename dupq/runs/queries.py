@@ -166,7 +166,7 @@ def disputed(run: Run, most: int) -> list[TableRow]:
     """
     if not storage.exists(storage.join(run.uri, "judge", "part-00000.parquet")):
         raise DupqError(f"{run.uri}: no judge has read pairs in this run; dupq judge --run {run.uri} asks one")
-    answers = run.judgements.arrow(filter=pc.field("same").is_valid() & pc.field("kind").isin(["likely", "verdict"]))
+    answers = usable_answers(run)
     answers = answers.filter(pc.invert(answers["odd"]))
     differ = np.abs(answers["same"].to_numpy() / 100 - answers["probability_before"].to_numpy())
     rows = answers.take(pa.array(np.argsort(-differ, kind="stable"))).to_pylist()
@@ -179,6 +179,11 @@ def disputed(run: Run, most: int) -> list[TableRow]:
             row |= {f"title_{side}": titles.get(key), f"link_{side}": link(key)}
         row["evidence"] = f"{in_words(row)}; before it was asked the probability was {row['probability_before']:.2f}"
     return rows
+
+
+def usable_answers(run: Run) -> pa.Table:
+    """Return a judge's usable answers about pairs that may be duplicates (JUDGEMENTS)."""
+    return run.judgements.arrow(filter=pc.field("same").is_valid() & pc.field("kind").isin(["likely", "verdict"]))
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:

@@ -33,7 +33,7 @@ from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Shards, Table
 from dupq.judging.client import Asking, Endpoint, ask, key_from_environment, known_answers
 from dupq.judging.prompt import Answer, Asked, asked
-from dupq.judging.trust import CERTAIN, YES, Trust, fit_trust, least_share, with_answers
+from dupq.judging.trust import YES, Trust, fit_trust, least_share, to_ask, with_answers
 from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.settings.sections import JudgeSettings
 from dupq.text.keys import ID_BITS, Sites, distinct, pair_indices, pairs_in, rows_among
@@ -88,7 +88,8 @@ def judge(
         f"{plan['tokens']:,} tokens, ${plan['dollars']:.2f}; {plan['known']:,} answers are known"
     )
     answers = run.table("answers", tables.JUDGE_ANSWERS)
-    summary = run.record("asking", answers_of, answers)(chosen, texts, judging)
+    ledger = storage.join(run.folder, "spent.json")
+    summary = run.record("asking", answers_of, answers)(chosen, texts, judging, ledger)
     for line in summary["lines"]:
         _log.warning(f"judge: {line}")
     trust = run.record("trust", trust_of)(Broadcast(answers), people)
@@ -113,28 +114,15 @@ def likeliest_pairs(scored: pa.Table, people: Judged, most: int) -> pa.Table:
     judged = pair_indices(keys, people.pairs[people.verdicts >= 0])
     is_judged = np.zeros(len(keys), bool)
     is_judged[judged[judged >= 0]] = True
-    rows = np.flatnonzero((p < CERTAIN) | is_judged)
-    pairs = pa.table([*keys[rows].T, p[rows], np.where(is_judged[rows], VERDICT, LIKELY)], schema=_ASKED)
-    return _first(pairs, most)
+    rows = to_ask(keys, p, is_judged, most)
+    return pa.table([*keys[rows].T, p[rows], np.where(is_judged[rows], VERDICT, LIKELY)], schema=_ASKED)
 
 
 @step(_ASKED, makes=_ASKED)
 def asked_pairs(some: pa.Table, most: int) -> pa.Table:
     """Return the pairs that the judge is asked about, of all partitions, in the order of asking (_ASKED)."""
-    return _first(some, most)
-
-
-def _first(pairs: pa.Table, most: int) -> pa.Table:
-    """Return pairs that people judged, then the likeliest of each site, all sites by turns."""
-    keys, p, kinds_of = pairs_in(pairs), pairs["probability"].to_numpy(), pairs["kind"].to_numpy()
-    order = np.lexsort((keys[:, 1], keys[:, 0], -p, kinds_of == LIKELY))
-    groups = np.where(kinds_of[order] == LIKELY, keys[order, 0] >> ID_BITS, -1)
-    ranks = np.zeros(len(order), np.int64)
-    for group in np.unique(groups):
-        own = groups == group
-        ranks[own] = np.arange(own.sum())
-    kept = np.flatnonzero(ranks < most)
-    return pairs.take(pa.array(order[kept][np.lexsort((groups[kept], ranks[kept], groups[kept] >= 0))]))
+    is_judged = some["kind"].to_numpy() == VERDICT
+    return some.take(pa.array(to_ask(pairs_in(some), some["probability"].to_numpy(), is_judged, most)))
 
 
 @step(streamed(_OF_QUESTIONS), columns(_ASKED, "left", "right"), makes=_TEXTS)
@@ -156,14 +144,14 @@ def plan_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> Measures:
 
 
 @step(_ASKED, _TEXTS, makes=JSON, second=tables.JUDGE_ANSWERS)
-def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging) -> StepResult[Measures]:
+def answers_of(pairs: pa.Table, texts: pa.Table, judging: Judging, ledger: str) -> StepResult[Measures]:
     """Ask about the pairs and about control pairs; the second table has the answers.
 
-    Raises GateError if the judge fails and is required.
+    `ledger` is the file with what the run has spent. Raises GateError if the judge fails and is required.
     """
     pairs, read, answers = _known(pairs, texts, judging)
     missing = [row for row, answer in enumerate(answers) if answer is None]
-    asking = ask([read[row] for row in missing], judging.endpoint, judging.answers) if missing else Asking([])
+    asking = ask([read[row] for row in missing], judging.endpoint, judging.answers, ledger)
     for row, answer in zip(missing, asking.answers, strict=True):
         answers[row] = answer
     summary = _summary(pairs, answers, len(missing), asking, judging.endpoint)
@@ -213,6 +201,9 @@ def _summary(
     models = sorted({answer.model for answer in given if answer.model})
     problems = [answer.problem for answer in given if answer.same is None]
     lines = [asking.trouble] if asking.trouble else []
+    odd = sum(answer.odd for answer in given)
+    if odd:
+        lines.append(f"{odd} answers are not used: a text speaks to the judge, or cannot be judged")
     if asking.over_budget:
         lines.append("its budget is used up; dupq judge --run asks about the rest")
     lines += [f"{problems.count(problem)} times no answer: {problem}" for problem in sorted(set(problems))]
@@ -227,7 +218,7 @@ def _summary(
         "answered": len(given),
         "usable": len(given) - len(problems),
         "yes": sum(answer.same is not None and answer.same >= YES for answer in given),
-        "odd": sum(answer.odd for answer in given),
+        "odd": odd,
         "tokens": sum(asking.spent),
         "dollars": endpoint.cost(asking.spent),
         "lines": lines,

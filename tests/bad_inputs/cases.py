@@ -129,6 +129,7 @@ ARGUMENTS = [
     Case("export", "a map of a run without embeddings", "has no embeddings", ("--to", "embedding-atlas")),
     Case("train", "no such preset", "no such preset", ("--preset", "x"), code=2),
     Case("from-dump", "no such preset", "no such preset", ("--preset", "x"), code=2),
+    *_everywhere("dedup from-dump", "a judge required, but none named", "no address", ("--judge-required",), 2),
     *_everywhere("train dedup evaluate from-dump", "GPUs in words", "--gpus: 'two'", ("--gpus", "two"), 2),
     *_everywhere("train dedup evaluate from-dump", "no number of GPUs", "--gpus: '0'", ("--gpus", "0"), 2),
     Case("train", "fewer GPUs than workers", "each of 2 workers", ("--gpus", "1", "--workers", "2"), code=2),

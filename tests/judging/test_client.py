@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from judge_server import CUT, Call, JudgeServer, Refusal, answer_text, judge_server, reply_of
 
 from dupq.judging import client
-from dupq.judging.client import Asking, Endpoint, Spent, ask, is_loopback, key_from_environment, known_answers
+from dupq.judging.client import Asking, Endpoint, Spent, is_loopback, key_from_environment, known_answers
 from dupq.judging.prompt import Asked, answer_name
 
 PAIRS = [(Asked(f"left {number}", "a"), Asked(f"right {number}", "b")) for number in range(40)]
@@ -36,6 +37,10 @@ def endpoint(server: JudgeServer, **changed: Any) -> Endpoint:
             **changed,
         }
     )
+
+
+def ask(pairs: Sequence[tuple[Asked, Asked]], judge: Endpoint, folder: str) -> Asking:
+    return client.ask(pairs, judge, folder, f"{folder}-spent.json")
 
 
 def same_of(asking: Asking) -> list[float | None]:
@@ -132,7 +137,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_in_time(tmp_path: Path, m
         (reply_of(answer_text(80)[:-20], "m", finish="length"), "cut off"),
         (reply_of({"role": "assistant", "content": None, "refusal": "I will not"}, "m"), "refused"),
         (reply_of("", "m", finish="content_filter"), "refused"),
-        ({**reply_of("", "m"), "choices": []}, "an empty answer"),
+        ({**reply_of("", "m"), "choices": []}, "not an answer of a chat endpoint"),
     ],
 )
 def test_an_answer_that_says_nothing_has_its_reason_and_is_paid(reply: Any, problem: str, tmp_path: Path) -> None:
@@ -253,7 +258,18 @@ def test_killed_at_ten_moments_at_most_the_calls_in_flight_are_paid_twice(tmp_pa
             child.join()
         assert child.exitcode == 0
         assert len(server.calls) <= 40 + 10 * 4
+        kept, judge = ask([], endpoint(server), str(tmp_path)).spent, endpoint(server)  # calls in flight: the most
+        assert Spent(4_000, 800) <= kept <= Spent(4_000 + 40 * judge.most(PAIRS[0]).read, 800 + 40 * 50)
     assert [answer.same for answer in known_answers(PAIRS, "m", str(tmp_path)) if answer] == list(range(40))
+
+
+def test_a_limit_holds_for_all_attempts_of_a_run(tmp_path: Path) -> None:
+    with judge_server(lambda call: answer_text(50) if call.number != 10 else Refusal(410)) as server:
+        judge = endpoint(server, connections=1, tokens=20 * 120 + sum(endpoint(server).most(PAIRS[0])))
+        first = ask(PAIRS, judge, str(tmp_path))
+        second = ask(PAIRS[10:], judge, str(tmp_path))
+    assert (first.spent, second.spent) == (Spent(1_000, 200), Spent(2_000, 400))
+    assert second.over_budget
 
 
 def _rest(judge: Endpoint, folder: str) -> None:

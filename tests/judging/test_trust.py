@@ -59,7 +59,7 @@ def test_answers_sharpen_the_order() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_judge_that_says_yes_to_a_third_is_not_used(seed: int) -> None:
     trust = Made(0.25, 0.3, seed=seed).fit()
-    assert "it said yes to about" in trust.reason
+    assert "it says yes to about" in trust.reason
     assert trust.added(np.array([0.0, 100.0])).tolist() == [0.0, 0.0]
 
 
