@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dupq.judging.trust import _SAME, EDGES, YES, fit_trust, least_share, with_answers
+from dupq.judging.trust import fit_trust, least_share, with_answers
 
 NONE = np.zeros(0)
 
@@ -102,9 +102,9 @@ def test_a_higher_answer_never_counts_for_less_and_a_missing_one_for_nothing(row
     assert np.isfinite(added).all()
 
 
-def test_without_answers_it_is_the_prior() -> None:
-    trust = fit_trust(NONE, NONE, NONE, NONE, NONE)
-    assert trust.found == pytest.approx(_SAME[np.searchsorted(EDGES, YES, side="right") :].sum())
+def test_without_usable_answers_nothing_is_said_of_the_judge() -> None:
+    trust = fit_trust(np.full(3, np.nan), np.full(3, 0.2), np.full(3, np.nan), NONE, NONE)
+    assert (trust.reason, trust.found, trust.false_yes) == ("none can be used", 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("right", "pairs"), [(0, 5), (1, 1), (8, 10), (50, 50)])
