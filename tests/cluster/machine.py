@@ -91,7 +91,7 @@ class Launcher:
     def take_kernels(self, repository: Path) -> None:
         """Give the head what numba has compiled here; by itself it would compile for minutes. Other code is unused."""
         (installed,) = self.head.glob("environment/lib/python*/site-packages/dupq")
-        for kernel in (repository / "dupq").rglob("__pycache__/*-dupq_*.nb[ic]"):
+        for kernel in (repository / "dupq").rglob("__pycache__/*-dupq-*.nb[ic]"):
             place = installed / kernel.relative_to(repository / "dupq")
             place.parent.mkdir(exist_ok=True)
             shutil.copy(kernel, place)

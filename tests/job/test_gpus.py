@@ -73,9 +73,10 @@ def kept():
 
 print(json.dumps({
     "auto": gpus.gpus_for(None).now(), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0).now(),
-    "without": lines_of(0), "with": lines_of(2), "kept": kept(),
+    "without": lines_of(0), "with": lines_of(2),
     "tried": told(tasks.run_tasks, "try", asked, [()], 1), "full": told(tasks.run_tasks, "fill", full, [()], 1),
     "again": tasks.run_tasks("die", dies_once, [(os.path.abspath("mark"),)], gpus=1).rows_out,
+    "kept": kept(),  # the last, as it ends the processes that have loaded torch
 }))
 """
 

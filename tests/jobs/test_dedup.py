@@ -381,7 +381,8 @@ def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("shard_rows", "shards", "actors"), [(5000, 1, 1), pytest.param(500, 4, 2, marks=pytest.mark.ray)]
+    ("shard_rows", "shards", "actors"),
+    [pytest.param(5000, 1, 1, marks=pytest.mark.full), pytest.param(500, 4, 2, marks=pytest.mark.ray)],
 )
 def test_the_answer_does_not_depend_on_shards_or_workers(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int, actors: int

@@ -1,10 +1,12 @@
 """The ingest job on a generated archive of several parts and shards: killed, packed otherwise, on S3, with answers."""
 
+import functools
 import json
 import random
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import py7zr
@@ -13,27 +15,41 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from dump_files import upload, write_archive, write_files
-from ingest_jobs import SHARD_ROWS, SITE, without_sources
+from ingest_jobs import SITE, without_sources
 from inline import without_ray
 from lxml import etree
 
 from benchmarks import big_archive
-from dupq.dump import parsing
+from dupq.dump import parsing, reading, xml_files
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
+SHARD_ROWS = "ingest.shard_rows=190"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _segments_are_small() -> Iterator[None]:
+    """A sixteenth of what they are, but in Ray's workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "SEGMENT_SIZE", 1 << 20)
+        patch.setattr(reading, "segments", functools.partial(xml_files.segments, size=1 << 20))
+        yield
 
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a site of six segments, in two units, some with rejects."""
-    folder = tmp_path_factory.mktemp("dump")
-    big_archive.write_archive(folder, size=86_000_000, seed=5, site=SITE)
+    """Write a site of six segments, in two ranges, some with rejects."""
+    return write_dump(tmp_path_factory.mktemp("dump"), 5_400_000)
+
+
+def write_dump(folder: Path, size: int) -> Path:
+    """Write a site with two rows that are rejected, after three and seven ninths of it."""
+    big_archive.write_archive(folder, size=size, seed=5, site=SITE)
     posts = folder / SITE / "Posts.xml"
     content = posts.read_bytes()
-    for place in (30_000_000, 70_000_000):
-        row = content.index(b"<row ", place)
+    for ninths in (3, 7):
+        row = content.index(b"<row ", size * ninths // 9)
         content = content[:row] + b'<row Id="1" PostTypeId="1" Body="& no XML" />\r\n  ' + content[row:]
     posts.write_bytes(content)
     return folder / SITE
@@ -77,11 +93,11 @@ def test_shards_have_the_rows_that_were_asked_for_and_rejects_their_reasons(arch
         assert re.fullmatch(rf"part-{number:05d}-[0-9a-f]{{12}}\.parquet", shard.name)
     rows = [pq.read_metadata(shard).num_rows for shard in shards]
     assert len(rows) > 5
-    assert set(rows[:-1]) == {3000}
-    assert 0 < rows[-1] <= 3000
+    assert set(rows[:-1]) == {190}
+    assert 0 < rows[-1] <= 190
     rejects = ds.dataset(archive / "rejects").to_table().to_pylist()
     assert [reject["reason"] for reject in rejects] == ["not well-formed"] * 2
-    assert [reject["position"] // 10_000_000 for reject in rejects] == [3, 7]
+    assert [reject["position"] // 600_000 for reject in rejects] == [3, 7]
 
 
 def test_every_row_of_every_file_is_in_the_manifest(dump: Path, archive: Path) -> None:
@@ -115,7 +131,7 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
     rows[-1] = rows[-1].replace(b"</posts>", b"")
     generator = random.Random(3)
     generator.shuffle(rows)
-    old = [row.replace(b'Title="', b'Title="Old: ') for row in rows[::50] if b'PostTypeId="1"' in row]
+    old = [row.replace(b'Title="', b'Title="Old: ') for row in rows[::10] if b'PostTypeId="1"' in row]
     posts = tmp_path / SITE / "Posts.xml"
     posts.parent.mkdir()
     posts.write_bytes(head + b"".join(b"<row " + row for row in old + rows) + b"</posts>\r\n")
@@ -226,10 +242,11 @@ def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
 
 
 @pytest.mark.ray
-def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(dump: Path, tmp_path: Path) -> None:
+def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(tmp_path: Path) -> None:
     posts = tmp_path / SITE / "Posts.xml.gz"
     posts.parent.mkdir()
-    content = (dump / "Posts.xml").read_bytes()[:-40]  # whole shards are written before this is noticed
+    whole = write_dump(tmp_path / "whole", 36_000_000) / "Posts.xml"
+    content = whole.read_bytes()[:-40]  # whole shards are written before this is noticed
     write_files(posts.parent, posts.name, content=content)
     with pytest.raises(DupqError, match="cut short"):
         ingest(IngestJob((str(posts),), str(tmp_path / "out"), assignments=("ingest.shard_rows=500",)))
