@@ -4,6 +4,7 @@ DUMP ?=
 OUT ?= $(if $(DUMP),,out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
+SLOW = anywhere api chaos cluster golden job jobs report serve stages # folders of tests: Ray, browsers, other processes
 KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
 PEERS = faiss-cpu rensa # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
@@ -17,7 +18,7 @@ help:
 	@echo "make test                                             set up, then the whole test suite"
 	@echo "make test-papers                                      the tests of papers/, after a change there"
 	@echo "make full                                             with what make test does a sample of: all notebooks, big archives"
-	@echo "make check                                            lint, types, import rules, tests without whole jobs"
+	@echo "make check                                            lint, types, import rules, tests of algorithms and of refusals: 3 minutes"
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make test-lowest                                      the lowest versions that pyproject.toml promises, and each pyarrow"
 	@echo "make wheel                                            dupq as a wheel in out: the API, with extras the jobs"
@@ -72,7 +73,7 @@ full: .venv/warmed .venv/llama
 	DUPQ_FULL=1 .venv/bin/pytest $(PARALLEL)
 
 check: lint
-	.venv/bin/pytest $(PARALLEL) -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden --ignore tests/chaos
+	.venv/bin/pytest $(PARALLEL) -q -m "not realdata" $(foreach folder,$(SLOW),--ignore tests/$(folder))
 
 test-fast: .venv/ready
 	.venv/bin/pytest $(PARALLEL) -m "not realdata and not cluster"

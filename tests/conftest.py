@@ -22,6 +22,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "20000")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: tests run side by side, and threads would wait for each other
 
+ROOT = Path(__file__).parents[1]
 SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))
 
 # What numba compiles, it compiles in the first example that calls it. Examples are the same unless a seed is set.
@@ -36,14 +37,8 @@ def pytest_report_header() -> str:
     return f"seed: {SEED} (DUPQ_TEST_SEED)"
 
 
-_LONGEST = (
-    "cluster",
-    "jobs",
-    "chaos",
-    "stages",
-    "steps",
-    "api",
-)  # folders, whose files end last if begun late
+# folders, whose files end last if begun late
+_LONGEST = ("cluster", "jobs", "chaos", "stages", "job", "api", "serve", "report", "anywhere", "dump")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip(reason="make full runs it (DUPQ_FULL=1): a sample of its kind is run"))
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(_LONGEST)))
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(ROOT).parts[1], len(_LONGEST)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

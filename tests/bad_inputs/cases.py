@@ -91,7 +91,6 @@ ONLY = f"only/site={CS}/part-00000.parquet"
 
 
 ARGUMENTS = [
-    *_everywhere(ON_RAY, "an unknown option", "--nothing", ("--nothing",), 2),
     *_everywhere("train dedup evaluate report export", "a stray word", "unrecognized", ("stray",), 2),
     *_everywhere("ingest from-dump", "a word that is no dump", "stray: no such file or folder", ("stray",)),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
@@ -101,19 +100,11 @@ ARGUMENTS = [
     *_everywhere("train dedup evaluate", "a path that is not UTF-8", "--questions", ("--questions", "\udcff"), 2),
     *_everywhere("ingest from-dump", "a dump's path with a zero byte", "--dump", ("--dump", "a\0b"), 2),
     *_everywhere(ON_RAY, "a setting without a value", "section.name", ("--set", "x"), 2),
-    *_everywhere(ON_RAY, "no such section", "nowhere", ("--set", "nowhere.k=1"), 2),
     *_everywhere(
         ON_RAY,
         "an output that is a file",
         "truth.tsv: a file; a folder expected",
         ("--output", "{world}/truth.tsv"),
-        5,
-    ),
-    *_everywhere(
-        ON_RAY,
-        "an output below a file",
-        "truth.tsv: a file; a folder expected",
-        ("--output", "{world}/truth.tsv/deep/out"),
         5,
     ),
     Case("report", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
@@ -127,8 +118,6 @@ ARGUMENTS = [
         "export", "an output below a file", "a file; a folder expected", ("--output", "{world}/truth.tsv/out"), code=5
     ),
     Case("export", "a map of a run without embeddings", "has no embeddings", ("--to", "embedding-atlas")),
-    Case("train", "no such preset", "no such preset", ("--preset", "x"), code=2),
-    Case("from-dump", "no such preset", "no such preset", ("--preset", "x"), code=2),
     *_everywhere("dedup from-dump", "a judge required, but none named", "no address", ("--judge-required",), 2),
     *_everywhere("train dedup evaluate from-dump", "GPUs in words", "--gpus: 'two'", ("--gpus", "two"), 2),
     *_everywhere("train dedup evaluate from-dump", "no number of GPUs", "--gpus: '0'", ("--gpus", "0"), 2),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from _pytest.mark import ParameterSet
 from cases import CASES, JOBS, Case
 from world import build_world, files_of
 
@@ -59,7 +60,19 @@ def test_there_are_enough_of_them_and_none_is_there_twice() -> None:
     assert {case.job for case in CASES} == set(JOBS)
 
 
-@pytest.mark.parametrize("case", CASES, ids=named)
+def sample(cases: list[Case]) -> list[ParameterSet]:
+    """Each fault of one job that it may happen to, and in turns of another job; of all others by make full."""
+    by_name: dict[str, list[Case]] = {}
+    for case in cases:
+        by_name.setdefault(case.name, []).append(case)
+    chosen = {named(same[number % len(same)]) for number, same in enumerate(by_name.values())}
+    full = {named(case) for case in cases} - chosen
+    return [
+        pytest.param(case, id=named(case), marks=[pytest.mark.full] if named(case) in full else []) for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", sample(CASES))
 def test_a_bad_input_is_one_line_before_any_work(
     case: Case, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,8 @@ Harm = Callable[[Path, Path], object]  # of a file, and of the one in its place 
 def test_disturbed_at_any_change_of_its_output(
     fault: str, small: Small, dice: random.Random, moments: Moments, tmp_path: Path
 ) -> None:
+    if moments.few == 1 and fault in ("killed after", "SIGINT"):
+        pytest.skip("the next attempt meets what another fault leaves, too, but in `make chaos`")
     for number in moments.of(small.course.moments(fault)):
         job = small.job(tmp_path / str(number))
         first = attempt(functools.partial(dedup, job), Moment(job.output, number, fault), tmp_path)
@@ -41,6 +43,7 @@ def replace(file: Path, older: Path) -> None:
     file.write_bytes(older.read_bytes() if older.is_file() else b"of another run")
 
 
+HARMED = {"deleted": "between attempts", "cut": "between attempts", "replaced": "when finished"}  # of a sample
 HARMS: dict[str, Harm] = {"deleted": lambda file, older: file.unlink(), "cut": cut, "replaced": replace}
 
 
@@ -49,6 +52,7 @@ def test_a_file_that_is_lost_between_two_attempts(
     harm: str, small: Small, dice: random.Random, moments: Moments, tmp_path: Path
 ) -> None:
     """Of a run that was killed: any file that it left, its records and marks too."""
+    skip_unless_sampled(harm, "between attempts", moments)
     older = Path(small.older)
     for number in moments.of(small.course.moments("killed after")):
         job = small.job(tmp_path / str(number))
@@ -63,6 +67,7 @@ def test_a_file_that_is_lost_between_two_attempts(
 def test_a_file_that_is_lost_from_a_finished_run(
     harm: str, small: Small, dice: random.Random, moments: Moments, tmp_path: Path
 ) -> None:
+    skip_unless_sampled(harm, "when finished", moments)
     older, whole = Path(small.older), Path(latest(small.job(small.folder / "out").output))
     files = [file.relative_to(whole) for file in left_by(small.job(small.folder / "out")) if "work" not in file.parts]
     for path in moments.of(files):
@@ -71,6 +76,11 @@ def test_a_file_that_is_lost_from_a_finished_run(
         HARMS[harm](Path(latest(job.output)) / path, older / path)
         finish(job, small.tables, tmp_path, path)
         shutil.rmtree(job.output)
+
+
+def skip_unless_sampled(harm: str, when: str, moments: Moments) -> None:
+    if moments.few == 1 and HARMED[harm] != when:
+        pytest.skip("files are known by the same checksums, whenever they are harmed, but in `make chaos`")
 
 
 @pytest.mark.parametrize("name", ["questions", "links", "encoder"])

@@ -55,6 +55,8 @@ def test_the_same_job_twice_at_once(
     name: str, given: Given, courses: Callable, moments: Moments, tmp_path: Path
 ) -> None:
     """The second says that the first is at it, which is held in the midst of its work until then."""
+    if moments.few == 1 and name in ("train", "evaluate"):
+        pytest.skip("they have the lease of a run, as dedup has, but in `make chaos`")
     course, made = courses(name)
     for number in moments.of(while_leased(course), most=10):
         output, folders = tmp_path / str(number), [tmp_path / f"{number}-{which}" for which in "ab"]

@@ -1,13 +1,10 @@
 """Stages: their answers are kept, and calls that do not fit a step are refused by the runner and by mypy."""
 
-import re
-import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import wrong_calls
 from inline import without_ray
 from run_tables import table
 
@@ -115,38 +112,6 @@ def test_an_earlier_answer_is_taken_if_it_was_made_the_same_way_and_is_whole(
     assert storage.read_json(record_of(run.uri, "kept"))["made_as"] == {"device": device, "model": "m"}
 
 
-CALLS = """
-from collections.abc import Iterator
-
-import pyarrow as pa
-
-from dupq import kinds
-from dupq.job.run import Run
-from dupq.job.step import step
-from dupq.job.table import Streamed, Table
-from dupq.kinds import streamed
-from dupq.tables import KEY_PAIRS, KEYS, RARITIES
-
-
-@step(KEYS, KEY_PAIRS, streamed(RARITIES), makes=KEYS)
-def chosen(keys: pa.Table, pairs: pa.Table, rarities: Iterator[pa.Table], most: int) -> pa.Table:
-    return keys.slice(0, most)
-
-
-def calls(
-    run: Run, n: int, keys: Table[kinds.Key], pairs: Table[kinds.KeyPair], rarities: Table[kinds.Rarity]
-) -> Table[kinds.Key]:
-    call = run.map("chosen", chosen)
-    if n == 1:
-        call(pairs, keys, Streamed(rarities), 1)
-    if n == 2:
-        call(keys, Streamed(rarities), 1)
-    if n == 3:
-        call(keys, rarities, Streamed(rarities), 1)
-    if n == 4:
-        call(keys, pairs, rarities, 1)
-    return call(keys, pairs, Streamed(rarities), 1)
-"""
 REFUSALS = {
     1: "chosen: keys has no column key; it has left, right",
     2: "chosen: missing a required argument: 'most'",
@@ -156,9 +121,7 @@ REFUSALS = {
 
 
 def test_calls_that_do_not_fit_a_step_are_refused_before_any_task_runs(tmp_path: Path) -> None:
-    file = tmp_path / "calls.py"
-    file.write_text(CALLS)
-    calls, run = runpy.run_path(str(file))["calls"], Run(str(tmp_path), "some")
+    run = Run(str(tmp_path), "some")
     rows = {"keys": KEYS, "pairs": KEY_PAIRS, "rarities": RARITIES}
     inputs = [
         table(f"{tmp_path}/{name}", schema, [dict.fromkeys(schema.names, 1)] * 3) for name, schema in rows.items()
@@ -166,16 +129,6 @@ def test_calls_that_do_not_fit_a_step_are_refused_before_any_task_runs(tmp_path:
     with without_ray():
         for number, refusal in REFUSALS.items():
             with pytest.raises(TypeError, match=refusal):
-                calls(run, number, *inputs)
+                wrong_calls.calls(run, number, *inputs)
         assert run.report.tasks == 0
-        assert calls(run, 0, *inputs).read().num_rows == 1
-
-
-def test_mypy_finds_them_too(tmp_path: Path) -> None:
-    file = tmp_path / "calls.py"
-    file.write_text(CALLS)
-    command = [sys.executable, "-m", "mypy", str(file)]
-    found = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    lines = {int(line) for line in re.findall(rf"^{file}:(\d+): error", found.stdout, re.MULTILINE)}
-    calls = [number for number, line in enumerate(CALLS.splitlines(), 1) if line.startswith("        call(")]
-    assert lines == {*calls}, found.stdout + found.stderr
+        assert wrong_calls.calls(run, 0, *inputs).read().num_rows == 1

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError
-from dupq.job import cluster, progress, tasks
-from dupq.job.actors import Pool, run_in_actors
+from dupq.job import actors, cluster, progress, tasks
 from dupq.job.tasks import Report, run_tasks
 from dupq.stages.training import fit
 
@@ -132,14 +132,17 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
         run_each(wrong, shards(1), tmp_path)
 
 
-def test_so_is_one_that_streams_or_trains_or_is_an_actor(other_nodes: None) -> None:
+def test_so_is_one_that_streams(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
+
+
+def test_so_is_one_that_trains_or_is_an_actor() -> None:
+    build = {**cluster.build(), "numpy": "0.1"}
     with pytest.raises(ClusterError, match=DIFFERS):
-        run_in_actors("encode", [0], Pool(1, 0.2, 0), lambda _: {})
-    trained = tasks.start(fit.train_worker, {"build": cluster.build()})
+        actors._Actor(build, lambda _: {})(pa.table({"partition": [0]}))
     with pytest.raises(ClusterError, match=DIFFERS):
-        tasks.result_of(trained)
+        fit.train_worker({"build": build})
 
 
 def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from dupq.stages.search import everything
 from dupq.training import loop
 
 QUICK = ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1")
+PAPERS = ("dos-santos-cnn", "othman-lstm")
+DUPQ = ("word_vectors.algorithm=random", "encoder.dropout=0", "title_body.epochs=1")
 LISTS = ("work/neighbours/nearest", "work/neighbours/directed", "work/beyond_lists/directed")
 TABLES = ("pairs", "clusters", "cluster_stats", *LISTS)
 
@@ -73,7 +75,7 @@ def test_an_evaluation_finds_the_same(
     assert metrics("device", 1) == by_cpus
 
 
-@pytest.mark.parametrize("preset", ["dos-santos-cnn", "othman-lstm"])
+@pytest.mark.parametrize("preset", ["dupq", *(pytest.param(one, marks=pytest.mark.full) for one in PAPERS)])
 def test_training_makes_the_same_encoder(
     preset: str, small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -81,7 +83,8 @@ def test_training_makes_the_same_encoder(
 
     def fingerprint(name: str, gpus: int) -> object:
         folder = str(tmp_path / name)
-        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=QUICK))
+        settings = (*QUICK, *(DUPQ if preset == "dupq" else ()))
+        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=settings))
         return read_description(folder)["fingerprint"]
 
     by_cpus = fingerprint("cpus", 0)
@@ -92,8 +95,8 @@ def test_training_makes_the_same_encoder(
 @pytest.mark.parametrize(
     ("preset", "own"),
     [
-        ("dupq", ("word_vectors.algorithm=random", "encoder.dropout=0", "title_body.epochs=1")),
-        ("dos-santos-bow-cnn", ()),
+        ("dupq", DUPQ),
+        pytest.param("dos-santos-bow-cnn", (), marks=pytest.mark.full),
     ],
 )
 def test_training_as_a_gpu_computes_learns_the_same(

@@ -1,11 +1,9 @@
-"""The papers' tables, which dupq_papers measures: one table, and the error without that package."""
+"""The papers' tables, which dupq_papers measures: what is refused; papers/tests measures one."""
 
 import argparse
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from inline import without_ray
 from trained import TrainedSample
 
 from dupq import system
@@ -21,18 +19,6 @@ def arguments(questions: str, links: str, output: Path, *more: str) -> argparse.
     parser = Parser()
     COMMANDS["evaluate"].add_options(parser)
     return parser.parse_args([f"--questions={questions}", f"--links={links}", f"--output={output}", *more])
-
-
-@without_ray()
-def test_a_table_of_the_papers_is_measured(
-    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dupq.job.cluster.connect", lambda address: None)  # tasks run in this process
-    sample = trained_sample
-    COMMANDS["evaluate"].run(arguments(sample.questions, sample.links, tmp_path, "--quick", f"--table={TABLE}"))
-    rows = pq.read_table(tmp_path / "papers" / "quick" / "results.parquet").to_pylist()
-    assert {row["table"] for row in rows} == {TABLE}
-    assert all(0 < row["ours"] <= 1 for row in rows)
 
 
 @pytest.mark.parametrize("names", [(TABLE,), ("all",), ("pairs", "pears")])

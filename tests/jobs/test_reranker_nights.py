@@ -156,15 +156,14 @@ def test_sites_in_a_language_that_the_model_does_not_know_are_not_read(
     german = [
         f"Warum ist der {noun} nicht so gut wie ich dachte, und was kann man da machen?" for noun in ("Ofen", "Herd")
     ]
-    for number, shard in enumerate(sorted(Path(small_sample.questions).rglob("*.parquet"))):
-        for site in (SITE, "german.stackexchange.com"):
-            folder = tmp_path / "questions" / f"site={site}"
-            folder.mkdir(parents=True, exist_ok=True)
-            table = pq.read_table(shard)
-            if site != SITE:
-                titles = pa.array([german[row % 2] + f" {row}" for row in range(len(table))])
-                table = table.set_column(table.column_names.index("title"), "title", titles)
-            pq.write_table(table, folder / f"part-{number:05d}.parquet")
+    table = pq.read_table(min(Path(small_sample.questions).rglob("*.parquet")))
+    for site in (SITE, "german.stackexchange.com"):
+        if site != SITE:
+            titles = pa.array([german[row % 2] + f" {row}" for row in range(len(table))])
+            table = table.set_column(table.column_names.index("title"), "title", titles)
+        folder = tmp_path / "questions" / f"site={site}"
+        folder.mkdir(parents=True)
+        pq.write_table(table.drop_columns(["site"]), folder / "part-00000.parquet")
     english = str(sentence_stand_in.write_model(tmp_path / "all-MiniLM-L12-v2"))
     with caplog.at_level(logging.INFO):
         run = dedup(DedupJob(str(tmp_path / "questions"), small_sample.encoder, f"{tmp_path}/runs", reranker=english))

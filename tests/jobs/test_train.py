@@ -1,4 +1,4 @@
-"""Training by Ray Train, with real workers."""
+"""Small archives, with links and without, from their dumps to encoders and runs."""
 
 from pathlib import Path
 
@@ -27,7 +27,6 @@ def test_the_encoder_tells_how_good_each_epoch_was_and_which_questions_it_saw(tr
 
 
 @pytest.mark.realdata
-@pytest.mark.ray
 def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, tmp_path: Path) -> None:
     dump = str(shared_data / "dumps" / "bicycles.meta.stackexchange.com.7z")
     counts = ingest(IngestJob((dump,), str(tmp_path)))["bicycles.meta.stackexchange.com"]
@@ -54,14 +53,13 @@ def bread(folder: Path) -> tuple[str, str]:
     return f"{folder}/out/questions", f"{folder}/out/links"
 
 
-@pytest.mark.parametrize("links", [True, False])
 def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_goes_by_the_prior(
-    links: bool, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     questions, without_rows = bread(tmp_path)
     encoder = str(tmp_path / "encoder")
     settings = ("title_body.epochs=2", "word_vectors.minimum_count=1")
-    train(TrainingJob(questions, without_rows if links else None, encoder, "dupq", settings))
+    train(TrainingJob(questions, None, encoder, "dupq", settings))
     made = load(encoder)
     assert made.pair_threshold is None
     assert [row["development_map"] for row in made.metrics["learning_curve"]] == [None, None]
@@ -70,7 +68,7 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
     assert made.fitness["questions"] == 60
     assert made.fitness["bodies_found"] is not None
     assert made.fitness["unknown_words"] == 0
-    run = dedup(DedupJob(questions, encoder, str(tmp_path / "runs"), without_rows if links else None))
+    run = dedup(DedupJob(questions, encoder, str(tmp_path / "runs"), without_rows))
     metrics = storage.read_json(run.path("metrics.json"))
     assert metrics["calibration"]["development_links"] == 0
     assert metrics["links"] is None

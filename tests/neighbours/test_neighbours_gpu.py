@@ -81,8 +81,9 @@ def assert_alike(found: Lists, expected: Lists, scores: torch.Tensor) -> None:
         assert -1 not in mine
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize(("rows", "columns", "room"), [(1, 1, 4), (33, 40, 50), (20, 33, 3)])
+@pytest.mark.parametrize(
+    ("measure", "rows", "columns", "room"), [(HYBRID, 1, 1, 4), (HYBRID, 33, 40, 50), (Measure(), 20, 33, 3)]
+)
 def test_kernel_finds_the_candidates_of_both_sides(
     device: torch.device, measure: Measure, rows: int, columns: int, room: int
 ) -> None:
@@ -192,9 +193,9 @@ def test_kernel_tells_a_thousand_near_copies_of_one_question_apart(
 ) -> None:
     """Most do not fit into the buffers of the questions that look for them, which are searched again.
 
-    Of an interpreter, which takes a minute for a thousand, it is 250.
+    Of an interpreter, which takes a minute for a thousand, it is 100.
     """
-    copies, room = (250, 64) if INTERPRETED else (1_000, 256)
+    copies, room = (100, 32) if INTERPRETED else (1_000, 256)
     monkeypatch.setattr(kernels, "is_available", lambda device: True)
     monkeypatch.setattr(kernels, "tiles_for", lambda quick: Tiles(16, room, 64, group=2))
     monkeypatch.setattr(lists_module, "_SMALLEST", room)

@@ -176,8 +176,7 @@ def test_several_workers_make_what_is_not_whole_as_one_process_does(archive: Arc
     check(archive, again)
 
 
-@pytest.mark.ray
-def test_what_actors_leave_tasks_do(archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_actors_leave_tasks_do(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors, "run_in_actors", lambda *_: None)  # they died
     check(archive, archive.encode("left", groups_of(2), Pool(2, 0.2, 0)))
 

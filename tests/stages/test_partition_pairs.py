@@ -398,8 +398,7 @@ def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(se
     assert found == slowly(archive, setting.scored_size)
 
 
-@pytest.mark.ray
-def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(tmp_path: Path) -> None:
+def test_a_second_attempt_makes_nothing_again_and_says_the_same(tmp_path: Path) -> None:
     archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
     given, first, again = write(archive, tmp_path, setting), *(Run(str(tmp_path), "partition") for _ in range(2))
     assert labels(partitioned(first, archive, given, setting)) == slowly(archive, 30)

@@ -54,9 +54,9 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
     generator = np.random.default_rng(8)
     archive = made_up([300, 120, 40], seed=5)
     before, _ = search(archive, tmp_path / "night0", search_request(scope=scope, block_rows=150))
-    for night in (1, 2, 3):
+    for night in (1, 2):
         archive = changed(archive, generator, night)
-        wanted = search_request(scope=scope, block_rows=[0, 130, 200, 70][night])
+        wanted = search_request(scope=scope, block_rows=[0, 130, 200][night])
         full, whole = search(archive, tmp_path / f"full{night}", wanted)
         files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
         report = recorded(files, made, wanted, before)
@@ -176,7 +176,7 @@ def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_i
     is_lost_first: bool, tmp_path: Path
 ) -> None:
     """The earlier run cannot be used in one of two attempts."""
-    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=80)
     then = archive.take(np.arange(len(archive.keys)) % 40 != 0)
     before, _ = search(then, tmp_path / "before", wanted)
     full, _ = search(archive, tmp_path / "full", wanted)

@@ -104,7 +104,7 @@ def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed when it was known which they are, of an increment, whose files hold others than a whole search's."""
-    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=80)
     before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", wanted)
     full, _ = search(archive, tmp_path / "full", wanted)
     files, made = write(archive, tmp_path / "since", SITES)

@@ -17,13 +17,12 @@ from dupq.stages.search.blocks import Questions, Span
 from dupq.stages.search.everything import gpus_for_search
 
 
-@pytest.mark.parametrize("scope", ["all", "site"])
-@pytest.mark.parametrize("measure", [MIX, Measure()])
+@pytest.mark.parametrize(("measure", "scope"), [(MIX, "all"), (Measure(), "site")])
 @without_ray()
 def test_a_gpu_writes_the_lists_that_cpus_write(
     tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
 ) -> None:
-    archive, wanted = made_up([90, 0, 140]), search_request(measure, scope=scope, block_rows=37)
+    archive, wanted = made_up([60, 0, 90]), search_request(measure, scope=scope, block_rows=37)
     on_cpus, _ = search(archive, tmp_path / "cpus", wanted)
     on_gpu, report = search(archive, tmp_path / "gpu", replace(wanted, gpus=Gpus(1)))
     assert contents(on_gpu) == contents(on_cpus)
@@ -40,7 +39,7 @@ def test_several_gpus_and_small_ones_find_the_same(
     tmp_path: Path, counts: list[int], measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four search shares of an archive; or that have room for two blocks, and search it batch by batch; or one does."""
-    archive, request = made_up(counts), search_request(measure, block_rows=10)
+    archive, request = made_up(counts), search_request(measure, block_rows=20)
     by_cpus, of_cpus = search(archive, tmp_path / "cpus", request)
     expected = contents(by_cpus)
     monkeypatch.setattr(gpu_search, "_TILE", 8)
@@ -48,7 +47,7 @@ def test_several_gpus_and_small_ones_find_the_same(
     monkeypatch.setattr(gpu_search, "_LARGEST_PANEL", 24)  # rows of a launch
     shared, report = search(archive, tmp_path / "shared", replace(request, gpus=Gpus(4)))
     assert report.rows_out == of_cpus.rows_out
-    monkeypatch.setattr(gpu_search, "room_on", lambda *_: (23, 23))
+    monkeypatch.setattr(gpu_search, "room_on", lambda *_: (45, 45))
     both, _ = search(archive, tmp_path / "both", replace(request, gpus=Gpus(4)))
     sizes, upload = [], gpu_search.upload
     monkeypatch.setattr(
@@ -56,13 +55,13 @@ def test_several_gpus_and_small_ones_find_the_same(
     )
     batched, _ = search(archive, tmp_path / "batched", replace(request, gpus=Gpus(1)))
     assert contents(shared) == contents(both) == contents(batched) == expected
-    assert sum(sizes) == (115 * 7 if counts[0] == 70 else sum(counts))  # each of six batches is compared with all
+    assert sum(sizes) == (115 * 4 if counts[0] == 70 else sum(counts))  # each of three batches is compared with all
 
 
 @without_ray()
 def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A share of the pairs and a share of the blocks together would lack pairs."""
-    archive, request = made_up([140, 0, 90]), replace(search_request(block_rows=20), gpus=Gpus(2))
+    archive, request = made_up([70, 0, 45]), replace(search_request(block_rows=20), gpus=Gpus(2))
     expected = contents(search(archive, tmp_path / "cpus", replace(request, gpus=Gpus(0)))[0])
     monkeypatch.setattr(gpu_search, "_TILE", 8)
     monkeypatch.setattr(gpu_search, "_SMALLEST_PANEL", 8)
@@ -77,7 +76,7 @@ def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatc
         patched.setattr(gpu_search, "nearest_of_all", fails)
         with pytest.raises(RuntimeError, match="ended"):
             search(archive, tmp_path / "gpus", request)
-    answers = iter([(200, 45)])  # asked for once, not by each share
+    answers = iter([(100, 45)])  # asked for once, not by each share
     monkeypatch.setattr(gpu_search, "room_on", lambda *_: next(answers))
     assert contents(search(archive, tmp_path / "gpus", request)[0]) == expected
 

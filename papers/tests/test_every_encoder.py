@@ -24,9 +24,9 @@ SMALL = ("word_vectors.dimensions=30", "word_vectors.epochs=1")
 @pytest.mark.parametrize(
     ("preset", "assignments"),
     [
+        ("dupq", ("title_body.epochs=1",)),
         ("dos-santos-bow-cnn", (*SMALL, "encoder.units=20")),
         ("othman-lstm", SMALL),
-        ("dupq", ("title_body.epochs=1",)),
         ("othman-gru", (*SMALL, "encoder.similarity=euclidean")),
     ],
 )
