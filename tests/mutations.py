@@ -1,7 +1,7 @@
 """Break dupq in sixty small ways, and see which of them its tests do not notice.
 
     python tests/mutations.py draw                    writes tests/mutations.tsv, from a seed
-    python tests/mutations.py try 0 59 > out/kept.tsv runs, on a copy of the tree for each, the tests of what is broken
+    python tests/mutations.py try 0 59 > out/tried.tsv runs the tests of what is broken, on a copy of the tree for each
 
 A mutation is found by its old line, wherever that stands by now. First the tests of its module are run: those of its
 name, or the three shortest that import it. What they let pass goes through the whole flow, on a small archive.

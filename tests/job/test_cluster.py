@@ -146,7 +146,8 @@ cli._end(parser, [])
 """
 
 
-@pytest.mark.parametrize("main_thread", ["waits for Ray", "computes"])
+# one that waits is in tests/chaos/test_ends.py too, where it loses another process of Ray
+@pytest.mark.parametrize("main_thread", [pytest.param("waits for Ray", marks=pytest.mark.full), "computes"])
 def test_a_job_whose_head_is_lost_ends_with_one_line(main_thread: str, head: subprocess.Popen, tmp_path: Path) -> None:
     _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)
