@@ -163,7 +163,7 @@ def test_sites_in_a_language_that_the_model_does_not_know_are_not_read(
             table = table.set_column(table.column_names.index("title"), "title", titles)
         folder = tmp_path / "questions" / f"site={site}"
         folder.mkdir(parents=True)
-        pq.write_table(table.drop_columns(["site"]), folder / "part-00000.parquet")
+        pq.write_table(table, folder / "part-00000.parquet")
     english = str(sentence_stand_in.write_model(tmp_path / "all-MiniLM-L12-v2"))
     with caplog.at_level(logging.INFO):
         run = dedup(DedupJob(str(tmp_path / "questions"), small_sample.encoder, f"{tmp_path}/runs", reranker=english))
