@@ -25,6 +25,7 @@ _COLUMNS = {  # of a table
     "id": "id, a number or not; a table without one is numbered",
     "tags": "tags",
     "date": "date",
+    "url": "web address, https only",
 }
 
 

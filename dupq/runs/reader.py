@@ -251,7 +251,7 @@ def finished_run(uri: str) -> Run:
     return run
 
 
-def link(key: Key) -> str | None:
-    """Return the address of a question on the web, or None if its site is not a plain host name."""
+def link(key: Key, url: str | None = None) -> str | None:
+    """Return the address of a question on the web: its `url`, or by its site; None if that is not a host name."""
     site, question_id = key
-    return f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None
+    return url or (f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None)
