@@ -159,7 +159,8 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
         dates = [date for row in first if (date := row.get("CreationDate"))]
         is_dated = table == "posts" or columns.date is not None or 2 * sum(map(reads_as_time, dates)) >= len(dates)
         # pandas writes a column of whole numbers as floats if one is missing; else 2 and 2.0 are two ids
-        are_floats = table == "posts" or all(_WHOLE_FLOAT.fullmatch(row["Id"]) for row in first if row.get("Id"))
+        ids = filter(None, (row.get("Id") for row in first))
+        are_floats = table == "posts" or all(map(_WHOLE_FLOAT.fullmatch, ids))
         numbers = _NUMBERS if are_floats else _NUMBERS[1:]
         html = table != "table" or ("Body" in indices and is_html(names[indices["Body"]], text, columns.format))
         for number, row in enumerate(itertools.chain(head, values), 1):

@@ -103,6 +103,7 @@ def test_ids_and_addresses_come_back_through_every_door(
     assert f"desk/{work[0]['own_id_left']}" in capsys.readouterr().out
 
 
+@settings(max_examples=10)
 @given(
     ids=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30), min_size=1, max_size=8, unique=True)
 )
