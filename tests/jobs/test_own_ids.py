@@ -16,6 +16,7 @@ from inline import without_ray
 from dupq import export, review
 from dupq.api.runs import Run, open_run
 from dupq.dump.files import Columns
+from dupq.errors import DupqError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.report.explorer import explorer_data
@@ -101,6 +102,24 @@ def test_ids_and_addresses_come_back_through_every_door(
     monkeypatch.setattr("sys.stdin", type("Ended", (), {"isatty": lambda _: False, "readline": lambda _: ""})())
     review.review(run.uri)
     assert f"desk/{work[0]['own_id_left']}" in capsys.readouterr().out
+
+
+def test_a_run_that_was_moved_with_its_inputs_finds_them(run: Run) -> None:
+    output = Path(run.uri).parents[1]
+    moved = output.with_name("elsewhere")
+    output.rename(moved)
+    try:
+        found = open_run(moved / "runs")
+        assert len(found.cluster_of(ODD[0]).questions) == 2
+        assert found.similar(title_of(1), k=1).arrow()["probability"].is_valid().to_pylist() == [True]
+        (moved / "questions").rename(moved / "gone")
+        with pytest.raises(
+            DupqError, match="if the output was moved, move questions and"
+        ):
+            _ = open_run(moved / "runs").questions
+        (moved / "gone").rename(moved / "questions")
+    finally:
+        moved.rename(output)
 
 
 @settings(max_examples=10)
