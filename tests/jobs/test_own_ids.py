@@ -113,9 +113,7 @@ def test_a_run_that_was_moved_with_its_inputs_finds_them(run: Run) -> None:
         assert len(found.cluster_of(ODD[0]).questions) == 2
         assert found.similar(title_of(1), k=1).arrow()["probability"].is_valid().to_pylist() == [True]
         (moved / "questions").rename(moved / "gone")
-        with pytest.raises(
-            DupqError, match="if the output was moved, move questions and"
-        ):
+        with pytest.raises(DupqError, match="if the output was moved, move questions and"):
             _ = open_run(moved / "runs").questions
         (moved / "gone").rename(moved / "questions")
     finally:
