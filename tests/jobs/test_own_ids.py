@@ -63,10 +63,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with (folder / "desk.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("ticket", "title", "url"), *rows])
     with without_ray():
-        job = FromDumpJob(
-            (str(folder / "desk.csv"),), str(folder / "out"), columns=Columns(id="ticket"), reranker="none"
-        )
-        return open_run(from_dump(job).uri)
+        return open_run(from_dump(job_in(folder)).uri)
+
+
+def job_in(folder: Path, **more: str) -> FromDumpJob:
+    dumps, output = (str(folder / "desk.csv"),), str(folder / "out")
+    return FromDumpJob(dumps, output, columns=Columns(id="ticket"), reranker="none", **more)
 
 
 def test_ids_and_addresses_come_back_through_every_door(
@@ -104,6 +106,23 @@ def test_ids_and_addresses_come_back_through_every_door(
     assert f"desk/{work[0]['own_id_left']}" in capsys.readouterr().out
 
 
+def test_verdicts_from_a_spreadsheet_join_their_pair_the_next_time(run: Run, tmp_path: Path) -> None:
+    rows = rows_of(Path(run.uri, "worklist.tsv"), "\t")
+    chosen = next(row for row in rows if len(row["question_id_left"]) == 15)
+    chosen |= {"verdict": "same", "question_id_left": f"{float(chosen['question_id_left']):.2E}"}
+    with (tmp_path / "sheet.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], delimiter=";")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: row["title_left"]))
+    output = Path(run.uri).parents[1]
+    with without_ray():
+        job = job_in(output.parent, verdicts=str(tmp_path / "sheet.csv"), previous=str(output / "runs"))
+        later = open_run(from_dump(job).uri)
+    members = {member.question for member in later.cluster_of(chosen["own_id_left"]).questions}
+    assert f"desk/{chosen['own_id_right']}" in members
+    assert later.metrics["judged"]["same"] == 1
+
+
 def test_a_run_that_was_moved_with_its_inputs_finds_them(run: Run) -> None:
     output = Path(run.uri).parents[1]
     moved = output.with_name("elsewhere")
@@ -120,7 +139,7 @@ def test_a_run_that_was_moved_with_its_inputs_finds_them(run: Run) -> None:
         moved.rename(output)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(
     ids=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30), min_size=1, max_size=8, unique=True)
 )
