@@ -4,9 +4,11 @@ A command's options import the modules that their defaults come from.
 """
 
 import argparse
+import difflib
 import math
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dupq.commands import ALL
@@ -29,6 +31,9 @@ _COLUMNS = {  # of a table
 }
 
 
+_WRONG_COMMAND = re.compile(r"argument JOB: invalid choice: '(.*?)'", re.DOTALL)
+
+
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """A help formatter that shows defaults, except None and []."""
 
@@ -39,12 +44,20 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that shows defaults, refuses abbreviated options, and raises SettingError."""
 
+    commands: Sequence[str] = ()  # of a parser of `dupq`
+
     def __init__(self, **options: Any) -> None:
         """Pass `options` to argparse's parser."""
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Raise SettingError with one line, as for all errors; argparse would print its usage first."""
+        if wrong := _WRONG_COMMAND.match(message):
+            near = difflib.get_close_matches(wrong[1], self.commands, 1)
+            raise SettingError(
+                f"dupq {wrong[1]}: no such command; "
+                + (f"did you mean {near[0]}?" if near else "dupq alone lists all commands")
+            )
         raise SettingError(f"{' '.join(message.split())}; {self.prog} --help shows all arguments")
 
     def add(

@@ -117,6 +117,7 @@ _DOWNLOADS = (".part", ".partial", ".filepart", ".aria2", ".crdownload", ".downl
 _TO_DOWNLOAD = re.compile(r".+\.7z|(?:.+-)?post(?:link)?s\.xml(?:\.\w+)?")
 _OTHER_COMPRESSION = re.compile(r"(?:.+-)?post(?:link)?s\.xml\.(?:br|lz|lz4|lzma|lzo|z)")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".rar")
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
 _NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
 
@@ -169,6 +170,8 @@ def _reason(uri: str, existing: Collection[str]) -> str | None:
     is_archive = head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)
     if is_archive or without_compression(name).endswith(_ARCHIVES) or _OTHER_COMPRESSION.fullmatch(name):
         return "packed in a format that is not read; unpack it first"
+    if name.endswith(_WORKBOOKS):
+        return "a spreadsheet's workbook; save the sheet as CSV (in Excel: CSV UTF-8)"
     if _TABLE.fullmatch(without_compression(name)):
         return "a table without a dump's columns; give it alone, with --title and --text"
     return None
