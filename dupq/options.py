@@ -307,7 +307,7 @@ def _add_known(parser: Parser) -> None:
     """Add what is known of an archive's duplicates, and how sure a pair must be that joins."""
     from dupq.settings.sections import CalibrationSettings
 
-    about = "the share of the joined pairs that should be duplicates: 0.8 is 80 %"
+    about = "the share of the joined pairs that should be duplicates: 0.8 is 8 of 10"
     parser.add_uri(
         "--links", "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked"
     )

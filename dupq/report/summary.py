@@ -80,7 +80,7 @@ def summary(run_uri: str) -> str:
             f"one question per group     {program()} export --to keep-drop --run {uri} --output keep-drop",
         ],
     }
-    seconds = sum(stage["seconds"] for stage in run.manifest["stages"])
+    seconds = sum(stage["seconds"] or 0.0 for stage in run.manifest["stages"] or ())
     return f"\n{archive_of(run)}, compared in {duration(seconds)}\n\n{in_lines(blocks)}"
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +50,7 @@ class Run:
         """The inputs of the run, and what each stage cost."""
         return read_as(storage.join(self.uri, "manifest.json"), Manifest, _REMEDY)
 
-    def input(self, name: str) -> str | None:
+    def input(self, name: Literal["questions", "encoder", "links"]) -> str | None:
         """Return the URI of an input, such as `questions`; None if the run had none.
 
         If it is gone, but is next to the folder of runs, as after the whole output was moved, it is that.
